@@ -13,7 +13,7 @@ _RUNNING_STATES = {"created", "running"}
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-Ended = Callable[[], str | None]
+Ended = Callable[[], str | None]  # returns None while a server runs, then its log
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def run_container(
             container.ports = ports
             if not container.get_docker_client().client.images.list(name=flavor.image):
                 say(f"fetching the container image {flavor.image} (once)")
-            cleanup.callback(_remove, container)
+            cleanup.callback(_remove, container)  # before the start, which may fail and leave a container
             container.start()
         except (DockerException, OSError, RuntimeError) as error:
             raise OperatorNeeded(f"Docker does not run the image: {' '.join(str(error).split())[:300]}") from error

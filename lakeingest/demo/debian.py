@@ -1,8 +1,8 @@
 """A real server from Debian's packages, unpacked into a cache folder. This needs no root and does not touch the system.
 
 The packages may be of another Debian suite than this machine's, with another C library. So the libraries of the server
-are unpacked, too, and the server is started by the loader of these libraries. apt checks signatures as usual, but has a
-folder of its own for its state.
+are unpacked, too, and the unpacked C library's loader starts the server. apt checks signatures as usual, but keeps its
+state in a separate folder.
 """
 
 import fcntl
@@ -55,8 +55,8 @@ APT::Update::Error-Mode "any";
 def assert_runs(flavor: Flavor, command: list[str]) -> None:
     """Raise OperatorNeeded if the command does not run a server of this flavor and of a supported version.
 
-    The message begins with a verb, so that callers can put the name of the program before it. The program is asked,
-    because its name is not enough: MariaDB's program is sometimes named `mysqld`.
+    The message begins with a verb, so that callers can put the name of the program before it. The program is asked for
+    its version, because its name is not enough: MariaDB's program is sometimes named `mysqld`.
     """
     try:
         answer = subprocess.run(
@@ -83,13 +83,15 @@ def assert_runs(flavor: Flavor, command: list[str]) -> None:
 
 
 def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """The command that runs the server in the cache. If the cache has none, one process fills the cache, others wait.
+    """The command that runs the server in the cache. If the cache has no server, this process or another fills it.
 
-    The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable.
+    The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable. Only one
+    process fills it, while the others wait. Raises OperatorNeeded if no cache can be used, or if a server cannot be
+    installed.
     """
     kind = flavor.name.lower().replace(" ", "-")
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
-    # Step 1: look for a server in all caches, without a lock.
+    # Step 1: look for a server in all caches, without a lock. A cache that others can write to is not used.
     for place in places:
         if is_private(place) and _is_usable(flavor, place):
             return _command_in(flavor, place)
@@ -103,7 +105,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
                     _install(flavor, place, say)
             return _command_in(flavor, place)
         except OperatorNeeded as error:
-            if is_private(place.parent):  # this cache can be used, so it was the installation that failed
+            if is_private(place.parent):  # this cache can be used, so the installation failed: another cache is no help
                 raise
             reasons.append(str(error))
         except OSError as error:
@@ -112,14 +114,17 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
 
 
 def caches(folder: Path) -> list[Path]:
-    """The folders that can hold the cache, the preferred one first. A home folder without access is left out."""
+    """The folders that can hold the cache, the preferred folder first. The last one is under `folder`.
+
+    A home folder without access is left out.
+    """
     fallback = folder / "cache"
     if chosen := os.environ.get("LAKEINGEST_CACHE"):
         return [Path(chosen).absolute(), fallback]
-    shared = Path(os.environ.get("XDG_CACHE_HOME") or ".")
+    user_caches = Path(os.environ.get("XDG_CACHE_HOME") or ".")  # `.` is not absolute, so it counts as not set
     home = Path(os.environ.get("HOME") or ".")
-    if shared.is_absolute():
-        return [shared / "lakeingest", fallback]
+    if user_caches.is_absolute():
+        return [user_caches / "lakeingest", fallback]
     if home.is_absolute() and os.access(home, os.X_OK):
         return [home / ".cache" / "lakeingest", fallback]
     return [fallback]
@@ -147,13 +152,14 @@ def _command_in(flavor: Flavor, root: Path) -> list[str]:
     loaders = sorted(loader for top in (root, usr) for loader in top.glob("lib/*/ld-linux*.so.*"))
     if not loaders:
         raise OperatorNeeded("is not unpacked")
-    folder = loaders[0].parent  # has the loader and the C library; it is named after the architecture
-    libraries = [folder, usr / "lib" / folder.name, usr / "lib" / "mysql" / "private"]
+    loader_folder = loaders[0].parent  # it has the C library, too, and the name of the architecture
+    libraries = [loader_folder, usr / "lib" / loader_folder.name, usr / "lib" / "mysql" / "private"]
     loader = [str(loaders[0]), "--argv0", program, "--library-path", ":".join(map(str, libraries))]
     return [*loader, program, "--no-defaults", f"--basedir={usr}"]
 
 
 def _is_usable(flavor: Flavor, place: Path) -> bool:
+    """Whether a server of the flavor is unpacked in `place`, and runs."""
     try:
         assert_runs(flavor, _command_in(flavor, place))
     except (OperatorNeeded, OSError):  # OSError: a folder that we may not enter
@@ -164,7 +170,7 @@ def _is_usable(flavor: Flavor, place: Path) -> bool:
 def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
     """Download and unpack the server into `place`. If this fails, `place` is not changed. The caller holds the lock."""
     for partial in place.parent.glob(f"{_PARTIAL}*"):
-        shutil.rmtree(partial, ignore_errors=True)  # a process that was killed has left this folder
+        shutil.rmtree(partial, ignore_errors=True)  # a killed process has left it: nobody else has the lock now
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
@@ -176,12 +182,15 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
-            shutil.rmtree(place)  # the server in it does not run; otherwise nothing would be installed
+            shutil.rmtree(place)  # the server in it does not run, or the caller would not install another
         root.rename(place)
 
 
 def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]:
-    """Download the packages of the server and its libraries from the first archive that has them."""
+    """Download the packages of the server and its libraries from the first archive that has them.
+
+    Raises OperatorNeeded if no archive has them.
+    """
     keyring = next(iter(sorted(KEYRINGS.glob("debian-archive-keyring.*"))), None)
     if keyring is None:
         raise OperatorNeeded("Debian's keyring (package debian-archive-keyring) is missing")
@@ -190,7 +199,8 @@ def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -
         raise OperatorNeeded("apt is set up with no archive")
     say(f"asking Debian's archive for {flavor.name}")
     reasons = []
-    # The archives are those of the machine's apt, because they are near. If one is not Debian's, its signature fails.
+    # The archives are those of the machine's apt, because they are near. If an archive is not Debian's, its signature
+    # is wrong, and the next archive is tried. The archive that is most likely Debian's comes first.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
             apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")
@@ -198,18 +208,18 @@ def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -
             return _download_from(flavor, apt, work, say)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
-    raise OperatorNeeded(reasons[0])  # of the archive that is most likely Debian's, because it was tried first
+    raise OperatorNeeded(reasons[0])  # the reason of the archive that is most likely Debian's
 
 
 def _private_apt(work: Path, source: str) -> list[str]:
-    """The apt-get command, with an empty state of its own and with `source` as its only source of packages."""
+    """The apt-get command with an empty state in `work`, and with the line `source` as its only source of packages."""
     for part in ("state", "lists", "cache"):
         shutil.rmtree(work / part, ignore_errors=True)
     for part in ("state", "lists/partial", "cache/archives/partial", "none"):
         (work / part).mkdir(parents=True, exist_ok=True)
     (work / "status").touch()
     (work / "sources.list").write_text(source)
-    # run by root, apt would download as the user `_apt`, who cannot enter these folders
+    # without this option, apt run by root would download as the user `_apt`, who cannot enter these folders
     sandbox = 'APT::Sandbox::User "root";\n' if os.geteuid() == 0 else ""
     (work / "apt.conf").write_text(_APT_CONF.format(work=work) + sandbox)
     return ["apt-get", "-q", f"-c={work / 'apt.conf'}"]
@@ -221,17 +231,18 @@ def _download_from(flavor: Flavor, apt: list[str], work: Path, say: Callable[[st
     packages_listed = [package for package in _LISTED.finditer(listing) if "perl" not in package["name"]]
     megabytes = sum(int(package["size"]) for package in packages_listed) / 1e6
     say(f"fetching {flavor.name} from Debian's packages ({megabytes:.0f} MB, once)")
-    packages = work / "packages"
-    packages.mkdir(exist_ok=True)
+    download_folder = work / "packages"
+    download_folder.mkdir(exist_ok=True)
     versions = (f"{package['name']}={unquote(package['version'])}" for package in packages_listed)
-    _run([*apt, "download", *versions], packages)
-    return sorted(packages.glob("*.deb"))
+    _run([*apt, "download", *versions], download_folder)
+    return sorted(download_folder.glob("*.deb"))
 
 
 def _run(command: list[str], folder: Path) -> str:
-    """Run a program, and return its output. Raises OperatorNeeded if the program is missing or fails.
+    """Run a program in `folder`, and return its output.
 
-    The message has the first error that the program has printed.
+    Raises OperatorNeeded if the program is missing or takes too long. Raises OperatorNeeded, with the first error that
+    the program has printed, if it fails.
     """
     program = shutil.which(command[0])
     if program is None:

@@ -31,16 +31,18 @@ from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Publish
 DemoPlace = Literal["local", "s3"]
 CHANGES = 20_000  # so few that even the reference decoder is fast enough
 MARKER = ".lakeingest-demo"
-CHUNKS = 100  # about so many chunks in all, so that even a small shop takes several waves
+CHUNKS = 100  # about so many chunks of the whole shop, so that even a small shop takes several waves
 LEAST_CHUNK_ROWS = 200
 
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers about the run, counted from its events. `began` and `copied_at` are seconds of the monotonic clock.
+    """Numbers about the run, counted from its events.
 
-    `applied` is the number of change rows that merges have applied, `dropped` the number of change rows that merges
-    have left out because the chunks contain them. `tables_left` are the tables whose copies are not complete yet.
+    `began` (0: not yet) and `copied_at`, the time of the last wave, are seconds of the monotonic clock. `rows` is the
+    number of copied rows. `applied` is the number of change rows that merges have applied, and `dropped` the number of
+    change rows that merges have left out because the chunks contain them. `tables_left` are the tables that are not
+    copied completely yet.
     """
 
     began: float = 0.0
@@ -73,7 +75,8 @@ class Tally:
 def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
     """Run the demo in `folder`; its files stay there. Raises VerificationFailed if source ≠ target.
 
-    `target` is the format of the lake. With `place` "s3", tables and state are in a local S3, otherwise in `folder`.
+    `target` is the format of the lake, and `rows` the number of rows of the shop. With `place` "s3", tables and state
+    are in a local S3, and with "local" in `folder`.
     """
     _empty_folder(folder)
 
@@ -110,7 +113,7 @@ def _demo_observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer
         # a little more than the share of rows that is copied; some changes are left for `finish`
         workload.allow(min(0.95, 0.1 + tally.rows / size.total))
         if isinstance(event, WaveCommitted) and not tally.tables_left:
-            workload.finish()
+            workload.finish()  # waits
 
     return observe
 
@@ -119,7 +122,7 @@ def _print_report(
     out: Console, config: Config, tally: Tally, workload: Workload, results: tuple[TableVerification, ...]
 ) -> None:
     """Print the numbers of the run, the result of the verification, and commands that query the tables."""
-    seconds = max(tally.copied_at - tally.began, 0.001)
+    seconds = max(tally.copied_at - tally.began, 0.001)  # never 0, because it is a divisor
     out.print()
     rate = tally.rows / seconds
     commands = queries(config, TableId(DATABASE, "orders")).items()
@@ -161,7 +164,7 @@ def _start_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[
 
 
 def _write_config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
-    """Write the demo's pipeline.yml into `folder`, and load it. The file has the password as a variable."""
+    """Write the demo's pipeline.yml into `folder`, and load it. The file names a variable in place of the password."""
     doc = {
         "version": 1,
         "name": "demo",

@@ -1,7 +1,7 @@
 """A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's REST protocol.
 
-The Ivy in PySpark fetches the server's jars from Maven Central. They are compared with their released digests, and
-cached.
+Ivy, which is part of PySpark, fetches the server's jars from Maven Central. The jars are compared with their released
+digests, and cached.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def local_rest_catalog(
 ) -> Iterator[str]:
     """Run a REST catalog within the block, on `port` or any free port, and give its URI.
 
-    The catalog is stored in `folder`, its tables in the object store `store`, or without `store` in `folder`, too.
+    The catalog is stored in `folder`. Its tables are in the object store `store` or, without `store`, in `folder`, too.
     Raises OperatorNeeded if the jars cannot be fetched, or if the server does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,8 @@ def assert_released(jars: Path) -> None:
 def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
     """Fetch jars into the folder `into`: the `dependencies` in Ivy's XML, and everything on which they depend.
 
-    The Ivy in PySpark fetches them. `name` is the name of the Ivy module, `folder` a folder for Ivy's files.
+    PySpark's Ivy fetches the jars. `name` is the name of the Ivy module, and `folder` a folder for Ivy's files. Raises
+    OperatorNeeded if Ivy fails.
     """
     import pyspark
 

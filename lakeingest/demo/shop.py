@@ -47,14 +47,18 @@ class Sizes:
 
 
 def sizes(rows: int) -> Sizes:
-    """Divide this number of rows among the tables."""
+    """Divide this number of rows among the tables. All tables but `order_items` get at least one row."""
     items = rows * 40 // 100
+    # at least 1 of each, because the workload draws ids from 1 to the size
     customers, orders, inventory = (max(1, rows * share // 100) for share in (10, 30, 5))
     return Sizes(customers, orders, items, inventory, max(1, rows - customers - orders - items - inventory))
 
 
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
-    """Create the shop and fill it with `rows` rows. The server generates the values; a seed gives the same rows."""
+    """Create the shop and fill it with `rows` rows, as `sizes` divides them. Returns these sizes.
+
+    The server generates the values. The same seed gives the same rows.
+    """
     size = sizes(rows)
     statements = (
         f"CREATE DATABASE {DATABASE}",

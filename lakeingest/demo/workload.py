@@ -23,8 +23,8 @@ Change = tuple[str, tuple[object, ...]]
 class Workload:
     """Writers in separate threads. At the end of the context they are ended.
 
-    Together the writers make `changes` row changes, spread over the whole time of the copy: `allow` says how many of
-    them are allowed so far. When these are made, the writers wait.
+    Together the writers make `changes` row changes, spread over the whole time of the copy: `allow` says how many row
+    changes are allowed so far. When the allowed row changes are made, the writers wait.
     """
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
@@ -47,11 +47,14 @@ class Workload:
             thread.join()
 
     def allow(self, share: float) -> None:
-        """From now on, let the writers make changes until this share of all changes (0 to 1) is made."""
+        """From now on, let the writers make changes until this share of all changes (0 to 1) is made.
+
+        A smaller share than before is ignored.
+        """
         self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
 
     def finish(self) -> None:
-        """Let the writers make the remaining changes, and wait for them. Raises LakeIngestError if a writer failed."""
+        """Let the writers make all remaining changes, and wait until they end. Raises LakeIngestError if one failed."""
         self.allow(1)
         for thread in self._threads:
             thread.join()
@@ -95,12 +98,13 @@ class Workload:
         (connection.commit if is_committed else connection.rollback)()
         with self._lock:
             if is_committed:
-                self.made += rows
+                self.made += rows  # row changes
             else:
-                self.rolled_back += 1
+                self.rolled_back += 1  # transactions
 
 
 def _random_order_id(chance: random.Random, size: Sizes) -> int:
+    """The id of an order, or now and then an id of no order that the shop began with."""
     return chance.randint(1, size.orders + size.orders // 20 + 1)
 
 

@@ -46,7 +46,7 @@ _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, because positions are counted from the sizes of events
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
-_BEFORE_EVENT = 100  # the most packets that are read for one event: the file's name and format come first
+_BEFORE_EVENT = 100  # the most packets that are read to find one event: the file's name and format precede the event
 _FATAL_READING = 1236  # the server cannot read the binlog that was asked for, or ended the dump for another replica
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
@@ -61,14 +61,14 @@ def read_segment(
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
     prepared: PreparedAt | None = None,
 ) -> Iterator[Part]:
-    """Yield the change rows of the tables in `schemas`, and a log row for each transaction outside `segment.skip`.
+    """Yield the change rows of the tables in `schemas`, and a row of `rows.TRANSACTIONS` for each transaction.
 
-    The rows of each table are in binlog order, and so are the log rows. The rows are valid only if the iterator ends
-    without an error; then `facts` describe the whole segment. If `segment.history` is given, it is compared with the
-    binlog before the first part is yielded. Of tables in `waiting` no rows are yielded, but their DDL is refused, too.
-    If a copy can be lifted over the DDL, the UnsupportedEvent has the DDL in `ddl`. `prepared` has the XA transactions
-    that are prepared at the segment's start or at an earlier place; without `prepared`, the binlog is searched for
-    them.
+    Transactions in `segment.skip` are left out. The rows of each table are in binlog order, and so are the rows of
+    transactions. All rows are valid only if the iterator ends without an error; then `facts` describe the whole
+    segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. Tables in
+    `waiting` get no rows, but their DDL is refused, too. If a copy can be lifted over refused DDL, the UnsupportedEvent
+    has the DDL in `ddl`. `prepared` has the XA transactions that are prepared at the segment's start or at an earlier
+    place. Without `prepared`, a transaction that the segment commits is searched for in the binlog.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. `server_id` must not be the id of
     a replica.
@@ -84,14 +84,14 @@ def read_segment(
         return
     begin, facts = _dump_start(segment), facts or SegmentFacts()
     if not can_begin_at(begin):
-        begin = begin.start_of_file
+        begin = begin.start_of_file  # the decoder passes over the events before the segment
     try:
         uuid, gtid_mode, *_ = query_row(connection, dialect(connection).state, 4)
         _require_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        replay.ends_twice = dialect(connection).is_xa_late  # such a server may lose an XA COMMIT in a crash
+        replay.may_end_twice = dialect(connection).is_xa_late  # such a server may lose an XA COMMIT in a crash
         yield from change_rows(
             connection,
             segment,
@@ -104,7 +104,8 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        facts.lacks_cascades &= can_log_cascades(connection)  # a server that cannot log them never sets the flag
+        # events of a server that can never log changes by foreign keys lack the flag, too, which is no finding
+        facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -124,8 +125,8 @@ class _Replay:
     """Reads prepared XA transactions from the binlog again (`wire.xa.Replay`). Each read opens a connection.
 
     `prepared` has the transactions that are prepared at the position `prepared.at`, so that the binlog before
-    `prepared.at` need not be read. `prepared` is ignored if `prepared.at` is after the segment's start. A segment with
-    `prepared` must have no transactions to skip, because a skipped transaction may be an XA PREPARE.
+    `prepared.at` need not be read for them. `prepared` is ignored if `prepared.at` is after the segment's start. A
+    segment with `prepared` must have no transactions to skip, because a skipped transaction may be an XA PREPARE.
     """
 
     def __init__(
@@ -139,23 +140,24 @@ class _Replay:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
         is_usable = prepared is not None and not is_before(segment.start, prepared.at)
-        self._known = self._known_at_start = prepared if is_usable else None  # `_known` is None once it is used
-        self._pending = Pending()  # what the binlog between `_looked_to` and the segment says about transactions
-        self._looked_to: FilePosition | None = None  # how far back the binlog was read; None: not at all
+        self._known_at_start = prepared if is_usable else None
+        self._known = self._known_at_start  # None as soon as `_pending` contains these transactions
+        self._pending = Pending()  # the transactions in the part of the binlog that `_look_back` has read
+        self._looked_to: FilePosition | None = None  # the start of that part; None before the first search
         self.nulled = Counter[TableId]()
-        self.ends_twice = False  # whether the server may end a transaction twice
+        self.may_end_twice = False  # whether the server may write two ends of a transaction
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Find where the transaction that the segment commits at `at` was prepared.
+        """Find the XA PREPARE of the transaction `xid`, which the segment commits at `at`.
 
-        Its XA PREPARE is before the segment, or the segment skips it. Raises UnsupportedEvent if the binlog does not
+        The XA PREPARE is before the segment, or the segment skips it. Raises UnsupportedEvent if the binlog does not
         have the XA PREPARE.
         """
         if self._looked_to is None:
-            # Without known transactions, the search begins at `at` and not at the segment's start, because the segment
-            # may skip the XA PREPARE.
+            # Without known transactions, the search goes backwards from `at` and not from the segment's start, because
+            # the segment may skip the XA PREPARE.
             self._looked_to = at if self._known is None else self._segment.start
-        if xid not in self._pending.prepared:
+        if xid not in self._pending.prepared:  # an earlier search may have found it
             self._look_back(xid, self._looked_to)
         if xid not in self._pending.prepared:
             raise self._error_without_prepare(at, self._schemas)
@@ -174,22 +176,26 @@ class _Replay:
             raise self._error_without_prepare(at, prepared.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
-            if table is not None:
+            if table is not None:  # without the row of TRANSACTIONS, which the segment has for `stamp`
                 yield table, batch
         self.nulled += decoder.nulled
 
     def _look_back(self, xid: Xid, stop: FilePosition) -> None:
-        """Read the binlog before `stop`, the newest file first, until it shows where the transaction was prepared."""
+        """Read the binlog before `stop`, the newest file first, until the XA PREPARE of the transaction is found.
+
+        If the whole binlog does not have the XA PREPARE, the transaction stays missing in `_pending`.
+        """
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
             start, known = starts[-1], self._known
             if known is not None and is_before(start, known.at):
                 # `known.at` is in this file: read only the part after it, and add the known transactions. If the
-                # transaction is not among them, the next turn reads the part before `known.at`.
+                # transaction is not among them, the next turn reads this file's part before `known.at`.
                 start, self._known = known.at, None
             else:
-                starts.pop()
+                starts.pop()  # after this turn, all of this file is read
                 known = None
+            # what is read now is older than what `_pending` has
             self._pending = self._pending.after(self._pending_in(start, stop))
             if known is not None:
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
@@ -201,9 +207,9 @@ class _Replay:
         Only MariaDB can end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
         which its rows become visible.
         """
-        if not self.ends_twice:
+        if not self.may_end_twice:
             return
-        # the newest part of the binlog that prepares or ends the transaction decides
+        # the newest part of the binlog that prepares or ends the transaction decides; if no part does, nothing is wrong
         for start, stop in self._parts_before(at):
             part = self._pending_in(start, stop, frozenset({xid}))
             if xid in part.prepared:
@@ -232,23 +238,24 @@ class _Replay:
     def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
         """As the function `ended_before`."""
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
-        outside = unseen = xids.difference(in_segment.prepared, in_segment.ended)
-        ended = frozenset[Xid]()
+        not_in_segment = xids.difference(in_segment.prepared, in_segment.ended)
+        ended, unseen = frozenset[Xid](), not_in_segment
         if not unseen:  # then the list of binlog files is not needed either
-            return ended, outside
+            return ended, not_in_segment
         # the newest part first, because the last event of a transaction counts
-        for part in self._parts_before(self._segment.start):
+        for start, stop in self._parts_before(self._segment.start):
             if not unseen:
                 break
-            in_part = self._pending_in(*part, unseen)
+            in_part = self._pending_in(start, stop, unseen)
+            # a name that was prepared again after its end belongs to a transaction that has not ended
             ended |= (unseen & in_part.ended).difference(in_part.prepared)
             unseen = unseen.difference(in_part.prepared, in_part.ended)
-        return ended, outside - ended
+        return ended, not_in_segment - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
         """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
 
-        A transaction that is prepared and ended in the part counts as ended only if it is in `sought`.
+        A transaction that the part both prepares and ends counts as ended only if it is in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -291,10 +298,10 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """The XA transactions among `xids` that ended before the segment, and those of which the binlog shows no such end.
+    """Two sets of XA transactions among `xids`: those that ended before the segment, and those without such an end.
 
-    Transactions that the segment prepares or ends are in neither set. The binlog is read backwards until each
-    transaction is found. The errors are those of `read_segment`.
+    Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
+    until each transaction is found, or to its beginning. The errors are those of `read_segment`.
     """
     return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
 
@@ -318,8 +325,8 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
             if event.type == Type.FORMAT_DESCRIPTION:
                 began, checksums = event.seconds, has_checksums(raw)
             elif event.is_artificial or event.type in HEARTBEATS:
-                continue
-            # a dump sends the FORMAT_DESCRIPTION first, wherever it begins
+                continue  # not in the file
+            # a dump sends the FORMAT_DESCRIPTION first, wherever it begins; only at the file's start it is the event
             if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
                 return began, event, raw
     except Damaged as damage:
@@ -375,7 +382,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
-    code, text = (*error.args, 0, "")[:2]
+    code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
     # if another replica with the same server id has ended the dump, the binlog is not lost
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")

@@ -29,9 +29,9 @@ def read_changes(
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
     prepared: PreparedAt | None = None,
 ) -> Generator[Part, None, None]:
-    """Yield the parts of `binlog_reader.read_segment` over a new connection, which the iterator closes at its end.
+    """Yield the parts of `binlog_reader.read_segment` over a new connection, which is closed when the iterator ends.
 
-    A function, not a method, because executors call it.
+    It is a function and no method, because executors call it without a `BinlogSource`.
     """
     with connections.connect(settings) as connection:
         server_id = connections.free_server_id(connection, settings)
@@ -50,9 +50,9 @@ class BinlogSource(Source):
         return server_state(self.connection)
 
     def executed_with(self, gtids: GtidSet, position: Position | None = None) -> ServerState:
-        """Wait until the server has executed these transactions. Returns the state then (`continuity.executed_with`).
+        """Wait until the server has executed these transactions, and return its state (`continuity.executed_with`).
 
-        Raises BinlogGone if meanwhile the server loses the history of `position`.
+        Raises BinlogGone if the server has lost the history of `position`. Without `position`, this is not checked.
         """
 
         def require_history(state: ServerState) -> None:
@@ -70,17 +70,23 @@ class BinlogSource(Source):
         continuity.require_binlog(self.settings, self.connection, position)
 
     def assert_same_history(self, position: Position, files: Collection[str]) -> None:
-        """Raise BinlogGone if the binlog, which consists of `files`, contradicts the history of the position."""
+        """Raise BinlogGone if the binlog, which consists of `files`, contradicts the position's history.
+
+        Raises SourceReplaced if the source is another server now (`continuity.prove`).
+        """
         continuity.prove(self.settings, position, files)
 
     def settle(self, position: Position, prepared: Collection[Xid]) -> frozenset[Xid]:
-        """Wait until new read views have every XA COMMIT before the position (`xa_list.settle`)."""
+        """Wait until new read views contain every XA COMMIT before the position (`xa_list.settle`).
+
+        Returns the transactions outside `prepared` that are still prepared.
+        """
         return xa_list.settle(self.settings, self.connection, position, prepared)
 
     def last_ddl(
         self, segment: Segment, tables: Mapping[TableId, TableSchema]
     ) -> Mapping[TableId, FilePosition | None]:
-        """The end of the last DDL of each of these tables in a segment (`last_ddl.last_ddl`)."""
+        """The end of the last DDL of each of these tables that has DDL in a segment (`last_ddl.last_ddl`)."""
         return last_ddl(self.settings, segment, tables)
 
     def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:
@@ -88,7 +94,7 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """The binlog of this server, in which positions of other servers are found. They get the number `epoch`."""
+        """The server's binlog, in which positions of other servers are found. Found positions get `epoch`."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:

@@ -15,7 +15,7 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the range's rows in each bucket of keys, by the bucket's number.
+    """The checksum of the rows in the range `keys`, for each of `buckets` buckets, by the bucket's number.
 
     One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the
     server's max_allowed_packet.
@@ -27,15 +27,15 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_table_and_range(schema, keys)}) AS digests GROUP BY bucket",
         )
-        row_count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
-        _require_all_hashed(connection, schema, row_count, hashed)
+        row_count, hash_count = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        _require_all_hashed(connection, schema, row_count, hash_count)
     return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
 
 def row_checksums(
     source: Source, schema: TableSchema, keys: KeyRange, limit: int, buckets: tuple[int, Sequence[int]] | None = None
 ) -> dict[Key, Checksum]:
-    """The checksum of each row of the range by its key, for at most `limit` rows in key order.
+    """The checksum of each row in the range `keys`, by the row's key, for the first `limit` rows in key order.
 
     `buckets` restricts the rows: the number of all buckets, and the numbers of the buckets to read. If only the server
     knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
@@ -44,16 +44,16 @@ def row_checksums(
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
     in_buckets = ""
     if buckets is not None:
-        count, chosen = buckets
-        in_buckets = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
+        bucket_count, numbers = buckets
+        in_buckets = f" AND {_bucket(schema, bucket_count)} IN ({', '.join(map(str, numbers))})"
     with connect(source) as connection:
         rows = query(
             connection,
             f"SELECT {', '.join(values)}, {_as_uint64(_digest(schema), 1)}, {_as_uint64(_digest(schema), 17)}"
             f" FROM {_table_and_range(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
         )
-    part = int if schema.ordered else str
-    return {tuple(map(part, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
+    part_of_key = int if schema.ordered else str
+    return {tuple(map(part_of_key, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
@@ -85,10 +85,11 @@ def _as_uint64(digest: str, first: int) -> str:
 
 
 def _value(column: Column) -> str:
-    """SQL for the column's value: NULL for a zero or impossible date, if the user chose so."""
+    """SQL for the column's value. A zero or impossible date becomes NULL if the user chose NULL for such dates."""
     name = quote(column.name)
     if column.choice != NULL_DATES:
         return name
+    # the condition that the date is no day of the calendar; for an impossible date, LAST_DAY may be NULL
     no_day = f"0 IN (YEAR({name}), MONTH({name}), DAY({name})) OR DAY({name}) > COALESCE(DAY(LAST_DAY({name})), 0)"
     return f"IF({no_day}, NULL, {name})"
 
@@ -96,6 +97,7 @@ def _value(column: Column) -> str:
 def _ewkb(raw: str) -> str:
     """SQL for the hexadecimal digits of a geometry in PostGIS's form (EWKB), from MySQL's form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
+    # byte order and type, the flag 0x20 (in the type's last byte) that an SRID follows, the SRID, the rest
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
 
@@ -121,7 +123,8 @@ def _text(column: Column) -> str:
             return f"HEX({name})"
         case Kind.FLOAT:
             return _unsigned_double(f"CAST({name} AS DOUBLE)")
-        case Kind.DOUBLE if column.source_type.size:  # DOUBLE(M,D) is printed with D digits, a product with all digits
+        case Kind.DOUBLE if column.source_type.size:
+            # a product, because a DOUBLE(M,D) itself is printed with only D digits
             return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
             # `+ 0`, because a sum is printed without the zeros of ZEROFILL
@@ -131,18 +134,19 @@ def _text(column: Column) -> str:
 
 
 def _unsigned_double(value: str) -> str:
-    """SQL for a value's sign and the text of its absolute value.
+    """SQL for the text of a DOUBLE, made of its sign and the text of its absolute value.
 
-    MySQL prints an expression in at most 22 characters, which is too few for a sign and all digits.
+    The sign is added here, because MySQL prints an expression in at most 22 characters, which are too few for a sign
+    and all digits.
     """
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
-def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
+def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, row_count: int, hash_count: int) -> None:
     """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet."""
-    if hashed < rows:
+    if hash_count < row_count:
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(
-            f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"
+            f"{schema.table}: {row_count - hash_count} rows are longer than max_allowed_packet ({packet}),"
             " so the source cannot hash them; raise it"
         )

@@ -8,13 +8,13 @@
 4. Take the table's metadata lock and read the definition while the lock is held. Prove that the session still has our
    settings (`mysql.session`), so that no result is truncated. Then read the rows in the same transaction.
 
-MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and a view that is opened
-earlier gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER is asked
-between the two views. If it lists a transaction, low is an earlier position, for which `xa_list.settle` has proven
-that new views contain each XA COMMIT before the position.
+MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and another view, which
+is opened earlier, gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER
+is asked between the two views. If it lists a transaction, low is a still earlier position, `settled`: `xa_list.settle`
+has proven that new views contain each XA COMMIT before `settled`.
 
 With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the
-primary's; `mysql.replica` says why this is right.
+primary's. `mysql.replica` says why the chunk is right nevertheless.
 
 Rows, low and high are returned together, because a retried task must never combine parts of two attempts.
 """
@@ -122,15 +122,15 @@ def read_chunk(
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
 ) -> ChunkRead:
-    """Read one chunk; `settled` and the errors are those of `read_rows`."""
+    """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
     read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap, settled)
     return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
-    """The result of `read`, which is called again after SplitUnstable, in all at most `READ_TRIES` times.
+    """The result of `read`, which is called until it does not raise SplitUnstable, at most `READ_TRIES` times.
 
-    Each call reads its own watermarks. Raises SplitUnstable if the last call raises it.
+    `read` must read new watermarks at each call. Raises SplitUnstable if the last call raises it.
     """
     for _ in range(READ_TRIES - 1):
         with suppress(SplitUnstable):
@@ -150,21 +150,22 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    `settled` is an earlier position of the binlog, and new read views contain every XA COMMIT before that position. The
-    read opens two connections to the server `server_uuid`; with a replica, one to that server and two to the replica.
+    `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
+    position of its binlog; new read views must contain every XA COMMIT before that position. The read opens two
+    connections to the source; with a replica, one connection to the source and two connections to the replica.
 
     Raises:
         SplitUnstable: the table or the server changed during the read, so the rows have to be read again; or XA
             transactions are prepared on MariaDB, and no `settled` is given.
         SchemaChanged: the definition is not `schema`.
-        OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions that its primary lacks.
+        OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions that the source lacks.
         UnsupportedValue: a value cannot be copied exactly, or a key column that the user declared is NULL in a row.
         SourceAway: the replica lags.
         ChunkTooSlow, ChunkTooLarge: the read reached the cap.
 
     """
-    # The steps are those at the head of this file. Errors in the block name the server of `reading`: the replica, or,
-    # if there is no replica, the primary. `primary` and `reading` are always two connections.
+    # The steps are those at the head of this file. `primary` leads to the source. `reading` is another connection: to
+    # the replica or, without a replica, to the source. Errors in the block name the server of `reading`.
     with connect(source) as primary, connect(source.of_rows, stream=True) as reading:
         # Steps 1 to 3: low, the view, high
         low, high = _open_view(source, reading, primary, server_uuid, epoch, hooks, settled)
@@ -176,7 +177,7 @@ def read_rows(
             raise SchemaChanged(
                 f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
-        if source.replica is None:  # on a replica, `_current_schema` has proven the server and the settings
+        if source.replica is None:  # proves the server and the settings; on a replica, `_current_schema` has done so
             _require_server(reading, server_uuid)
         # the SELECT has a time limit, because an ALTER waits for the metadata lock of this transaction
         milliseconds = round(cap.seconds * 1000)
@@ -186,7 +187,7 @@ def read_rows(
         query(reading, "COMMIT")
         if source.replica is not None:
             require_no_more(source, primary, reading)
-        for name in schema.key if schema.declared else ():
+        for name in schema.key if schema.declared else ():  # an index of the server would not allow NULL
             if rows[name].null_count:
                 raise UnsupportedValue(
                     f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
@@ -204,10 +205,12 @@ def _open_view(
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
     """Open the read view on the connection `reading`; return the view's low and high watermark."""
-    is_exact = dialect(primary).has_snapshot_position
+    reports_positions = dialect(primary).has_snapshot_position  # of read views
     # Step 1: low is read before the view opens, so that the view contains low; a replica catches up to low first
     with named_errors(source):  # so that errors name the primary
-        low = _settled_low(primary, settled).place(epoch) if is_exact else read_low(primary, server_uuid, epoch)
+        low = (
+            _settled_low(primary, settled).place(epoch) if reports_positions else read_low(primary, server_uuid, epoch)
+        )
     hooks.after_low()
     if source.replica is not None:
         catch_up(reading, low)
@@ -216,7 +219,7 @@ def _open_view(
     hooks.after_view()
     # Step 3: high is read after the view has opened, so that high contains everything that the view contains
     with named_errors(source):
-        high = snapshot_position(reading) if is_exact else written_position(primary)
+        high = snapshot_position(reading) if reports_positions else written_position(primary)
         _require_server(primary, server_uuid)
     hooks.after_high()
     return low, high
@@ -225,7 +228,8 @@ def _open_view(
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
     """The low watermark of a read view that is opened after this call, on a server that reports views' positions.
 
-    Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
+    It is the written position, or `settled` while XA transactions are prepared, because a new view may lack their XA
+    COMMIT. Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
     low = written_position(connection)
     if not (dialect(connection).is_xa_late and prepared_xids(connection)):
@@ -236,7 +240,11 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
 
 
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
-    """The low watermark of a read view that is opened after this call. Raises SplitUnstable on another server."""
+    """The low watermark of a read view that is opened after this call, on a server that reports no positions of views.
+
+    It has the executed GTIDs or, without GTIDs, is the start of the current binlog file. Raises SplitUnstable if the
+    server is not `server_uuid`.
+    """
     state = server_state(connection)
     if state.uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
@@ -248,10 +256,10 @@ def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Lo
 def _current_schema(
     source: Source, reading: pymysql.Connection, primary: pymysql.Connection, schema: TableSchema
 ) -> TableSchema:
-    """The table's present definition on the server that its rows are read from.
+    """The table's present definition on the server of `reading`, which the rows are read from.
 
     The definition is read on another connection than `reading`, because information_schema in the read view is as old
-    as the view.
+    as the view. Raises SplitUnstable if the other connection leads to another server than `reading`.
     """
     if source.replica is None:
         return read_schema(primary, schema.table, schema.choices)
@@ -263,8 +271,8 @@ def _current_schema(
 def server_state(connection: pymysql.Connection) -> ServerState:
     """The server's state. Raises OperatorNeeded if commits are not in binlog order.
 
-    One SELECT reads all values. Between two statements, binlog_order_commits could be switched off; then the executed
-    set may have gaps.
+    One SELECT reads all values: between two statements, binlog_order_commits could be switched off, and then the
+    executed GTIDs may have gaps.
     """
     uuid, mode, ordered, executed = query_row(connection, dialect(connection).state, 4)
     if str(ordered) not in {"1", "ON"}:
@@ -275,7 +283,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
-    """Raise SplitUnstable if the connection leads to another server."""
+    """Raise SplitUnstable if the connection leads to another server, OperatorNeeded if the session lost a setting."""
     uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")

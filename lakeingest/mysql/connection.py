@@ -72,17 +72,19 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
     Raises:
         SourceAway: the server cannot be reached, or the connection breaks.
-        SplitUnstable: the server interrupted a query, or a table changed while it was read.
+        SplitUnstable: the server interrupted a query, or a table was locked, or it changed while it was read.
         SchemaChanged: a table or a column does not exist any more.
-        OperatorNeeded: the server refuses the user, or the user lacks a right.
+        ChunkTooSlow: a query reached its time limit.
+        ProtocolBroken: the answers are not those of a server, or sessions are mixed.
+        OperatorNeeded: the server refuses the user, the user lacks a right, or the server reports another error.
 
     """
     with named_errors(source):
         connection = Driver(
             source,
             charset="utf8mb4",
-            autocommit=None,  # the session's pins set it; the driver cannot, because it has no converters
-            conv={},
+            autocommit=None,  # the session's pins set it; the driver cannot, because `conv` is empty
+            conv={},  # no converters, so that values stay the server's text
             connect_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
             defer_connect=True,
@@ -99,9 +101,9 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
 @contextmanager
 def beside(source: Source) -> Iterator[pymysql.Connection]:
-    """A connection as from `connect`, beside the run's main connection and for a short time.
+    """A connection as from `connect`, for a short time beside the run's main connection.
 
-    A process has one such connection at a time: a second caller waits until the first has closed its connection.
+    A process has one connection of `beside` at a time: a second caller waits until the first connection is closed.
     """
     with _BESIDE, connect(source) as connection:
         yield connection
@@ -109,7 +111,7 @@ def beside(source: Source) -> Iterator[pymysql.Connection]:
 
 def reopen(connection: pymysql.Connection) -> None:
     """Open a closed or broken connection again, with the pinned session of `connect`."""
-    driver: Any = connection  # it has no public way to close a broken connection
+    driver: Any = connection  # the driver has no public way to close a broken connection
     driver._force_close()  # noqa: SLF001
     connection.connect()
     query(connection, setting(pins_of(driver.get_server_info())))
@@ -152,8 +154,8 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
-    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes: those not in UTF-8 become surrogates."""
-    connection.use_unicode = False
+    """The text of SHOW CREATE TABLE. Bytes that are not UTF-8 become surrogates: MariaDB shows binary defaults so."""
+    connection.use_unicode = False  # the driver returns bytes
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
     finally:
@@ -179,12 +181,12 @@ def table_name(table: TableId) -> str:
 
 @surprises("an answer to a question")
 def written_position(connection: pymysql.Connection) -> FilePosition:
-    """The written position: it contains every transaction that is in an already open read view.
+    """The written position: it contains every transaction that is in a read view which is open already.
 
-    On MariaDB it is the position of a read view that is opened now: the end of the finished commits. The connection
-    must have no open transaction.
+    On MariaDB it is the position of a read view that is opened now: the end of the finished commits. So on MariaDB the
+    connection must have no open transaction.
     """
-    if not dialect(connection).has_snapshot_position:
+    if not dialect(connection).has_snapshot_position:  # MySQL
         row = binary_log_status(connection)
         return FilePosition(str(row["file"]), int(row["position"]))
     query(connection, OPEN_VIEW)
@@ -223,19 +225,19 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the oldest binlog file from which on the binlog has at most `most` bytes.
+    """The start of the oldest binlog file from which the binlog has at most `most` bytes up to its end.
 
     If even the newest file is larger, the result is the start of the newest file.
     """
     sizes = file_sizes(connection)
     newest, *older = reversed(sizes)
-    first, bytes_left = newest, most - sizes[newest]
+    oldest_that_fits, bytes_left = newest, most - sizes[newest]
     for file in older:
         bytes_left -= sizes[file]
         if bytes_left < 0:
             break
-        first = file
-    return file_start(first)
+        oldest_that_fits = file
+    return file_start(oldest_that_fits)
 
 
 def source_of(connection: pymysql.Connection) -> Source:
@@ -249,8 +251,8 @@ def source_of(connection: pymysql.Connection) -> Source:
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
     """A server id of the configured range that no replica uses now, as far as the user can see replicas.
 
-    The id is not in `others` either, the ids of our own readers, which the server does not list. Raises
-    OperatorNeeded if all ids are taken.
+    The id is not in `others` either: these are ids of our own readers, which the server does not list. Raises
+    OperatorNeeded if no free id is found.
     """
     taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}
     try:
@@ -259,7 +261,7 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
         if error.args[0] not in DENIED:  # MariaDB reports replicas only with REPLICATION MASTER ADMIN
             raise
     ids = source.server_id_range
-    for _ in range(1000):
+    for _ in range(1000):  # tries at random, because the range may be too large to list
         chosen = random.choice(ids)  # noqa: S311 - so that readers rarely choose the same id, not for secrecy
         if chosen not in taken:
             return chosen
@@ -271,7 +273,7 @@ def named_errors(source: Source) -> Iterator[None]:
     """Turn the server's errors inside the block into errors of lakeingest, whose message names the server."""
     try:
         yield
-    except pymysql.err.Error as error:  # which the driver raises for a broken socket, too
+    except pymysql.err.Error as error:  # the driver raises it for a broken socket, too
         raise _source_error(error, source) from error
 
 
@@ -280,6 +282,7 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"
+    # an InternalError without a code is a Surprise, or the driver's own error for a packet out of order
     if code == CR.CR_COMMANDS_OUT_OF_SYNC or (isinstance(error, pymysql.err.InternalError) and not code):
         return ProtocolBroken(
             f"what answers at {where} sends {text}: correct source.host and source.port, or find out what is between"

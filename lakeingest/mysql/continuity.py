@@ -1,8 +1,8 @@
 """Proves, before changes are read from a saved position, that the source still has the binlog of that position.
 
 A server that was reset, or restored from a backup, may have the same name, files with the same names that are long
-enough, and GTIDs with the same numbers. So the events in the position's history, at most two, are read again and
-compared.
+enough, and GTIDs with the same numbers. So the events that the position's history describes, at most two, are read
+again and compared.
 """
 
 import time
@@ -43,7 +43,7 @@ EXECUTED_PAUSE_SECONDS = 0.05
 def require_binlog(source: Source, connection: pymysql.Connection, position: Position) -> None:
     """Raise BinlogGone if the source does not have the binlog of the position any more.
 
-    Raises SourceReplaced on another server. Events are read on connections of their own.
+    Raises SourceReplaced if the source is another server now. Events are read on connections of their own.
     """
     require_same_history(server_state(connection), position)
     sizes = file_sizes(connection)
@@ -52,6 +52,7 @@ def require_binlog(source: Source, connection: pymysql.Connection, position: Pos
     written = written_position(connection)
     if is_before(written, position.at):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    # the size of the current file need not be asked: `written` is in it, and is not before the position
     if not in_same_file(written, position.at) and not is_within(position.at, sizes):
         raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
@@ -60,10 +61,11 @@ def require_binlog(source: Source, connection: pymysql.Connection, position: Pos
 def require_same_history(state: ServerState, position: Position) -> None:
     """Raise BinlogGone if the server has not executed all transactions of the position, or has changed its gtid_mode.
 
-    Raises SourceReplaced on another server.
+    Raises SourceReplaced if `state` is of another server.
     """
     assert_same_server(state.uuid, position.server_uuid, position.at)
-    if (state.executed is None) != (position.gtids is None):
+    has_gtids, had_gtids = state.executed is not None, position.gtids is not None
+    if has_gtids != had_gtids:
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
         raise BinlogGone(
@@ -74,14 +76,15 @@ def require_same_history(state: ServerState, position: Position) -> None:
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    Raises SourceReplaced if the source is another server now. A purged file is no error, because it cannot be compared.
+    Raises SourceReplaced if the source is another server now. What cannot be compared is no error: a purged file, or an
+    event at which a dump cannot begin.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
-    # Compare the event that ends at the position. If the history has no such event, read the first event of the file.
-    # Either read also tells when the file was begun.
+    # Step 1: compare the event that ends at the position. If the history has no such event, read the first event of the
+    # file. Either read also tells when the file was begun, which is compared, too.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _read_event_at(source, begins, at, position)
@@ -89,7 +92,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
-    # Compare the last transaction before the position.
+    # Step 2: compare the last transaction before the position, unless its file was purged.
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
         _, beginning, _ = _read_event_at(source, FilePosition(last.file, last.pos), at, position)
         if not _begins_transaction(beginning, last):
@@ -105,17 +108,18 @@ def file_began(source: Source, file: str) -> int:
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
     """The last transaction with a GTID up to `end`, which is the end of a transaction.
 
-    Complete files are read, the newest first, but rows are not decoded. The result is None if there is no such
-    transaction, if a file is longer than `LEAST_BYTES`, or if an event is refused.
+    Whole files are read, the newest first, until a file has such a transaction; rows are not decoded. The result is
+    None if no file has one, if more than `LEAST_BYTES` of a file would be read, or if an event is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
+    files_up_to_end = [file for file in sizes if not is_before(end, file_start(file))]
     stop = end
-    for file in reversed([file for file in sizes if not is_before(end, file_start(file))]):
-        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:
+    for file in reversed(files_up_to_end):
+        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:  # to read it would take long
             return None
         facts = SegmentFacts()
         with beside(source) as reading:
-            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())
+            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())  # any epoch: no row is used
             try:
                 for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
                     pass
@@ -132,7 +136,8 @@ def executed_with(
 ) -> ServerState:
     """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
 
-    `look` is called with every state that is read. Raises Retryable if the server takes too long.
+    `look` is called with every state that is read. Without GTIDs, the first state is returned. Raises Retryable if the
+    server takes too long. Errors of `look` are raised, too.
     """
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
@@ -146,8 +151,9 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock is later than `second` (since 1970): if it shows `second` now, at most a second.
+    """Wait until the server's clock has passed `second` (since 1970).
 
+    The wait takes at most a second if the clock shows `second` now.
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
     while second >= clock(connection):
@@ -160,7 +166,7 @@ def _read_event_at(
     """Read the event that begins at `begins`, on a connection of its own, as `read_event` does.
 
     Raises BinlogGone, which names `at`, if no event begins at `begins`. Raises SourceReplaced if the server is not that
-    of `position`.
+    of `position`. Without `position`, the server is not checked.
     """
     with beside(source) as connection:
         if position is not None:

@@ -1,7 +1,7 @@
 """Chooses the decoders of the source's rows: fast decoders, or, with LAKEINGEST_WIRE=reference, slow decoders.
 
-Only this module chooses. The fast decoders are in `wire`, which takes a second to import, because of numba. The slow
-decoders are `witness`, for the binlog, and `text_rows`, for a SELECT.
+Only this module chooses. The fast decoders are in `wire`. They are imported late, because numba takes a second to
+import. The slow decoders are `witness`, for the binlog, and `text_rows`, for a SELECT.
 """
 
 import os
@@ -36,7 +36,10 @@ def _uses_slow_decoders() -> bool:
 def select_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, rest: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT of all columns, in batches (`stream_rows`). The SELECT is `select`, the columns, `rest`."""
+    """The rows of a SELECT of all columns, in batches (`stream_rows`).
+
+    The statement is `select`, such as SELECT with a hint, then the columns, then `rest`, which begins with FROM.
+    """
     if _uses_slow_decoders():
         from lakeingest.mysql.text_rows import stream_texts, text_columns
 
@@ -56,10 +59,11 @@ def change_rows(
     reach: Reach,
     replay: Replay | None,
 ) -> Iterator[Part]:
-    """Yield the parts of a segment, as `read_segment` does. The connection has just begun a dump at `begin`.
+    """Yield the parts of a segment, and set its `facts`, as `read_segment` does.
 
-    `replay` reads prepared XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades`
-    becomes True as well if the source cannot log changes by foreign keys at all: the caller corrects this.
+    The connection has just begun a dump at `begin`. `gtids`: the server has GTIDs. `replay` reads prepared XA
+    transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True also if the source
+    can never log changes by foreign keys: the caller corrects this.
     """
     if _uses_slow_decoders():
         from lakeingest.mysql.witness import rows_in
@@ -78,7 +82,10 @@ def change_rows(
 
 
 def receive_parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
-    """Yield the parts that a decoder makes of the bytes of the server. Raises the error that the server reports."""
+    """Yield the parts that a decoder makes of the bytes which the server sends.
+
+    Raises the error that the server reports, as the driver's error.
+    """
     receiver = Receiver(connection)
     while not decoder.is_done:
         yield from decoder.take(receiver.receive(decoder.free_space()))

@@ -1,6 +1,6 @@
 """Reads the values of constant defaults by `SELECT DEFAULT(column)`, which returns a value only if the table has a row.
 
-The binary protocol sends the values in the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
+In the binary protocol the values have the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
 """
 
 from collections import Counter
@@ -19,8 +19,8 @@ from lakeingest.mysql.row_stream import stream_rows
 def with_default_values(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
     """The definition, with the values of the constant defaults of the columns `names`.
 
-    A default stays without a value if the table has no row, the column changed meanwhile, or a copy cannot hold the
-    value.
+    A default stays CONSTANT, without a value, if the table has no row, if the column changed meanwhile, or if a copy
+    cannot hold the value.
     """
     columns = (
         replace(column, default=_read(source, schema, column))
@@ -44,4 +44,5 @@ def _read(source: Source, schema: TableSchema, column: Column) -> Default | Valu
             values = [value for batch in stream_rows(connection, alone, sql, nulled) for value in batch[0].to_pylist()]
     except (UnsupportedValue, SchemaChanged):
         return Default.CONSTANT
-    return Value(values[0]) if values and not nulled.total() else Default.CONSTANT
+    is_exact = not nulled.total()  # else the value is NULL only because the user chose so
+    return Value(values[0]) if values and is_exact else Default.CONSTANT

@@ -8,17 +8,17 @@ from typing import Any
 import pymysql
 
 _LOG_STATUS_RENAMED = (8, 2)
-_ANY = 1000  # more characters than the text of any DOUBLE has
+_ANY = 1000  # more characters than the text of any DOUBLE has: the length has no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The statements and facts of a server.
 
-    `server` is the expression of the server's id; `state` is the query for the id, gtid_mode, binlog_order_commits and
-    gtid_executed. `log_status` and `replicas` are statements whose results have the same columns on every server.
+    `server` is the SQL expression of the server's id. `state` is the query for the id, gtid_mode, binlog_order_commits
+    and gtid_executed. `log_status` and `replicas` are statements whose results have the same columns on every server.
     `capped_select` begins a SELECT with a time limit. `rights` are the privileges that are needed besides SELECT, each
-    with a statement that is denied without the privilege; `more_rights` are needed privileges that no statement checks.
+    with a statement that is denied without the privilege. `more_rights` are needed privileges that no statement checks.
     `hides_rules`: information_schema shows no REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
 
     `has_snapshot_position`: the server reports the exact position of a read view in the binlog. `oldest` is the first
@@ -26,8 +26,8 @@ class Dialect:
     version can. `xa_since` is the first version whose XA transactions can be copied. `is_xa_late`: a read view may lack
     an XA COMMIT that is before the view's position in the binlog; XA RECOVER, which needs no right, lists the
     transaction until new views contain it. `double_widths` has the greatest lengths of a DOUBLE's text without an
-    exponent: as a column, and as an expression. `weight` is the SQL expression for a text's sort weight. On
-    MariaDB it leaves out the weights of accents and case, because these weights depend on spaces at the end.
+    exponent: as a column, and as an expression. `weight` is the SQL expression for a text's sort weight; {} stands for
+    the text. On MariaDB the weight is without accents and case, whose weights depend on spaces at the end.
     """
 
     server: str
@@ -95,7 +95,9 @@ def dialect_of(greeting: str) -> Dialect:
     """The dialect of a server with this version in its greeting."""
     if "mariadb" in greeting.lower():
         return MARIADB
-    return MYSQL if version_of(greeting) >= _LOG_STATUS_RENAMED else replace(MYSQL, log_status=MARIADB.log_status)
+    if version_of(greeting) >= _LOG_STATUS_RENAMED:
+        return MYSQL
+    return replace(MYSQL, log_status=MARIADB.log_status)  # the old name, which MariaDB has kept
 
 
 def copies_xa(connection: pymysql.Connection) -> bool:
@@ -106,7 +108,7 @@ def copies_xa(connection: pymysql.Connection) -> bool:
 
 
 def can_log_cascades(connection: pymysql.Connection) -> bool:
-    """Whether the connection's server can log changes by foreign keys; a variable may prevent this."""
+    """Whether the server's version can log changes by foreign keys. A variable may still switch this off."""
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
     since = dialect_of(greeting).logs_cascades

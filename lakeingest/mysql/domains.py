@@ -1,7 +1,8 @@
 """Finds a transaction by MariaDB's GTID, which consists of a domain, a server, and a number within the domain.
 
-MariaDB describes a position only by the last GTID before it. That GTID tells which transactions are before the position
-only if there is one domain, and if its numbers grow along the binlog. `gtid_strict_mode` makes the numbers grow.
+MariaDB describes a position only by the last GTID before the position. This GTID tells which transactions are before
+the position only if there is one domain, and if its numbers grow along the binlog. `gtid_strict_mode` makes the numbers
+grow.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from lakeingest.mysql.connection import connect, file_sizes, free_server_id, lit
 from lakeingest.mysql.wire.events import HEARTBEATS, Event, Type, has_checksums, read_gtid
 
 _LIST = "Gtid_list"
-_FIRST_EVENTS = 4  # how many events of a file are read to find `_LIST`, which is among the first ones
+_FIRST_EVENTS = 4  # how many events of a file are read to find `_LIST`, which is among the first events
 # The types of events that are outside of transactions, or begin one
 _BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Type.GTID_LIST, Type.FORMAT_DESCRIPTION}
 
@@ -33,7 +34,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
             be out of order.
 
     """
-    sought = DomainGtid.parse(last.gtid or "")
+    sought = DomainGtid.parse(last.gtid or "")  # the caller has checked it by `has_gtid`
     strict, ends = query_row(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos", 2)
     if str(strict) not in {"1", "ON"}:
         raise BinlogGone(
@@ -49,7 +50,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
                 " has caught up"
             )
         raise SourceDiverged(f"the source is another server now, and lacks {sought}")
-    # The transaction is in the newest file that begins before it.
+    # The transaction is in the newest file that begins before the transaction.
     file = newest(list(file_sizes(connection)), lambda name: _last_before(connection, name) < sought.number)
     if file is None:
         raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
@@ -66,7 +67,10 @@ def has_gtid(last: Committed | None) -> bool:
 
 
 def _last_before(connection: pymysql.Connection, file: str) -> int:
-    """The greatest number of a GTID before a binlog file; 0 if the file is the first of all."""
+    """The greatest number of a GTID before a binlog file; 0 if the file is the first of all.
+
+    Raises BinlogGone if the file does not say which GTIDs are before it.
+    """
     sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
     events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(connection, sql)}
     if _LIST not in events:
@@ -79,13 +83,18 @@ def _parsed(text: str) -> list[DomainGtid]:
 
 
 def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> Iterator[Logged[DomainGtid]]:
-    """The transactions of a binlog file. The connection cannot be used afterwards."""
-    gtid, committed_at, end, checksums = None, 0, 0, True
+    """Yield the transactions of a binlog file. The connection cannot be used afterwards.
+
+    Raises BinlogGone if the file is larger than 4 GiB.
+    """
+    gtid, committed_at = None, 0  # of the open transaction; `gtid` is None between transactions
+    end, checksums = 0, True  # where the last event in the file ended
     for raw in dump_events(connection, file_start(file), server_id):
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             checksums = has_checksums(raw)
-        if event.type in HEARTBEATS or (event.is_artificial and not end):  # events that are not in the file
+        # not in the file: heartbeats, and artificial events before its first event (a later artificial ROTATE ends it)
+        if event.type in HEARTBEATS or (event.is_artificial and not end):
             continue
         if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)
@@ -94,7 +103,7 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
             return
         if 0 < event.end < end:  # the end has four bytes, so it starts again from 0 after 4 GiB
             raise BinlogGone(f"the source's {file} is larger than 4 GiB; its positions are not known")
-        end = event.end or end
+        end = event.end or end  # an artificial event has no end
         if event.type == Type.DOMAIN_GTID:
             beginning = read_gtid(event)
             assert isinstance(beginning.gtid, DomainGtid)  # noqa: S101 - held by read_gtid

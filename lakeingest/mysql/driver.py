@@ -41,7 +41,7 @@ _LOGIN = struct.Struct("<IIB23s")
 _PACKET_MAX = 0xFFFFFF
 _OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
 _FAST, _FULL = b"\x03", b"\x04"  # of caching_sha2_password: the response was enough, or the password is needed
-_STEPS = 8  # the most packets of a server in a login: a server that sends more is refused
+_STEPS = 8  # the most packets that a server sends in a login: a server that sends more is refused
 _WAYS = (
     "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
     " source.tls.pin (its public key) and source.tls.mode: required, which encrypts and proves nothing"
@@ -49,7 +49,7 @@ _WAYS = (
 
 
 class Driver(BoundedConnection):
-    """A connection that gets its password from `login` whenever it is opened.
+    """A connection that gets its password from `mysql.login` whenever it is opened.
 
     `line` says how the connection is protected now. `pin` is the pin of the server's certificate, None without TLS.
     """
@@ -100,15 +100,15 @@ class Driver(BoundedConnection):
         if self._context and not offered & CLIENT.SSL:
             if self.source.tls_mode != "preferred":
                 raise ServerUnproven(f"{self._where} offers no TLS, and source.tls.mode is {self.source.tls_mode}")
-            flags &= ~CLIENT.SSL
+            flags &= ~CLIENT.SSL  # the mode `preferred` does without TLS
         charset: Any = charset_by_name(driver.charset)  # its types lack the number
-        head = _LOGIN.pack(flags, _PACKET_MAX, charset.id, b"")
+        head = _LOGIN.pack(flags, _PACKET_MAX, charset.id, b"")  # asks for TLS if sent alone, and begins the login
         if flags & CLIENT.SSL:
             self._protect(head)
         self._log_in(head)
 
     def _protect(self, head: bytes) -> None:
-        """Begin TLS on the connection.
+        """Begin TLS on the connection, by sending `head` alone. Note the server's pin, and set `line`.
 
         Raises ServerUnproven if the server does not prove its identity in the way that `source.tls` requires.
         """
@@ -126,7 +126,7 @@ class Driver(BoundedConnection):
         driver._rfile = driver._sock.makefile("rb")  # noqa: SLF001
         self.pin = pin_of(driver._sock.getpeercert(binary_form=True))  # noqa: SLF001
         pins = self.source.tls.pin
-        if pins and self.pin not in pins:
+        if pins and self.pin not in pins:  # without pins, each key that the handshake accepts will do
             raise ServerUnproven(
                 f"{self._where} has a public key with the pin {self.pin}, and source.tls.pin has {', '.join(pins)}:"
                 " find out why; if the server has a new key, put its pin there"
@@ -138,16 +138,17 @@ class Driver(BoundedConnection):
         return self._context
 
     def _probed_pin(self) -> str | None:
-        """The pin of the server's certificate, None if unknown. It is read on another connection, without a login."""
+        """The pin of the server's certificate, read on another connection, without a login. None if that fails."""
         probe = _Probe(self.source, **self._settings)
         with suppress(pymysql.err.Error, OSError, OperatorNeeded):
             probe.connect()
         return probe.pin
 
     def _log_in(self, head: bytes) -> None:
-        """Send the login, and answer the server's further demands until the server accepts.
+        """Send the login, which begins with `head`, and answer the server's further demands until the server accepts.
 
-        Raises Surprise if the server sends something that is no step of a login.
+        Raises Surprise if the server sends something that is no step of a login, or too many steps. The errors are also
+        those of `_first`.
         """
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
@@ -166,6 +167,7 @@ class Driver(BoundedConnection):
         )
         for _ in range(_STEPS):
             packet: bytes = bytes(driver._read_packet().get_all_data())  # noqa: SLF001
+            is_of_caching = packet[0] == _MORE and plugin == _CACHING
             if packet[0] == _OK:
                 return
             if packet[0] == _SWITCH:
@@ -174,16 +176,19 @@ class Driver(BoundedConnection):
                 # no zero byte is appended to the salt of ed25519, whose own last byte may be zero
                 salt = data if plugin == _ED25519 else data.removesuffix(b"\0")
                 driver.write_packet(self._first(plugin, salt))
-            elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
+            elif is_of_caching and packet[1:] == _FULL:
                 driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
-            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):  # after it comes _OK
+            elif is_of_caching and packet[1:] == _FAST:
+                pass  # the server sends _OK next
+            else:
                 raise Surprise("what is no step of a login")
         raise Surprise("a login without end")
 
     def _first(self, plugin: str, salt: bytes) -> bytes:
         """The first response to an authentication plugin of the server. `salt` is the plugin's challenge.
 
-        Raises ServerUnproven if the response would show the password to a server that is not proven.
+        Raises ServerUnproven if the response would show the password to a server that is not proven, and the driver's
+        OperationalError for an unknown plugin.
         """
         if plugin not in _DEMANDS:
             raise pymysql.err.OperationalError(
@@ -208,7 +213,7 @@ class Driver(BoundedConnection):
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
         """The password in the form that the present `line` allows. Raises ServerUnproven if no form is allowed."""
         password = bytes(self.password)
-        if not password:
+        if not password:  # an empty password reveals nothing
             return b"\0"
         source = self.source
         decision = answer(
@@ -222,12 +227,12 @@ class Driver(BoundedConnection):
             return password + b"\0"
         if decision is Answer.SEALED:
             return self._sealed(password, salt)
-        question = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
+        refusal = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
         if demand is Demand.BROKEN:
-            raise ServerUnproven(f"{question}: give the user another plugin")
+            raise ServerUnproven(f"{refusal}: give the user another plugin")
         pin = f"; its public key has the pin {self.pin}" if self.pin else ""
         by_key = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
-        raise ServerUnproven(f"{question}: set source.tls.ca, or source.tls.pin{by_key}{pin}")
+        raise ServerUnproven(f"{refusal}: set source.tls.ca, or source.tls.pin{by_key}{pin}")
 
 
 class _Probe(Driver):
@@ -241,7 +246,7 @@ class _Probe(Driver):
             super()._protect(head)
 
     def _log_in(self, _head: bytes) -> None:
-        raise OperatorNeeded("it was only looked at")
+        raise OperatorNeeded("it was only looked at")  # ends `connect`; `_probed_pin` expects it
 
 
 def _with_length(data: bytes) -> bytes:

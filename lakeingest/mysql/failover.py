@@ -1,7 +1,7 @@
 """Failover: finds a position of another server in the binlog of this server, so that a run can continue on this server.
 
 `core.failover` decides. This file reads the facts: the GTIDs before each binlog file, and the transactions of the one
-file in which the position ends.
+file in which the position's last transaction ends.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -31,16 +31,19 @@ from lakeingest.mysql.domains import find_on, has_gtid
 from lakeingest.rows import Part
 
 _PREVIOUS = "Previous_gtids"
-_FIRST_EVENTS = 4  # how many events of a file are read to find `_PREVIOUS`, which is among the first ones
+_FIRST_EVENTS = 4  # how many events of a file are read to find `_PREVIOUS`, which is among the first events
 
 
 class ThisServer:
-    """The binlog of the source as it is now. The GTIDs before a file are read at most once."""
+    """The binlog of the server that the source is now. The GTIDs before a binlog file are read at most once.
+
+    `epoch` is the number of this server's history in the positions that are found.
+    """
 
     def __init__(self, source: Source, connection: pymysql.Connection, epoch: int) -> None:
         self._source, self._connection, self._epoch = source, connection, epoch
         self._state, self._files = server_state(connection), list(file_sizes(connection))
-        self._before = dict[str, GtidSet]()
+        self._before = dict[str, GtidSet]()  # by binlog file
         self._purged: GtidSet | None = None
 
     def moved(self, saved: Position, tables: Mapping[TableId, TableSchema]) -> tuple[Position, frozenset[TableId]]:
@@ -65,15 +68,17 @@ class ThisServer:
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
         position_here = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
+        # Step 4: find the tables that errant transactions have changed
         return position_here, self._tables_changed_by_errant(saved, end_here, tables)
 
     def takes_over(self, saved: Position) -> bool:
         """Whether this server continues the history of a position, as far as its GTIDs tell.
 
-        True, too, for a server that still replicates and does not have the position yet.
+        True, too, for a server that still replicates and does not have all transactions of the position yet.
         """
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
+        # without a set of executed GTIDs, as on MariaDB, the position itself must be found
         try:
             return bool(self._find_end(saved))
         except SourceBehind:
@@ -83,10 +88,12 @@ class ThisServer:
 
     def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
-        executed, last = self._state.executed, None if saved.history is None else saved.history.last
+        executed = self._state.executed
+        last = None if saved.history is None else saved.history.last  # the position's last transaction
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
             replicates = is_replicating(self._connection)
             return find_on(self._source, self._connection, last, replicates=replicates)
+        # from here on both servers must be MySQL with GTIDs
         if saved.gtids is None or executed is None:
             raise BinlogGone(
                 f"the source is another server now: {self._state.uuid}, the position {saved.at} is of"
@@ -102,15 +109,18 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file for which older files do not have all transactions of the position
+        # the position ends in the newest file before which some transaction of the position is missing
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
         return find(saved, self._before_file(file), self._transactions(file))
 
     def _before_file(self, file: str) -> GtidSet:
-        """The transactions before a binlog file: those of older files, of purged files, and of restored data."""
-        if self._purged is None:
+        """The transactions before a binlog file: in older files, in purged files, and in restored data.
+
+        Raises BinlogGone if the file does not name them.
+        """
+        if self._purged is None:  # gtid_purged has the transactions of purged files and of restored data
             self._purged = GtidSet.parse(str(query_row(self._connection, "SELECT @@global.gtid_purged", 1)[0]))
         if file not in self._before:
             sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
@@ -121,14 +131,15 @@ class ThisServer:
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
-        """The transactions of a binlog file, with the places where they end."""
-        for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):
+        """The transactions of a binlog file, with the positions at which they end."""
+        for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):  # rows of TRANSACTIONS
             columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
-            times = rows["committed_at"].cast("int64").to_pylist()
+            times = rows["committed_at"].cast("int64").to_pylist()  # in µs
             for uuid, tag, number, pos, committed_at in zip(*columns, times, strict=True):
                 yield Logged(Gtid(uuid, number, tag or ""), FilePosition(file, pos), committed_at)
 
     def _end_of(self, file: str) -> FilePosition:
+        """The start of the next binlog file; for the newest file, the written position."""
         later = files_after(file_start(file), self._files)
         return file_start(later[0]) if later else written_position(self._connection)
 
@@ -141,11 +152,15 @@ class ThisServer:
         """
         if not end_here.errant:
             return frozenset()
+        # the newest file that begins before all errant transactions; without such a file, all binlog is read
         start = file_start(newest(self._files, self._begins_before(end_here.errant)) or self._files[0])
         copied = saved.gtids or GtidSet()
-        changed = self._changed_in(tables, lambda others: self._read(start, end_here.end, copied, watched=others))
-        # DDL of copied transactions counts, too, so no transaction is skipped
-        altered = self._changed_in(tables, lambda others: self._read(start, end_here.end, GtidSet(), waiting=others))
+        # The reads differ in what they skip: rows of copied transactions are no finding, but DDL of copied transactions
+        # counts, too.
+        changed = self._changed_in(tables, lambda examined: self._read(start, end_here.end, copied, watched=examined))
+        altered = self._changed_in(
+            tables, lambda examined: self._read(start, end_here.end, GtidSet(), waiting=examined)
+        )
         return frozenset(changed | altered)
 
     def _begins_before(self, gtids: GtidSet) -> Callable[[str], bool]:
@@ -157,10 +172,10 @@ class ThisServer:
     ) -> set[TableId]:
         """The tables that have rows in what `read` yields, or that have an event which `read` refuses.
 
-        `read` is called with the tables that are still to be examined.
+        `read` is called with the tables that are still to be examined. An error that names no tables is raised.
         """
         changed = set[TableId]()
-        while True:  # a refused event ends the read; the next read leaves the event's tables out
+        while True:  # a refused event ends the read; the next read leaves the event's tables out, so it gets further
             try:
                 changed |= {table for table, _ in read(_tables_without(tables, changed)) if table is not None}
             except LakeIngestError as error:
@@ -194,7 +209,7 @@ def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[
 def is_replicating(connection: pymysql.Connection) -> bool:
     """Whether the server receives or applies transactions of another server."""
     return any(
-        str(value) != "No"
+        str(value) != "No"  # `Yes`, and also `Connecting`
         for status in query_dicts(connection, "SHOW REPLICA STATUS")
         for name, value in status.items()
         if name.endswith(("_io_running", "_sql_running"))

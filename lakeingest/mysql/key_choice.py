@@ -28,9 +28,10 @@ def choose_key(
 ) -> tuple[tuple[str, ...], str]:
     """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
-    `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. The primary key
-    is preferred; then a unique key of integers; then the key with the fewest columns; then the first by name. Raises
-    NoKey if no columns can be the key.
+    `declared` are the columns that the user names; without them an index is chosen. `statistics` are the rows of
+    information_schema.STATISTICS, in the order of their indexes' columns. The primary key is preferred; then a unique
+    key of integers; then the key with the fewest columns; then the first by name. Raises NoKey if no columns can be the
+    key, or if a declared column cannot be in a key.
     """
     by_name = {column.name: column for column in columns}
     if declared:
@@ -40,16 +41,20 @@ def choose_key(
             if reason := _why_unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
         return tuple(declared), ""
-    indexes: dict[str, list[Mapping[str, Any]]] = {}
+    unique_indexes: dict[str, list[Mapping[str, Any]]] = {}
     for row in statistics:
         if not int(row["non_unique"]):
-            indexes.setdefault(str(row["index_name"]), []).append(row)
-    refusals = {name: _refusal(name, parts, by_name) for name, parts in indexes.items()}
-    usable = {name: tuple(str(part["column_name"]) for part in indexes[name]) for name in indexes if not refusals[name]}
+            unique_indexes.setdefault(str(row["index_name"]), []).append(row)
+    refusals = {index: _refusal(index, parts, by_name) for index, parts in unique_indexes.items()}
+    usable = {
+        index: tuple(str(part["column_name"]) for part in parts)
+        for index, parts in unique_indexes.items()
+        if not refusals[index]
+    }
     if usable:
-        best = min(usable, key=lambda name: _rank(name, [by_name[part] for part in usable[name]]))
+        best = min(usable, key=lambda index: _rank(index, [by_name[name] for name in usable[index]]))
         return usable[best], best
-    if PRIMARY in refusals:
+    if PRIMARY in refusals:  # there is a primary key, but it was refused
         raise NoKey(f"{refusals[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(
         "it has neither a primary key nor a unique key of NOT NULL columns; add one, or name columns that are unique"
@@ -58,6 +63,7 @@ def choose_key(
 
 
 def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
+    """The rank of an index with this name and these columns: the least rank is the best."""
     return name != PRIMARY, any(column.kind not in INTEGERS for column in columns), len(columns), name
 
 
@@ -68,7 +74,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
     if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for a B-tree
         return f"the index {name} has no order"
     for part in parts:
-        column = columns.get(part["column_name"])  # NULL for an expression
+        column = columns.get(part["column_name"])  # the name is NULL for an expression
         if column is None:
             return f"the index {name} has an expression, or a skipped column"
         if part["sub_part"] is not None:
@@ -83,6 +89,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 def _why_unfit(column: Column) -> str | None:
     """The reason why a column cannot be in a key; None if it can be in a key."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
+    # what follows holds only for ENUM and SET, which are not in `_UNFIT`
     if not column.has_exact_members:
         why = "the server may show its members with other characters, and its values are found by them"
     elif _has_same_texts(column):
@@ -91,9 +98,10 @@ def _why_unfit(column: Column) -> str | None:
 
 
 def _has_same_texts(column: Column) -> bool:
-    """Whether two numbers of an ENUM or SET have the same text. The number 0 is '', and a SET joins members by commas.
+    """Whether two numbers of an ENUM or SET have the same text; False for other types.
 
-    MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for the comma.
+    The number 0 is the text '', and a SET joins members by commas. MySQL refuses a comma in a member of a SET, except
+    in armscii8, which has a second code for the comma.
     """
     texts = ["", *column.members]
     has_comma = column.source_type.name == "set" and any("," in text for text in texts)

@@ -17,12 +17,13 @@ _AT_ONCE = 500  # how many keys one query has
 def keys_within(
     connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> list[Mapping[str, Any]]:
-    """The keys among `keys` that are in the range, as the collations and types of the table's columns order them."""
+    """The keys among `keys` that are in the range `within`, by the order of the columns' types and collations."""
     texts = _texts(connection, schema)
     keys_inside: list[Mapping[str, Any]] = []
     for first in range(0, len(keys), _AT_ONCE):
         part = keys[first : first + _AT_ONCE]
-        keys_inside += (part[int(number)] for (number,) in query(connection, _range_query(schema, texts, part, within)))
+        numbers_inside = query(connection, _range_query(schema, texts, part, within))
+        keys_inside += (part[int(number)] for (number,) in numbers_inside)
     return keys_inside
 
 
@@ -40,7 +41,7 @@ def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tup
 def _range_query(
     schema: TableSchema, texts: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> str:
-    """The query for the numbers of those keys that are in the range.
+    """The query for the keys that are in the range `within`; it returns their numbers, from 0 on, in `keys`.
 
     The values in the query get the types and collations of the table's columns, so that the server compares them as it
     compares the columns.
@@ -58,7 +59,7 @@ def _range_query(
 
 def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
     """SQL for a key's value with the type of its column; `text` has the charset and collation of a text column."""
-    if column.members:
+    if column.members:  # the server orders an ENUM or SET by its numbers
         return str(number_of(column, value))
     written = value_of(column, value)
     match column.kind:
@@ -70,7 +71,7 @@ def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
             return f"TIMESTAMP({written})"
         case Kind.TIME:
             return f"TIME({written})"
-        case Kind.NUMERAL:
+        case Kind.NUMERAL:  # a number without quotes, because a text would be compared as a text
             return written.strip("'")
         case Kind.UUID | Kind.ADDRESS:
             return f"CAST({written} AS {column.source_type.name})"

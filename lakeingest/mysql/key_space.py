@@ -1,7 +1,7 @@
 """The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
 The server computes a boundary, in the order of its own index. A boundary has integers for integer columns. For other
-columns it has SQL literals, which the server compares as it compares the column.
+columns it has SQL literals, which the server compares as it compares the values of the column.
 """
 
 import pymysql
@@ -11,7 +11,7 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.packets import surprises
 
-_LISTED = 4096  # an ENUM or SET with more numbers is not listed in conditions: then each chunk scans the whole index
+_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists; above it, each chunk scans the whole index
 
 
 @surprises("an answer to a question")
@@ -50,7 +50,10 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key that is `rows` rows after `lower` (None: after the first row). None if `upper` comes before that key."""
+    """The key of the row that is `rows` rows after the key `lower` (None: after the first row).
+
+    The result is None if fewer rows follow, or if the key `upper` comes before that row.
+    """
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:
         return None
@@ -66,15 +69,21 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 
 
 def _part(column: Column, text: str) -> int | str:
-    """The part of a boundary for one column. For an ENUM or SET whose numbers are listed: `number/last number`."""
+    """The part of a boundary for one column, from the text that `_literal` selects.
+
+    For an ENUM or SET whose numbers a condition lists, the part is `number/last number`.
+    """
     if column.kind in INTEGERS:
         return int(text)
-    last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-    return f"{text}/{last}" if column.members and last <= _LISTED else str(text)
+    last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
+    return f"{text}/{last_number}" if column.members and last_number <= _LISTED else str(text)
 
 
 def _literal(column: Column) -> str:
-    """The SQL expression that returns a column's value as a literal by which the server can use the column's index."""
+    """The SQL expression that returns a column's value as the text of a literal.
+
+    With this literal in a condition, the server can use the column's index.
+    """
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name

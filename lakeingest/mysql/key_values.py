@@ -1,4 +1,4 @@
-"""Converts keys that people write in JSON: to values of Arrow, and to bounds that the server compares."""
+"""Converts keys among three forms: JSON that people write, values of Arrow, and bounds that the server compares."""
 
 import datetime as dt
 import json
@@ -18,15 +18,15 @@ _LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists
 
 
 def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
-    """The values of a key, by column, from a text: a JSON array of the values in key order, or one value alone.
+    """The Arrow values of a key, by column, from a text: a JSON array of the values in key order, or one value alone.
 
     Integers are numbers; decimals, dates and times are texts as MySQL writes them; bytes are a text of hexadecimal
-    digits. Raises UsageError for any other text.
+    digits. Raises UsageError if the text does not have these values for the columns of the key.
     """
     try:
         parsed = json.loads(text, parse_float=Decimal)
     except ValueError:
-        parsed = text  # a text without quotes
+        parsed = text  # no JSON: one text without quotes
     values = parsed if isinstance(parsed, list) else [parsed]
     if len(values) != len(schema.key):
         raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
@@ -40,6 +40,7 @@ def key_table(schema: TableSchema, keys: Iterable[Mapping[str, Any]]) -> pa.Tabl
     """The keys as an Arrow table without duplicates, with the column types of the table's rows."""
     fields = pa.schema([pa.field(column.name, arrow_type(column), nullable=False) for column in schema.key_columns])
     table = pa.Table.from_pylist(list(keys), fields)
+    # without threads, so that the keys stay in order; `cast`, because grouping makes the columns nullable
     return table.group_by(list(schema.key), use_threads=False).aggregate([]).cast(fields)
 
 
@@ -59,13 +60,14 @@ def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
 def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
     """The Arrow values of a key, by column, from the canonical texts that checksums are made of (`mysql.checksum`)."""
     return {
+        # a BOOLEAN's text is 0 or 1, and `bool` of any text would be True
         column.name: _arrow_value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
         for column, text in zip(schema.key_columns, texts, strict=True)
     }
 
 
 def _value_of_literal(column: Column, part: int | str) -> Any:
-    """A part of a bound in the form in which people write the value: the inverse of `_literal`."""
+    """The value that a part of a bound stands for, in the form in which people write it in JSON."""
     text = str(part)
     if column.kind in INTEGERS:
         return int(part)
@@ -74,7 +76,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
     if column.members:
         number = int(text.partition("/")[0])
         if column.source_type.name == "enum":
-            return column.members[number - 1] if number else ""
+            return column.members[number - 1] if number else ""  # the number 0 is ''
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
     if column.source_type.name == "bit" and column.kind is Kind.BINARY:
         return int(text).to_bytes(_bit_bytes(column)).hex()
@@ -91,13 +93,16 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
-    """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column."""
+    """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column does.
+
+    For an ENUM or SET whose numbers a condition lists, the part is `number/last number`.
+    """
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
         number = number_of(column, value)
-        last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-        return f"{number}/{last}" if last <= _LISTED else str(number)
+        last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
+        return f"{number}/{last_number}" if last_number <= _LISTED else str(number)
     if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:
@@ -110,17 +115,17 @@ def number_of(column: Column, value: str) -> int:
     members = list(column.members)
     try:
         if column.source_type.name == "enum":
-            return members.index(value) + 1 if value else 0
-        return sum(1 << members.index(member) for member in value.split(",")) if value else 0
+            return members.index(value) + 1 if value else 0  # MySQL counts members from 1, and 0 is ''
+        return sum(1 << members.index(member) for member in value.split(",")) if value else 0  # a bit for each member
     except ValueError:
         raise UsageError(f"{value!r} is no member of {column.name}") from None
 
 
 def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """A value that people wrote, as Arrow holds it in the column. Raises UsageError for a value that it cannot have."""
+    """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
     try:
         converted = _python_value(column, value)
-        return pa.array([converted], arrow_type(column))[0].as_py()
+        return pa.array([converted], arrow_type(column))[0].as_py()  # through Arrow, which rejects other values
     except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
         raise UsageError(f"{value!r} is no value of {schema.table}'s key column {column.name}: {error}") from None
 

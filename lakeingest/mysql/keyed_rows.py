@@ -30,7 +30,7 @@ def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[
 
 
 def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> list[str]:
-    """SQL conditions, one for every `_AT_ONCE` keys; together they select the rows of `rows_of`."""
+    """SQL conditions, one for each group of `_AT_ONCE` keys; together they select the rows of `rows_of`."""
     for_each_key = [
         " AND ".join(f"{quote(column.name)} = {value_of(column, key[column.name])}" for column in schema.key_columns)
         for key in keys
@@ -56,7 +56,7 @@ def value_of(column: Column, value: Any) -> str:
         case str() if column.kind is Kind.STRING:
             return f"_utf8mb4 x'{value.encode().hex()}'"
         case dt.datetime():
-            # strftime writes a year before 1000 with fewer digits
+            # not strftime, which writes a year before 1000 with fewer digits
             return f"'{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
         case _:  # numerals, times, dates
             return f"'{value}'"

@@ -21,9 +21,9 @@ def last_ddl(
 ) -> dict[TableId, FilePosition | None]:
     """The end of the last DDL of each table that has DDL in the segment.
 
-    None for a table whose changes may be in a transaction that ended after that DDL. None for all tables if the segment
-    has an event that cannot be passed over. Call it only after `read_stable_schema` has returned, because then the DDL
-    is in force. Rows are not decoded.
+    The end is None for a table whose changes may be in a transaction that ended after that DDL. It is None for all
+    `tables` if the segment has an event that cannot be passed over. Call this function only after `read_stable_schema`
+    has returned, because then the DDL is in force. Rows are not decoded.
     """
     ends = dict[TableId, FilePosition | None]()
     while not segment.empty:  # each read ends at the next DDL; the next read begins after that DDL
@@ -34,9 +34,9 @@ def last_ddl(
                     pass
             break
         except UnsupportedEvent as error:
-            if error.ddl is None:
+            if error.ddl is None:  # an event that cannot be passed over
                 return dict.fromkeys(tables)
             alone, end = error.ddl.alone, error.ddl.stop
             ends |= {table: end if table in alone else None for table in error.tables}
-            segment = replace(segment, start=end, history=None)
+            segment = replace(segment, start=end, history=None)  # the history was that of the old start
     return ends

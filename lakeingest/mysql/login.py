@@ -13,7 +13,7 @@ from lakeingest.errors import OperatorNeeded
 
 def password_of(source: Source) -> bytes:
     """The password for a connection that is opened now. Raises OperatorNeeded if no token can be made."""
-    region = source.token_region
+    region = source.token_region  # None: the source has a password; '': a token of the region that AWS's variables name
     return source.password.get_secret_value().encode() if region is None else _token(source, region).encode()
 
 

@@ -21,7 +21,7 @@ LOGIN_BYTES = 1 << 20  # for everything that a server sends until the session is
 RESULT_BYTES = 1 << 30  # for a result that is kept in memory: the definitions of 100,000 tables take less
 PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, with a reserve; no row and no event is larger
 COLUMNS = 0xFFFF  # the most columns of a result: other parts of the protocol count them in two bytes
-_PACKET_COST = 256  # bytes that a small row takes in this process, beside its values
+_PACKET_COST = 256  # bytes that a row takes in this process, beside its values: they count against the limit
 
 # The errors of the driver for an answer that breaks the protocol. RuntimeError: the answer asks for a local file.
 _PARSING = (
@@ -49,7 +49,7 @@ def surprises(what: str) -> Iterator[None]:
     except pymysql.err.InternalError as error:
         if isinstance(error, Surprise) or (error.args and isinstance(error.args[0], int)):
             raise  # an error with a number is an error that the server reports
-        raise Surprise(f"{what} that breaks the protocol ({error})") from error
+        raise Surprise(f"{what} that breaks the protocol ({error})") from error  # the driver's, without a number
     except _PARSING as error:
         raise Surprise(f"{what} that breaks the protocol ({type(error).__name__}: {str(error)[:100]})") from error
 
@@ -58,7 +58,7 @@ def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:
     """Yield the events of the binlog that the server sends, with their headers, up to the end of its binlog."""
     wire: Any = connection  # the driver has no public way to read a packet
     while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
-        yield packet.get_all_data()[1:]
+        yield packet.get_all_data()[1:]  # the first byte only says that an event follows
 
 
 class _Result(MySQLResult):
@@ -72,14 +72,14 @@ class _Result(MySQLResult):
 
 
 class BoundedConnection(pymysql.Connection):
-    """PyMySQL's connection with limits for the login, then for each result, or for each packet of a long answer."""
+    """PyMySQL's connection with limits: for the whole login, then for each result, or for each packet of a dump."""
 
     _is_open = False  # whether the login is over
     _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False  # the limits, and whether they are for each packet
-    _bytes_left, _deadline = LOGIN_BYTES, 0.0
+    _bytes_left, _deadline = LOGIN_BYTES, 0.0  # what is left of the limits
 
     def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
-        """From now on, receive at most `size` bytes in at most `seconds`: in all, or with `of_each` in each packet."""
+        """From now on, receive at most `size` bytes in at most `seconds`: in all or, with `of_each`, in each packet."""
         self._size, self._seconds, self._of_each = size, seconds, of_each
         self._bytes_left, self._deadline = size, time.monotonic() + seconds
 
@@ -90,13 +90,14 @@ class BoundedConnection(pymysql.Connection):
             return int(parent.query(sql, unbuffered))
 
     def _execute_command(self, command: int, sql: Any) -> None:
-        if self._is_open:  # during the login, its limits stay
+        if self._is_open:  # during the login, the limits of the login stay
             self.allow(PACKET_BYTES, READ_SECONDS, of_each=True)
         parent: Any = super()
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
         """Read a response as a `_Result`, with limits. This method replaces the driver's own."""
+        # an unbuffered result is not kept in memory, so the limits of each packet stay
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
@@ -112,13 +113,13 @@ class BoundedConnection(pymysql.Connection):
         return result.affected_rows
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        if self._of_each:
+        if self._of_each:  # the limits begin anew
             self.allow(self._size, self._seconds, of_each=True)
         parent: Any = super()
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read `num_bytes` bytes. Raises Surprise if so many bytes are above the limit.
+        """Read `num_bytes` bytes. Raises Surprise, before they are read, if so many bytes are above the limit.
 
         Raises the driver's OperationalError after the deadline, or if the connection breaks. In all three cases the
         connection is closed.
@@ -135,7 +136,7 @@ class BoundedConnection(pymysql.Connection):
                 if time.monotonic() > self._deadline:
                     raise TimeoutError(f"timed out: no whole answer in {self._seconds:.0f} seconds")
                 part = driver._rfile.read1(missing)  # noqa: SLF001
-                if not part:
+                if not part:  # the server has closed the connection
                     break
                 parts.append(part)
                 missing -= len(part)

@@ -2,9 +2,9 @@
 
 The read view contains low, because the chunk waits until the replica has executed low. High contains the view, because
 a transaction is in the primary's binlog before a replica can apply it, and high is read after the view opens. The
-changes between low and high are complete rows. So they turn the view into the table as of high, whatever the order in
-which the replica has applied them. Without the wait, the view of a replica that lags would lack changes before low, and
-no merge applies these.
+changes between low and high are complete rows. So these changes turn the view into the table as of high, whatever the
+order in which the replica has applied them. Without the wait, the view of a replica that lags would lack changes before
+low, and no merge applies changes before low.
 
 The rows of a transaction that only the replica has would stay in the copy. So such a replica is refused.
 """
@@ -16,7 +16,7 @@ from lakeingest.core.position import GtidSet, Low
 from lakeingest.errors import OperatorNeeded, SourceAway
 from lakeingest.mysql.connection import literal, named_errors, query_row
 
-LAG_SECONDS = 60  # the longest time of a chunk: a replica that lags by more would hold up every chunk
+LAG_SECONDS = 60  # the longest wait of a chunk: a replica that lags by more would hold up every chunk
 # A replica may have a transaction that its primary has written and not committed, because a semi-synchronous primary
 # waits for other replicas: usually for 10 seconds at most.
 COMMIT_SECONDS = 20
@@ -29,7 +29,7 @@ NO_GTIDS = (
 def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
     """Wait until the replica has executed all transactions of the low watermark.
 
-    Raises SourceAway if the replica lags for too long, OperatorNeeded if low has no GTIDs.
+    Raises SourceAway if the replica still lags after `LAG_SECONDS`, OperatorNeeded if low has no GTIDs.
     """
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
@@ -47,10 +47,10 @@ def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysq
     with named_errors(source):
         if _has_executed(primary, applied, COMMIT_SECONDS):
             return
-        own = applied - executed(primary)
+        only_on_replica = applied - executed(primary)
     raise OperatorNeeded(
-        f"the replica {replica.host}:{replica.port} has transactions that its source lacks: {own}; set up the replica"
-        " again, and set super_read_only = ON there"
+        f"the replica {replica.host}:{replica.port} has transactions that its source lacks: {only_on_replica}; set up"
+        " the replica again, and set super_read_only = ON there"
     )
 
 

@@ -21,8 +21,8 @@ def grant_statements(
 ) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases.
 
-    `names_are_patterns` is as in `grant_select`. True is also right for a server that cannot be asked, because servers
-    take names for patterns by default.
+    `names_are_patterns` is that of `grant_select`. For a server that cannot be asked it is True, because servers take
+    names for patterns by default.
     """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
@@ -32,15 +32,19 @@ def grant_statements(
 
 
 def grant_select(account: str, database: str, *, names_are_patterns: bool) -> str:
-    """The GRANT statement for all tables of a database, and of no other database.
+    """The GRANT statement of SELECT for the tables of one database.
 
-    `names_are_patterns`: GRANT takes `_` and `%` in the name for wildcards, so they are escaped. If False, the name is
-    not escaped, as MySQL with partial_revokes requires (MySQL manual, "Privilege Restriction Using Partial Revokes").
+    `names_are_patterns`: the server takes `_` and `%` in the name for wildcards, so they are escaped. If False, nothing
+    is escaped: MySQL with partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial
+    Revokes").
     """
     name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
     return f"GRANT SELECT ON {quote(name)}.* TO {account}"
 
 
 def has_patterns(connection: pymysql.Connection) -> bool:
-    """Whether GRANT on this server takes `_` and `%` in names of databases for wildcards."""
+    """Whether GRANT on this server takes `_` and `%` in names of databases for wildcards.
+
+    False only for a server with partial_revokes = ON.
+    """
     return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))

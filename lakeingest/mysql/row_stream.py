@@ -23,8 +23,8 @@ from lakeingest.mysql.packets import READ_SECONDS, surprises
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
-_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes, `Receiver` pauses for so long
-_PACE_BYTES = 1 << 20  # a server that needs more than READ_SECONDS for so many bytes is too slow
+_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes, `Receiver` pauses for so many seconds
+_PACE_BYTES = 1 << 20  # a server that lets us wait for more than READ_SECONDS for so many bytes is too slow
 
 
 def stream_rows(
@@ -33,8 +33,8 @@ def stream_rows(
     """Yield the rows of `sql`, which selects the columns of `schema` in order, in batches.
 
     At the end, the number of values that are NULL only because the user chose so is added to `nulled`. The connection
-    can be used again when the iterator has ended without an error. Raises SchemaChanged if the columns have other
-    types, UnsupportedValue for a value that Arrow cannot hold exactly, and the driver's errors.
+    can be used again after the iterator has ended without an error. Raises SchemaChanged if the columns of the result
+    have other types, UnsupportedValue for a value that Arrow cannot hold exactly, and the driver's errors.
     """
     from lakeingest.mysql.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
@@ -47,7 +47,7 @@ def stream_rows(
         _definitions(wire, parameters)
         _definitions(wire, columns)
         wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
-        wire._read_packet()  # noqa: SLF001 - the number of columns
+        wire._read_packet()  # noqa: SLF001 - it has only the number of columns
         definitions = [read_definition(packet) for packet in _definitions(wire, columns)]
     result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
     receiver = Receiver(connection)
@@ -74,13 +74,17 @@ class Receiver:
     def __init__(self, connection: pymysql.Connection) -> None:
         wire: Any = connection
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
-        self._is_drained = False  # whether the bytes in the driver's buffer have been received
-        self._pauses = False  # whether the last read was short
+        self._is_drained = False  # whether the bytes in the driver's buffer have been received: they come first
+        self._pauses = False  # whether the last read was short, so that a pause comes before the next read
+        # with TLS no read counts as short
         self._short_read_bytes = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
-        self._bytes, self._waited = 0, 0.0  # since the last full MiB
+        self._bytes, self._waited = 0, 0.0  # the bytes received, and the seconds waited, since the last full MiB
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive bytes into `buffer`; return their number. Raises OperationalError if the connection is broken."""
+        """Receive bytes into `buffer`; return their number.
+
+        Raises the driver's OperationalError if the connection is broken or closed, or if the server is too slow.
+        """
         began = time.monotonic()
         try:
             if self._is_drained:

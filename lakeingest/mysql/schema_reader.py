@@ -32,7 +32,7 @@ _LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNOR
 _DIGITS_MAX = 38  # the most digits of a decimal in Arrow, in Iceberg and in Hudi
 _RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
-_BYTES = {"", "binary"}  # what MySQL and MariaDB show as the charset of members (of ENUM, SET) that are bytes
+_BYTES = {"", "binary"}  # the charset that MySQL or MariaDB shows for an ENUM or SET whose members are bytes
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -102,7 +102,7 @@ def is_system(table: TableId) -> bool:
 
 
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
-    """The table's present definition, with types as the user chose in `choices`.
+    """The table's present definition, with the key and the types that the user chose in `choices`.
 
     Raises OperatorNeeded if the table does not exist. Raises UnsupportedTable, with all reasons, if the table's key or
     a column cannot be copied exactly.
@@ -117,16 +117,16 @@ def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: 
     """As `read_schema`, but under the table's metadata lock, so that the definition has all DDL that is in the binlog.
 
     Without the lock the definition may be older, because the server writes DDL to the binlog before information_schema
-    shows it. If other sessions keep the lock for long, the server's error is raised, which `named_errors` turns into
-    SplitUnstable.
+    shows it. If another session keeps the table locked for long, the server's error is raised, which `named_errors`
+    turns into SplitUnstable.
     """
     try:
         query(connection, "START TRANSACTION")
-        # takes the lock; fails with ProgrammingError if the user may not read all columns
+        # takes the lock; fails with ProgrammingError if the table was dropped, or if the user may not read all columns
         query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")
         return read_schema(connection, table, choices)
-    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may not read it: `read_schema` says so
-        return read_schema(connection, table, choices)
+    except pymysql.err.ProgrammingError:
+        return read_schema(connection, table, choices)  # without the lock, because `read_schema` names the reason
     finally:
         query(connection, "ROLLBACK")
 
@@ -134,7 +134,7 @@ def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: 
 def read_schemas(
     connection: pymysql.Connection, choices: Mapping[TableId, Choices]
 ) -> dict[TableId, TableSchema | OperatorNeeded]:
-    """The definition of each table as `read_schema` returns it, or the error that `read_schema` would raise.
+    """The definition of each table in `choices`, as `read_schema` returns it, or the error that it would raise.
 
     Each database takes three queries, whatever the number of its tables.
     """
@@ -155,7 +155,7 @@ def read_schemas(
 class _Descriptions:
     """The rows of information_schema for some tables of one database, by the table's name.
 
-    `tables` has the type and the comment of each table.
+    `tables` has the type and the comment of each table; `columns` and `indexes` have complete rows.
     """
 
     is_mariadb: bool
@@ -180,18 +180,20 @@ class _Descriptions:
 
     def schema(self, table: TableId, choices: Choices) -> TableSchema:
         """The definition of one of these tables; the errors are those of `read_schema`."""
-        rows, described = self.columns.get(table.name), self.tables.get(table.name)
-        if not rows or not described:
+        rows, type_and_comment = self.columns.get(table.name), self.tables.get(table.name)
+        if not rows or not type_and_comment:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
-        table_type, comment = described
-        reasons: list[str] = []
+        table_type, comment = type_and_comment
+        reasons: list[str] = []  # why the table cannot be copied
         if not (table.database.isprintable() and table.name.isprintable()):
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+        extra_of_generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
         skipped_kinds = _skipped_kinds(choices)
-        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in skipped_kinds))
+        skipped = tuple(
+            name for name, extra in extra_of_generated.items() if any(kind in extra for kind in skipped_kinds)
+        )
         columns = tuple(
             replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
             for row in rows
@@ -202,18 +204,18 @@ class _Descriptions:
         key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied_generated = tuple(name for name in generated if name not in skipped)
-        stored = tuple(str(row["column_name"]) for row in rows)
+        copied_generated = tuple(name for name in extra_of_generated if name not in skipped)
+        in_row_images = tuple(str(row["column_name"]) for row in rows)
         # row images have the hidden columns after all others
-        stored += hidden_columns(stored, self.indexes.get(table.name, []))
-        return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, stored)
+        in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
+        return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, in_row_images)
 
 
 def _skipped_kinds(choices: Choices) -> tuple[str, ...]:
     """The kinds of generated columns that the user skips, as EXTRA of information_schema names them."""
     if choices.generated == "skip":
         return GENERATED
-    return GENERATED[:1] if choices.virtual == "skip" else ()
+    return GENERATED[:1] if choices.virtual == "skip" else ()  # the first kind is VIRTUAL GENERATED
 
 
 def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -226,9 +228,10 @@ def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 def _key(
     columns: tuple[Column, ...], indexes: list[dict[str, Any]], choices: Choices, reasons: list[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The key's columns and the name of its index. Without a key, both are empty and `reasons` gets a reason.
+    """The key's columns and the name of its index ('' for a key that the user chose).
 
-    `reasons` also gets a reason for each key column that would be NULL for a zero date.
+    If no columns can be the key, both are empty, and `reasons` gets a reason. `reasons` also gets a reason for each key
+    column that would be NULL for a zero date.
     """
     key: tuple[str, ...] = ()
     index = ""
@@ -245,11 +248,11 @@ def _key(
 
 
 def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
-    """The kind of a column's default, or the default NULL.
+    """The kind of a column's default; `Value(None)` if the default is NULL.
 
     A value other than NULL is not taken from COLUMN_DEFAULT, whose text is for people and may differ from the value.
-    MySQL shows NULL for a column without a default, and marks expressions in EXTRA. MariaDB shows the default as SQL:
-    the word NULL is the default NULL.
+    MySQL shows NULL for the default NULL and for no default, and marks expressions in EXTRA. MariaDB shows the default
+    as SQL, so the word NULL is the default NULL.
     """
     shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
@@ -259,7 +262,7 @@ def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
     if shown is None:
         if str(row["is_nullable"]).upper() != "YES":
             return Default.NONE
-        return Default.UNKNOWN if is_mariadb else Value(None)
+        return Default.UNKNOWN if is_mariadb else Value(None)  # MariaDB would show the default NULL as a word
     if not is_mariadb:
         return Default.CONSTANT
     text = _text(shown)
@@ -281,8 +284,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     """The column that a row of information_schema describes. Reasons why it cannot be copied are added to `reasons`."""
     name, source = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
-    usual = _kind(source, precision)
-    kind, choice = _kind_by_choices(usual, source, choices)
+    kind, choice = _kind_by_choices(_kind(source, precision), source, choices)
     refusals = (
         (kind is None, "this type is not built yet"),
         (bool(source.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
@@ -315,7 +317,10 @@ def _charset(row: dict[str, Any]) -> str:
 
 
 def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
-    """The column's kind after the user's choices, and the value of `Column.choice`. Without choices it is `kind`."""
+    """The column's kind and its `Column.choice`, by the user's choices; `kind` is the kind without any choice.
+
+    `Column.choice` is '' unless the user chose something for this type that the kind does not express.
+    """
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""

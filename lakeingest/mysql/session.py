@@ -9,10 +9,10 @@ tries each of them.
 
 Setting a variable proves nothing, because a proxy between us and the server may give the statement to another session.
 So the values that results depend on are read again in each read view, before the rows, by a statement that is needed
-there in any case. Nobody else can change the variables of a session, and the view's transaction keeps the session. A
-server ends a result early only because of a LIMIT: that of the statement, or `sql_select_limit`. Anything else that
-stops a result is an error, which the server sends in place of the result's end. So a result that is read in such a view
-and ends without an error has all rows.
+there in any case. Nobody else can change the variables of a session, and a proxy does not change the session within the
+view's transaction. A server ends a result early only because of a LIMIT: that of the statement, or `sql_select_limit`.
+Anything else that stops a result is an error, which the server sends in place of the result's end. So a result that is
+read in such a view and ends without an error has all rows.
 """
 
 import functools
@@ -25,10 +25,11 @@ from lakeingest.mysql.dialect import MARIADB, dialect_of, version_of
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A session variable and its value in each session, as the server shows the value. `why` completes "else …".
+    """A session variable, and the value that each session gets, as the server shows it. `why` completes "else …".
 
-    `since` is the first version of the server that has the variable. `depends`: results depend on the variable. Most
-    variables without `depends` are limits and timeouts, which the server may round.
+    `since` is the first version of the server that has the variable; () stands for all versions. `depends`: results
+    depend on the variable, so its value is read again. Most variables without `depends` are limits and timeouts, which
+    the server may round.
     """
 
     name: str
@@ -125,4 +126,5 @@ def require_pinned(pins: Sequence[Pin], values: Sequence[str]) -> None:
 
 
 def _literal(value: str) -> str:
+    """The value in SQL: a number or DEFAULT as it is, any other value as a text."""
     return value if value == _DEFAULT or value.replace(".", "").isdigit() else f"'{value}'"

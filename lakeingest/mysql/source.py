@@ -69,17 +69,25 @@ class Source:
         return connections.file_sizes(self.connection)
 
     def has_exact_lows(self) -> bool:
-        """Whether low watermarks are exact positions of read views. Then no low is before a position read earlier."""
+        """Whether low watermarks are exact positions of read views.
+
+        Then no low watermark is before a position that was read earlier.
+        """
         return dialect(self.connection).has_snapshot_position
 
     def reads_from_file_start(self, position: Position) -> bool:
-        """Whether low watermarks are starts of binlog files, because the server has no GTIDs."""
+        """Whether low watermarks are starts of binlog files.
+
+        That is the case if the server has no GTIDs, so that the position has none, and does not report read views'
+        positions.
+        """
         return position.gtids is None and not self.has_exact_lows()
 
     def has_low_at_file_start(self, position: Position) -> bool:
         """Whether a low watermark that is read from now on may be before the position.
 
-        That is the case while the position is in the current binlog file, whose start would be the low watermark.
+        That is the case while the position is in the current binlog file, if the start of this file would be the low
+        watermark.
         """
         if not self.reads_from_file_start(position):
             return False

@@ -31,8 +31,8 @@ class _Objects:
 
     `hidden` has the databases of which the user may not see all objects; None: all databases. `referenced` has the
     tables that foreign keys refer to. `parents` has those tables of `referenced` whose changes a foreign key passes on
-    to other tables. The user needs only SELECT on the tables to see foreign keys. `others` has views and stored
-    functions.
+    to other tables. The user needs only SELECT on the tables to see foreign keys. `others` has the names of views and
+    stored functions, without their databases.
     """
 
     hidden: frozenset[str] | None
@@ -44,7 +44,7 @@ class _Objects:
 
 
 class StatementReach:
-    """Judges the statements of one source (`wire.dml.Reach`). It connects to the source at the first statement."""
+    """Judges the statements of one source (`wire.dml.Reach`). It asks the source once, at the first statement."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -54,8 +54,8 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # The user may not see all triggers, views and functions that matter for the statement. Only a system table
-            # needs no rights: it has no triggers, and foreign keys are visible without rights.
+            # The user may not see all triggers, views and functions that matter for the statement. For a system table
+            # they do not matter: it has no triggers, `in_system` excludes the rest, and foreign keys are visible.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
@@ -63,6 +63,7 @@ class StatementReach:
             return "its table has triggers"
         if table in objects.parents:
             return "foreign keys change other tables with it"
+        # the words of the statement may be columns or aliases with the same names: in doubt there is a reason
         named_objects = change.names & {name for (name,) in objects.others}
         return f"it names a view or a stored function ({', '.join(sorted(named_objects))})" if named_objects else ""
 
@@ -71,7 +72,7 @@ class StatementReach:
         """The source's objects, read at the first use."""
         with connect(self._source) as connection:
 
-            def names(sql: str) -> set[Name]:
+            def names(sql: str) -> set[Name]:  # each row has the parts of one name
                 return {tuple(folded(str(value)) for value in row) for row in query(connection, sql)}
 
             return _Objects(
@@ -98,7 +99,11 @@ class StatementReach:
 
 
 def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
-    """The folded names of databases that a user with these grants does not see completely; None: all databases."""
+    """The folded names of databases that a user with these grants does not see completely; None: all databases.
+
+    `grants` are the rows of SHOW GRANTS. Rights on a single database are not counted. A right on all databases that was
+    revoked for a database hides that database.
+    """
     rights, hidden = set[str](), set[str]()
     for grant in grants:
         if granted := _GLOBAL.match(grant):

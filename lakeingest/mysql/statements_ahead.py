@@ -13,16 +13,17 @@ from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_rotate
 from lakeingest.mysql.wire.grammar import Watched, sign_of
 
-_BYTES = 16 << 20  # how many bytes are searched: enough, as services write such statements every few minutes or seconds
+_BYTES = 16 << 20  # how many bytes are searched: enough, because services write such statements every few minutes
 
 
 def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
     """The message of the error with which a statement would stop tables; None if there is no such statement.
 
     Such a statement cannot be replayed, and is not DDL. The binlog is searched from `start` on (None: from the
-    start of the current file) for `_BYTES` at most. Compressed transactions are not searched.
+    start of the current file) for `_BYTES` at most. Compressed transactions are not searched. If the binlog is damaged,
+    the result says so.
     """
-    if not schemas:
+    if not schemas:  # no table could be stopped
         return None
     try:
         return _first_refusal(source, start, schemas)
@@ -31,10 +32,10 @@ def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping
 
 
 def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """As `statement_ahead`; raises Damaged for a damaged binlog."""
+    """As `statement_ahead`, for `schemas` that are not empty. Raises Damaged for a damaged binlog."""
     with beside(source) as connection:
         at = start or file_start(written_position(connection).file)
-        at = at if can_begin_at(at) else at.start_of_file
+        at = at if can_begin_at(at) else at.start_of_file  # a dump cannot begin beyond 4 GiB
         watched = Watched(schemas, reach=StatementReach(source))
         is_mariadb = dialect(connection) is MARIADB
         bytes_left, checksums = _BYTES, True
@@ -42,7 +43,7 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
                 checksums = has_checksums(raw)
-            elif event.type == Type.ROTATE and event.is_made_up:
+            elif event.type == Type.ROTATE and event.is_made_up:  # the server sends one before each file
                 at = FilePosition(*read_rotate(event))
             elif event.type == Type.QUERY:
                 try:

@@ -15,8 +15,8 @@ from lakeingest.mysql.wire.codes import has_one_code_each
 from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day
 from lakeingest.rows import INSTANT, arrow_type, table_schema
 
-FETCH_ROWS = 2_000  # the most rows of a fetch, which are Python objects
-FETCH_BYTES = 4 << 20  # about how many bytes in Arrow a fetch has
+FETCH_ROWS = 2_000  # the most rows of a fetch, because the fetched rows are Python objects
+FETCH_BYTES = 4 << 20  # about the size of a fetch in Arrow
 FETCH_GROWTH = 10  # a fetch has at most so many times the rows of the fetch before, because later rows may be larger
 
 
@@ -24,14 +24,14 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
     """Yield the rows of `sql`, a SELECT of `text_columns`, as `row_stream.stream_rows` does."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
-    fetch = 1
+    fetch_rows = 1
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(sql)
-        while rows := cursor.fetchmany(fetch):
+        while rows := cursor.fetchmany(fetch_rows):
             batch = pa.record_batch(_columns(schema, rows), schema=types)
             yield batch
-            fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
-            fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
+            fitting_rows = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)  # if later rows are as large as these
+            fetch_rows = max(1, min(fetch_rows * FETCH_GROWTH, FETCH_ROWS, fitting_rows))
 
 
 def text_columns(schema: TableSchema) -> str:
@@ -49,7 +49,7 @@ def _expression(column: Column) -> str:
 def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:
     """Raise UnsupportedValue if a text key has a charset with several codes for a character.
 
-    The server converts texts before it sends them, so the original codes are not known here.
+    The server converts texts before it sends them in the text protocol, so the original codes are not known here.
     """
     table = schema.table
     rows = query(
@@ -76,8 +76,9 @@ def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
     """The Arrow column of values of MySQL's text protocol.
 
-    The values of BINARY, BOOLEAN and VECTOR are bytes, and those of FLOAT the texts of a DOUBLE. Raises
-    UnsupportedValue for a value that the type cannot hold, such as a zero date.
+    The values of BINARY, BOOLEAN and VECTOR are bytes, and the values of FLOAT are the texts of a DOUBLE. Raises
+    UnsupportedValue for a value that the type cannot hold, such as a zero date, and for each column that only the fast
+    decoders can read.
     """
     if column.kind is Kind.VECTOR or is_chosen(column):
         raise beyond_reference(column)
@@ -90,6 +91,7 @@ def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
     texts = pa.array(values, pa.string())
     if arrow_type(column) == texts.type:
         return texts
+    # Arrow has a year 0, so its cast would accept a date such as 0000-01-01
     if column.kind in {Kind.DATE, Kind.DATETIME} and pc.any(pc.starts_with(texts, "0000")).as_py():
         raise no_day(column, next(text for text in texts.to_pylist() if text and text.startswith("0000")))
     try:
@@ -103,11 +105,11 @@ def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _invalid_text(column: Column, texts: pa.Array) -> str:
-    """The first text that cannot be cast to the column's type."""
-    target = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
+    """The first text that cannot be cast to the column's type; '?' if each text can be cast alone."""
+    wanted_type = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
     for text in pc.unique(texts.drop_null()).to_pylist():
         try:
-            pa.array([text]).cast(target)
+            pa.array([text]).cast(wanted_type)
         except pa.ArrowInvalid:
             return str(text)
     return "?"

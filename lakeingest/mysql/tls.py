@@ -18,7 +18,7 @@ def context_of(source: Source) -> ssl.SSLContext | None:
     mode = source.tls_mode
     if mode == "disabled":
         return None
-    authority = text_of(source, "ca")
+    authority = text_of(source, "ca")  # the certificate of the authority; None: those of the system
     return _context(mode, authority if mode in VERIFYING else None)
 
 
@@ -41,16 +41,17 @@ def pin_of(certificate: bytes) -> str:
     with the serial number 0. The public key is the part after version, serial number, algorithm, issuer, validity and
     subject (RFC 5280, section 4.1). Raises ValueError if `certificate` is no certificate, or not in DER.
     """
+    # without an element, the empty bytes make `_header` raise ValueError
     signed = next(_elements(certificate), (0, b""))[1]
-    body = next(_elements(_contents(signed)), (0, b""))[1]
-    parts = [part for tag, part in _elements(_contents(body)) if tag != _VERSION]
+    body = next(_elements(_contents(signed)), (0, b""))[1]  # the part that the authority has signed
+    parts = [part for tag, part in _elements(_contents(body)) if tag != _VERSION]  # not every certificate has a version
     if len(parts) <= _KEY:
         raise ValueError("a certificate without a public key")
     return PIN + base64.b64encode(hashlib.sha256(parts[_KEY]).digest()).decode()
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the elements of a part in DER: the tag of each, and the complete element with its tag and length."""
+    """Yield the elements of a part in DER: for each its tag, and the complete element with its tag and length."""
     while data:
         start, size = _header(data)
         if len(data) < start + size:
@@ -67,14 +68,14 @@ def _contents(element: bytes) -> bytes:
 def _header(data: bytes) -> tuple[int, int]:
     """The index at which the contents of an element begin, and the length of the contents in bytes.
 
-    Raises ValueError for anything but DER: in an element of indefinite length, the TLS library might find another
-    public key than this module.
+    Raises ValueError for anything but DER, because in an element of indefinite length the TLS library might find
+    another public key than this module. Raises ValueError also for a tag of several bytes.
     """
     if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
         raise ValueError("an element of a certificate is cut, or has a long tag")
     if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
         return 2, data[1]
-    length_bytes = data[1] & 0x7F  # DER has neither 0 of them nor a zero as the first of them
+    length_bytes = data[1] & 0x7F  # the number of bytes that have the length; in DER they do not begin with a zero
     if not 0 < length_bytes <= 4 or len(data) < 2 + length_bytes or not data[2]:  # noqa: PLR2004
         raise ValueError("an element of a certificate has no length of DER")
     return 2 + length_bytes, int.from_bytes(data[2 : 2 + length_bytes], "big")

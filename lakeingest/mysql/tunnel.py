@@ -1,8 +1,8 @@
 """Connections to the source through an SSH server, for a source that only that server can reach.
 
-Each process, such as an executor, has one SSH connection to an SSH server, which all connections of the process to
-the source share. Each of them goes through a pair of sockets to a channel of the SSH connection. No port is opened on
-this machine, so other users of the machine cannot use the tunnel.
+A process, such as an executor, has one SSH connection to an SSH server. All connections of the process to the source
+share the SSH connection: each goes through a pair of sockets to a channel of its own. No port is opened on this
+machine, so other users of the machine cannot use the tunnel.
 """
 
 import io
@@ -27,7 +27,7 @@ _KEEP_ALIVE_SECONDS = 30
 _BROKEN = (OSError, EOFError)
 _SILENT = logging.NullHandler()
 _LOCK = threading.Lock()
-_CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process: a fork must not share a connection
+_CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process too: a fork must not share a connection
 
 
 def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
@@ -72,7 +72,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
             timeout=seconds,
             banner_timeout=seconds,
             auth_timeout=seconds,
-            allow_agent=False,
+            allow_agent=False,  # only the key of `source.ssh.key` is tried
             look_for_keys=False,
         )
         opened = client.get_transport()
@@ -87,8 +87,9 @@ def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
     from paramiko.hostkeys import HostKeyEntry
 
     for line in _text_of("known_hosts", ssh.known_hosts).splitlines():
-        entry = HostKeyEntry.from_line(line.strip()) if line.strip() and not line.startswith("#") else None
-        if entry is not None:
+        is_empty_or_comment = not line.strip() or line.startswith("#")
+        entry = None if is_empty_or_comment else HostKeyEntry.from_line(line.strip())
+        if entry is not None:  # paramiko returns None for a line without a key of a known type
             for name in entry.hostnames:
                 keys.add(name, entry.key.get_name(), entry.key)
 
@@ -99,13 +100,16 @@ def _key(ssh: Ssh) -> "paramiko.PKey":
 
     text = _text_of("key", ssh.key.get_secret_value())
     for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
-        with suppress(paramiko.SSHException):
+        with suppress(paramiko.SSHException):  # raised for a key of another kind
             return kind.from_private_key(io.StringIO(text))
     raise OperatorNeeded("source.ssh.key is no private key without a passphrase, of the kinds Ed25519, ECDSA and RSA")
 
 
 def _text_of(name: str, value: str) -> str:
-    """The text of a key of `source.ssh`: the value, or, if the value is the name of a file, the file's content."""
+    """The text of the key `name` of `source.ssh`: its value or, if the value names a file, the file's content.
+
+    Raises OperatorNeeded if the file cannot be read.
+    """
     if not Ssh.is_file(value):
         return value
     try:
@@ -132,10 +136,10 @@ def _named_errors(source: Source, ssh: Ssh) -> Iterator[None]:
     except paramiko.AuthenticationException as error:
         raise OperatorNeeded(f"{where} refuses user {ssh.user} with source.ssh.key: {error}") from error
     except paramiko.ChannelException as error:
-        refused = error.code == 1  # administratively prohibited
-        raise (OperatorNeeded if refused else SourceAway)(
+        is_prohibited = error.code == 1  # administratively prohibited
+        raise (OperatorNeeded if is_prohibited else SourceAway)(
             f"{where} does not lead to {way}: {error.text}; "
-            + ("allow the user port forwarding" if refused else "run the same command again when it is back")
+            + ("allow the user port forwarding" if is_prohibited else "run the same command again when it is back")
         ) from error
     except paramiko.SSHException as error:
         if "not found in known_hosts" in str(error):
@@ -146,7 +150,7 @@ def _named_errors(source: Source, ssh: Ssh) -> Iterator[None]:
 
 
 def _to_source(for_channel: socket.socket, channel: "paramiko.Channel") -> None:
-    """Copy bytes from the socket to the channel until the socket or the channel ends."""
+    """Copy bytes from the socket to the channel until the socket or the channel ends; then close the channel."""
     with suppress(*_BROKEN):
         while part := for_channel.recv(_PART):
             channel.sendall(part)
@@ -155,10 +159,10 @@ def _to_source(for_channel: socket.socket, channel: "paramiko.Channel") -> None:
 
 
 def _from_source(for_channel: socket.socket, channel: "paramiko.Channel") -> None:
-    """Copy bytes from the channel to the socket until the channel or the socket ends."""
+    """Copy bytes from the channel to the socket until the channel or the socket ends; then close the socket."""
     with suppress(*_BROKEN):
         while part := channel.recv(_PART):
             for_channel.sendall(part)
     with suppress(*_BROKEN):
-        for_channel.shutdown(socket.SHUT_RDWR)  # wakes the thread of `_to_source`, and the driver reads an end
+        for_channel.shutdown(socket.SHUT_RDWR)  # ends the wait of `_to_source`, and the driver's read
     for_channel.close()

@@ -26,7 +26,8 @@ def _is_denied(ask: Callable[[], object]) -> bool:
     except pymysql.err.Error as error:
         if error.args[0] in DENIED:
             return True
-        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:  # a user waits only for a table that the user is allowed to read
+        # a timeout is no denial: a user waits only for a table that the user is allowed to read
+        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
             raise
     return False
 
@@ -34,8 +35,8 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    Servers deny a table to a user without a right on it, whether the table exists or not: the result is True. If a user
-    with a right asks for a table that does not exist, the result is False. The definition is asked for as well, because
+    True also for a table that does not exist, if the user has no right on it, because servers deny such a table.
+    False for a table that does not exist, if the user has a right on it. The definition is asked for as well, because
     a user who may read only some columns sees neither the other columns nor, on MariaDB, the foreign keys.
     """
     try:

@@ -1,4 +1,4 @@
-"""Reads XA RECOVER, the server's list of prepared transactions. On MariaDB it tells what a new read view contains.
+"""Reads XA RECOVER, the server's list of prepared transactions. On MariaDB the list tells what a read view contains.
 
 MariaDB writes an XA COMMIT to the binlog first. Then the rows become visible, and last the transaction leaves the list.
 So a transaction that has an XA COMMIT in the binlog and is not in the list is in any read view that opens later.
@@ -21,14 +21,15 @@ from lakeingest.mysql.dialect import dialect
 _PAUSE_SECONDS = 0.01
 _PASSING_SECONDS = 0.1  # most transactions are prepared for a shorter time, and the binlog need not be read for them
 _COMMIT_SECONDS = 10.0  # the longest wait for an XA COMMIT to become visible
-_FORMATS = 1 << 32  # XA RECOVER may show a format id as negative, the binlog has it as an unsigned number of 32 bits
+_FORMATS = 1 << 32  # XA RECOVER may show a format id as negative; the binlog has it as an unsigned number of 32 bits
 
 
 def prepared_xids(connection: pymysql.Connection) -> frozenset[Xid]:
     """The transactions in XA RECOVER: they are prepared, or being committed."""
     rows = query(connection, "XA RECOVER")
     return frozenset(
-        Xid(name[: int(size)], name[int(size) :], int(format_) % _FORMATS) for format_, size, _, name in rows
+        Xid(name[: int(global_size)], name[int(global_size) :], int(format_) % _FORMATS)
+        for format_, global_size, _, name in rows  # the name is the global part, then the branch
     )
 
 
@@ -37,9 +38,9 @@ def settle(
 ) -> frozenset[Xid]:
     """Wait until new read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `prepared` has known transactions that were prepared before the position and had not ended there. Returns other
-    transactions that are still prepared: their XA PREPARE is before the position, or is not in the binlog. Raises
-    SplitUnstable if a commit is not visible in time.
+    `prepared` has known transactions that were prepared before the position and had not ended there. Returns the other
+    transactions that are still prepared: their XA PREPARE is before the position, or is not in the binlog. The result
+    is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a commit is not visible in time.
     """
     if not dialect(connection).is_xa_late:
         return frozenset()
@@ -47,9 +48,10 @@ def settle(
     lasting = _still_listed(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
     if not lasting:
         return frozenset()
-    # Step 2: look up in the binlog which of the others ended before the position, and wait until they leave the list
+    # Step 2: look up in the binlog which of the lasting transactions ended before the position, and wait until those
+    # leave the list
     segment = Segment.after(at, written_position(connection))
-    ended, older = ended_before(source, segment, free_server_id(connection, source), lasting)
+    ended, not_ended = ended_before(source, segment, free_server_id(connection, source), lasting)
     if stuck := _still_listed(connection, ended, _COMMIT_SECONDS):
         xid = min(stuck, key=lambda xid: (xid.global_part, xid.branch))
         name = f"X'{xid.global_part.hex()}',X'{xid.branch.hex()}',{xid.format}"
@@ -57,11 +59,14 @@ def settle(
             f"XA RECOVER lists {name}, although the binlog has its XA COMMIT or XA ROLLBACK before {at.at}; if the"
             " source was killed meanwhile, end it again in the same way; then run the same command again"
         )
-    return older
+    return not_ended
 
 
 def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str) -> FilePosition:
-    """The server's written position. New read views contain each XA COMMIT before it. The errors are `settle`'s."""
+    """The server's written position, after a wait until new read views contain each XA COMMIT before that position.
+
+    The errors are those of `settle`.
+    """
     at = written_position(connection)
     settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, None))
     return at

@@ -1,6 +1,7 @@
-"""Gates: staged rows are checked by suites of expectations, and published only if all suites pass.
+"""Gates: staged rows are checked by suites of expectations before they are published.
 
-An expectation that cannot be evaluated has failed.
+Rows are published only if no expectation of the severity `critical` fails, which is the default severity. An
+expectation that cannot be evaluated has failed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXAMPLES = 5  # the greatest number of failing rows that an outcome shows
-_TEXT = 80  # the greatest length of a value in a line, in characters
+_TEXT = 80  # the greatest length of a value's text, in characters
 _ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result of Great Expectations
 _SUITE = "suite"  # the key in an expectation's `meta` with the name of its suite
 
@@ -28,9 +29,9 @@ class Outcome:
     """The result of one expectation, whose definition is `document`.
 
     For an expectation about rows, `unexpected` is the number of rows that fail. `keys` has the keys of some of these
-    rows, and `examples` has keys with failing values. For an expectation about the whole table, `observed` is the
-    table's value. `error` is the reason if the expectation could not be evaluated. The text of an outcome goes to
-    terminals and logs, so it has no values of rows except keys.
+    rows, and `examples` has their keys with the failing values. For an expectation about the whole table, `observed` is
+    the table's value. `error` is the reason if the expectation could not be evaluated; then `success` is False. The
+    text of an outcome (`str`) goes to terminals and logs, so it has no values of rows except keys.
     """
 
     suite: str
@@ -57,6 +58,7 @@ class Outcome:
             return f"{name} cannot be evaluated: {self.error}"
         if self.unexpected is not None:
             return f"{name} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
+        # the observed value of a column may be the value of a row, which is not shown
         return f"{name} fails" + ("" if columns else f", observed {_shortened(self.observed)}")
 
 
@@ -84,8 +86,8 @@ def run_gate(
     """Evaluate all expectations of the suites on the rows, in few passes over the rows.
 
     `name` is the title of the report, and `key` has the names of the key columns. Without `samples`, the report has no
-    values of rows except keys. An expectation whose evaluation raises an error has failed. If the rows cannot be read,
-    Spark's error is raised.
+    values of rows except keys. An expectation whose evaluation raises an error has failed. But if the rows themselves
+    cannot be read, Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
     rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
@@ -94,7 +96,7 @@ def run_gate(
         for suite in suites
         for document in suite.expectations
     ]
-    with_details = {
+    detailed_format = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
@@ -102,16 +104,17 @@ def run_gate(
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
     failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
-    # Step 2: evaluate the failed expectations a second time, with counts and examples. They count as failed, even if
-    # they pass now
+    # Step 2: evaluate the failed expectations a second time, with counts and examples, and put these results in the
+    # place of the first ones. They count as failed, even if they pass now
     if failed:
-        details = _validate(name, rows, [_document(result) for result in failed], with_details).results
-        validation.results = [result for result in validation.results if result not in failed] + details
-        for result in details:
+        detailed = _validate(name, rows, [_document(result) for result in failed], detailed_format).results
+        validation.results = [result for result in validation.results if result not in failed] + detailed
+        for result in detailed:
             result.success = False
             result.result = _with_hex_bytes(result.result) if samples else _details_without_values(result, key)
     outcomes = tuple(_outcome(result, key) for result in validation.results)
-    # Step 3: if an expectation could not be evaluated, read all rows. If they cannot be read, Spark raises its error
+    # Step 3: if an expectation could not be evaluated, perhaps the rows cannot be read. So read all rows: then Spark
+    # raises its error
     if any(outcome.error for outcome in outcomes):
         rows.write.format("noop").mode("overwrite").save()
     document: Mapping[str, Any] = validation.to_json_dict()  # type: ignore[no-untyped-call]
@@ -132,17 +135,17 @@ def with_suite_name(document: Mapping[str, Any], suite: str) -> Mapping[str, Any
 
 
 def _plain_name(name: str) -> str:
-    """A column's name without `.` and backticks, which Great Expectations and Spark would read as parts of a path.
+    """A column's name in which characters that look alike replace dots and backticks.
 
-    Characters that look alike replace them.
+    Great Expectations and Spark would read a dot or a backtick as a part of a path.
     """
     return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
 
 
 def _with_plain_names(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Mapping[str, Any]:
-    """The document of an expectation with the plain names of its columns."""
+    """The document of an expectation with the plain names of its columns. Unknown names stay as they are."""
 
-    def renamed(value: Any) -> Any:
+    def renamed(value: Any) -> Any:  # `value` is a name or a list of names
         if isinstance(value, list):
             return [plain_names.get(name, name) for name in value]
         return plain_names.get(value, value)
@@ -199,16 +202,16 @@ def _details_without_values(result: "ExpectationValidationResult", key: Sequence
     details = _with_hex_bytes(result.result)
     # an expectation without columns is about the table, so its observed value is not the value of a row
     is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
-    counts = {
+    without_rows = {
         name: value
         for name, value in details.items()
         if name.endswith(("_count", "_percent")) or (is_of_table and name == "observed_value")
     }
-    return counts | {_ROWS: [_key_values(row, key) for row in details.get(_ROWS, ())]}
+    return without_rows | {_ROWS: [_key_values(row, key) for row in details.get(_ROWS, ())]}
 
 
 def _error(info: Any) -> str | None:
-    """The first line of the error that an evaluation raised; None if it raised none.
+    """The first line of the error that an evaluation raised, at most 300 characters; None if it raised no error.
 
     `info` is a document of Great Expectations about the error, or has such a document for each metric.
     """
@@ -216,17 +219,18 @@ def _error(info: Any) -> str | None:
     messages = [str(document["exception_message"]).strip() for document in documents if document["raised_exception"]]
     lines = messages[0].splitlines() if messages else []
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        lines = lines[1:]  # the first line names the call, the second line has Java's error
+        lines = lines[1:]  # the first line only names the call; the second line has Java's error
     return _shortened(lines[0].lstrip(": "), 300) if lines else None
 
 
 def _shortened(value: Any, length: int = _TEXT) -> str:
+    """The text of a value in one line, cut after `length` characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= length else text[:length] + "…"
 
 
 def _with_hex_bytes(value: Any) -> Any:
-    """The value, or a copy of a dict or list, with bytes as hexadecimal text: a JSON document cannot have bytes."""
+    """The value, in which hexadecimal texts replace bytes, because a JSON document cannot have bytes."""
     match value:
         case bytes() | bytearray():
             return value.hex()

@@ -19,7 +19,7 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
 
     Raises ValueError with a message in one line if Great Expectations refuses the document.
     """
-    _context()
+    _context()  # silences the library before the imports below
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -30,7 +30,7 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
 
 
 def sql_of(parsed: "Expectation") -> list[str]:
-    """The names of an expectation's parameters that are SQL for Spark: queries, and a condition written as SQL."""
+    """The names of an expectation's parameters that are SQL for Spark: queries, and a condition on rows in SQL."""
     queries = [name for name in parsed.__fields__ if name.endswith("_query")]
     return queries + (["row_condition"] if _is_sql(getattr(parsed, "row_condition", None)) else [])
 
@@ -72,7 +72,7 @@ def _context() -> "AbstractDataContext":
 
 @functools.lru_cache(maxsize=1)
 def _batch_definition(application: str) -> "BatchDefinition[Any]":
-    """The batch definition for a Spark application. Each application needs its own: a definition keeps its session."""
+    """The batch definition for a Spark application. Each application needs another one: it keeps its Spark session."""
     # not persisted: with caching, two million rows take five times as long
     source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

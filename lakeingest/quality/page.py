@@ -21,13 +21,13 @@ th, td { overflow-wrap: break-word; vertical-align: top; }
 
 
 def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport) -> str:
-    """The report as HTML: the facts of the gate, then a row for each outcome, failures first.
+    """The report as HTML: the facts of the gate, then a row for each outcome, first failures, then warnings.
 
-    `at` is the time of the gate, and `rows` the number of checked rows.
+    `stage` is the name of the gate, `at` its time, and `rows` the number of checked rows.
     """
-    order = sorted(report.outcomes, key=lambda outcome: (outcome.success, not outcome.stops))
+    outcomes = sorted(report.outcomes, key=lambda outcome: (outcome.success, not outcome.stops))
     failed = len(report.failures)
-    verdict = f"{failed} of {len(order)} expectations failed" if failed else f"passed: {len(order)} expectations"
+    verdict = f"{failed} of {len(outcomes)} expectations failed" if failed else f"passed: {len(outcomes)} expectations"
     facts = {
         "table": str(table),
         "stage": stage,
@@ -43,7 +43,7 @@ def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport
         f"<title>{_shown(title)}</title><style>{_STYLE}</style></head><body><h1>{_shown(title)}</h1>"
         f"<table>{''.join(f'<tr><th>{name}</th><td>{_shown(fact)}</td></tr>' for name, fact in facts.items())}</table>"
         f"<h2>Expectations</h2><table><tr>{''.join(f'<th>{name}</th>' for name in headers)}</tr>"
-        f"{''.join(map(_row, order))}</table></body></html>\n"
+        f"{''.join(map(_row, outcomes))}</table></body></html>\n"
     )
 
 
@@ -58,12 +58,12 @@ def _row(outcome: Outcome) -> str:
     if outcome.success:
         verdict = "passed"
     arguments = ", ".join(f"{name}={value}" for name, value in outcome.document["kwargs"].items())
-    failing = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
+    rows_that_fail = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
     if outcome.error is not None:
-        failing = f"cannot be evaluated: {outcome.error}"
-    elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:
-        failing = f"observed {outcome.observed}"
-    narrow, wide = (outcome.suite, outcome.document["type"]), (arguments, failing)
+        rows_that_fail = f"cannot be evaluated: {outcome.error}"
+    elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:  # about the table
+        rows_that_fail = f"observed {outcome.observed}"
+    narrow, wide = (outcome.suite, outcome.document["type"]), (arguments, rows_that_fail)
     samples = "<br>".join(map(_shown, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'

@@ -20,7 +20,7 @@ def has_reports(state: File, table: TableId) -> bool:
 
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
-    """Write the report, and delete the table's oldest reports, so that REPORTS_PER_TABLE stay.
+    """Write the report as a document and a page, and delete the table's oldest reports, so that REPORTS_PER_TABLE stay.
 
     Returns the file of the page; the file of the document has the same name with `.json`. Raises StorageFailed if the
     state folder cannot be written.
@@ -45,12 +45,12 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
 def _unique_time(folder: File, now: datetime) -> str:
     """The time with which the report's name begins. It is later than the times in the names of all older reports.
 
-    If the clock was set back, the time is a microsecond after that of the last report.
+    It is `now` or, if the clock was set back, a microsecond after the time of the newest report.
     """
     last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
-    name = now.strftime(_MOMENT)
-    if name > last:
-        return name
+    time = now.strftime(_MOMENT)
+    if time > last:
+        return time
     return (datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(_MOMENT)
 
 

@@ -1,7 +1,7 @@
 """Checks with Arrow whether rows in memory pass the suite that is made from the table's definition.
 
-Executors run these checks before they write rows. They are a hundred times as fast as Great Expectations, which reads
-the written rows back with Spark. If a check does not pass, Great Expectations evaluates the suite again.
+Executors run these checks before they write rows. The checks are a hundred times as fast as Great Expectations, which
+reads the written rows back with Spark. If a check does not pass, Great Expectations evaluates the suite.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,9 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
 
     False if the rows fail, or if the suite has an expectation that this module cannot check.
     """
-    return not rows.num_rows or all(
+    if rows.num_rows == 0:
+        return True
+    return all(
         expectation["type"] == ROW_COUNT
         or (expectation["type"] in _CHECKS and _CHECKS[expectation["type"]](rows, expectation["kwargs"]))
         for expectation in suite.expectations
@@ -27,9 +29,9 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
 
 
 def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
-    """The report of a gate, in which each expectation of `suite` has passed, because the suite is known to pass.
+    """The report of a gate whose `suite` is known to pass, so that it was not evaluated.
 
-    `evaluated` is the report of the gate's other suites; None if it has no other suites.
+    `evaluated` is the report of the gate's other suites; None if the gate has no other suites.
     """
     outcomes = tuple(Outcome(suite.name, expectation, success=True) for expectation in suite.expectations)
     results = [
@@ -56,7 +58,10 @@ def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
 
 
 def _is_less_than_next(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """For each row except the last one, whether its key is less than the key of the next row."""
+    """For each row except the last row, whether its key is less than the key of the next row.
+
+    `columns` has the columns of the key. A later column counts only if the columns before it are equal.
+    """
     current, following = columns[0][:-1], columns[0][1:]
     if len(columns) == 1:
         return pc.less(current, following)
@@ -71,14 +76,14 @@ def _is_in_set(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
 def _is_short(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     column = rows[kwargs["column"]]
     lengths = pc.utf8_length(column) if pa.types.is_string(column.type) else pc.binary_length(column)
-    longest = pc.max(lengths).as_py()
+    longest = pc.max(lengths).as_py()  # None if all values are NULL
     return longest is None or longest <= kwargs["max_value"]
 
 
 def _is_between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     ends = pc.min_max(rows[kwargs["column"]])
     least, greatest = ends["min"].as_py(), ends["max"].as_py()
-    if least is None:
+    if least is None:  # all values are NULL
         return True
     # a comparison with NaN is False, so rows with NaN are left to Great Expectations
     return bool(kwargs.get("min_value", least) <= least and greatest <= kwargs.get("max_value", greatest))

@@ -57,18 +57,18 @@ def default_suite(schema: TableSchema, rows: int) -> Suite:
 
 
 def user_suites(quality: Quality, table: TableId) -> tuple[Suite, ...]:
-    """The users' suites for the table. Raises ConfigError if a suite cannot be read, or is not allowed to be evaluated.
+    """The users' suites for the table.
 
-    SQL in a suite is allowed only by `quality.sql`.
+    Raises ConfigError if a suite cannot be read, or if it has SQL that `quality.sql` does not allow.
     """
     return tuple(_read_suite(quality, path) for path in _suite_files(quality) if _tables_of(path, [table]))
 
 
 def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
-    """A finding about users' suites that cannot be read, or whose files name no copied table; None if there are none.
+    """The faults of users' suites, as one text; None without a fault.
 
-    `tables` are the copied tables; None: they are not known, so file names are not checked. Great Expectations is
-    imported only if a suite exists.
+    A suite has a fault if it cannot be read, or if its file names no copied table. `tables` are the copied tables. If
+    `tables` is None, names of files are not checked. Great Expectations is imported only if a suite exists.
     """
     try:
         files = _suite_files(quality)
@@ -89,15 +89,15 @@ def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
 
 
 def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """A finding about columns that users' suites name and their tables do not have; None if there are none.
+    """The columns that users' suites name and their tables do not have, as one text; None without such columns.
 
     Suites that cannot be read are passed over, because `finding` reports them.
     """
     faults: list[str] = []
-    with suppress(ConfigError):
+    with suppress(ConfigError):  # the folder of suites cannot be read
         for path in _suite_files(quality):
             tables = _tables_of(path, list(schemas))
-            if not tables:
+            if not tables:  # the suite need not be read, which imports Great Expectations
                 continue
             with suppress(ConfigError):
                 suite = _read_suite(quality, path)
@@ -111,14 +111,16 @@ def _expectation(kind: str, **kwargs: Any) -> Document:
 
 
 def _column_expectations(column: Column, *, required: bool) -> Iterator[Document]:
-    """The expectations about a column: no NULL, only members of an ENUM, a greatest length, or bounds of a number.
+    """Yield the expectations about a column: no NULL, and the limits of its type.
 
-    `required`: the column is part of the key, so it has no NULL.
+    The limits are the members of an ENUM, a greatest length, or the bounds of a number. `required`: the column is part
+    of the key, so it has no NULL even if its type allows NULL.
     """
     if required or not column.nullable:
         yield _expectation("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.name == "enum":
-        if column.has_exact_members:  # a lenient sql_mode stores an unknown member as '', so '' is expected, too
+        # a lenient sql_mode stores an unknown member as '', so '' is expected, too
+        if column.has_exact_members:  # else the texts of the members are not known
             yield _expectation("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
     if column.source_type.name in _SIZED:
@@ -129,7 +131,7 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
         # values are compared as doubles: the largest value can be rounded to the bound, so the bound itself passes
         bound = 10 ** (column.precision - column.scale)
-        bounds = {"min_value": -bound, "max_value": bound} | bounds
+        bounds = {"min_value": -bound, "max_value": bound} | bounds  # an unsigned column keeps its 0
     if bounds:
         yield _expectation("expect_column_values_to_be_between", column=column.name, **bounds)
 
@@ -158,7 +160,7 @@ def _read_suite(quality: Quality, path: Path) -> Suite:
         doc = json.loads(text) if path.suffix == ".json" else read_yaml(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except yaml.YAMLError as error:  # its own text has several lines
         raise ConfigError(f"{path} cannot be read: {yaml_mistake(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
@@ -171,9 +173,9 @@ def _read_suite(quality: Quality, path: Path) -> Suite:
 
 
 def _parse_expectation(quality: Quality, path: Path, number: int, written: Any) -> Document:
-    """The document of an expectation, as a file has it, without its id. `number` is its number in the file.
+    """The document of an expectation without its id; `written` is what the file has as its expectation `number`.
 
-    Raises ConfigError if Great Expectations does not know the expectation, or if its SQL is not allowed.
+    Raises ConfigError if Great Expectations refuses the expectation, or if it has parameters or forbidden SQL.
     """
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
@@ -195,7 +197,7 @@ def _parse_expectation(quality: Quality, path: Path, number: int, written: Any) 
 
 
 def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
-    """A line for each expectation of the suite that names columns which the table does not have."""
+    """Yield a line for each expectation of the suite that names columns which the table does not have."""
     columns = {column.name for column in schema.lake_columns}
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]

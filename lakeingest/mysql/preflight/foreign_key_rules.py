@@ -1,7 +1,7 @@
 """Reads the rules of foreign keys: what ON DELETE and ON UPDATE do with rows.
 
-MariaDB shows REFERENTIAL_CONSTRAINTS only to users who have more rights on a table than SELECT. To other users
-KEY_COLUMN_USAGE shows the columns of each key, and SHOW CREATE TABLE shows the rules, after the text of the key.
+MariaDB shows REFERENTIAL_CONSTRAINTS, which has the rules, only to users who have more rights on a table than SELECT.
+For other users the columns of each key are in KEY_COLUMN_USAGE, and the rules in the text of SHOW CREATE TABLE.
 """
 
 import re
@@ -34,22 +34,28 @@ class ShownKey:
 
 
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
-    """The rules of each foreign key of these tables; and the tables of which the server does not show all rules."""
+    """The rules of each foreign key of these tables; and the tables whose foreign keys are not all known.
+
+    A table of which any key or rule is hidden is in the second part; its known keys are in the first part nevertheless.
+    """
     keys, tables_with_keys = _shown_keys(server, tables)
     if server.dialect.hides_rules:
         # Take the rules from SHOW CREATE TABLE. If its text has another number of keys than KEY_COLUMN_USAGE has shown,
-        # some are hidden.
+        # some keys are hidden.
         texts = {table: _definition(server, table) for table in tables}
-        counted = Counter(key.table for key in keys)
-        unknown = {table for table, text in texts.items() if text is not None and _count_keys(text) != counted[table]}
+        shown_counts = Counter(key.table for key in keys)
+        unknown = {
+            table for table, text in texts.items() if text is not None and _count_keys(text) != shown_counts[table]
+        }
         rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
     else:
-        # Take the rules from information_schema, which leaves hidden tables out.
+        # Take the rules from information_schema. It leaves hidden tables out, so a table without any key may be hidden.
         unknown = {table for table in set(tables) - tables_with_keys if is_hidden(server.connection, table)}
         rules_by_name = _shown_rules(server, {key.table for key in keys})
         rules = {key: rules_by_name.get((key.table, key.name)) for key in keys}
-    unknown |= {key.table for key, rule in rules.items() if rule is None}
-    return {key: rule for key, rule in rules.items() if rule is not None}, frozenset(unknown)
+    unknown |= {key.table for key, both_rules in rules.items() if both_rules is None}
+    known = {key: both_rules for key, both_rules in rules.items() if both_rules is not None}
+    return known, frozenset(unknown)
 
 
 def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[ShownKey], set[TableId]]:
@@ -81,7 +87,7 @@ def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[Shown
 
 
 def _definition(server: Server, table: TableId) -> str | None:
-    """The text of SHOW CREATE TABLE; '' if it is denied or the table stays locked, None if no table exists."""
+    """The text of SHOW CREATE TABLE; '' if it is denied or the table stays locked, None if the table does not exist."""
     try:
         return create_statement(server.connection, table)
     except pymysql.err.Error as error:
@@ -104,6 +110,7 @@ def _shown_rules(server: Server, tables: Collection[TableId]) -> dict[tuple[Tabl
 
 def rules_in(definition: str, key: ShownKey) -> Rules | None:
     """The rules of a key in the text of SHOW CREATE TABLE; None if the text does not have the key exactly once."""
+    # patterns for the parts of the line that describes the key
     columns, referenced = (", ".join(map(_quoted, names)) for names in (key.columns, key.referenced))
     parent = f"(?:{_quoted(key.parent.database)}\\.)?{_quoted(key.parent.name)}"
     line = (
@@ -117,7 +124,7 @@ def rules_in(definition: str, key: ShownKey) -> Rules | None:
 
 
 def _count_keys(definition: str) -> int:
-    """The number of foreign keys in the text of SHOW CREATE TABLE; −1 for an empty text, which has no known number."""
+    """The number of foreign keys in the text of SHOW CREATE TABLE; −1, which is no number of keys, for the text ''."""
     return len(re.findall(r"^  CONSTRAINT .*FOREIGN KEY \(", definition, re.MULTILINE)) if definition else -1
 
 
@@ -127,9 +134,10 @@ def _quoted(name: str) -> str:
 
 
 def pairs(tables: Collection[TableId]) -> str:
-    """A list of tables in SQL, by database and name. Without tables it has one without a name: IN needs an element."""
+    """A list of tables for IN (…) in SQL. For no tables, the list has one table without a name: IN needs an element."""
     return ", ".join(f"({literal(table.database)}, {literal(table.name)})" for table in tables) or "('', '')"
 
 
 def _rule(text: object) -> Rule:
+    """The rule that the server names so; NONE for RESTRICT, for other names and without a name."""
     return Rule(str(text)) if text in set(Rule) else Rule.NONE

@@ -28,10 +28,11 @@ _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 @dataclass(frozen=True, slots=True)
 class Unlogged:
-    """The foreign keys that change rows of some tables, or of their parents, outside the binlog.
+    """The foreign keys that change rows of some tables, or of their ancestors, outside the binlog.
 
-    `keys` has these foreign keys by the table whose rows they change. `unknown` has the tables and parents whose
-    foreign keys the server does not show to the user.
+    Ancestors are a table's parents, the parents' parents, and so on. `keys` has these foreign keys by the table whose
+    rows they change; tables without such keys are left out. `unknown` has the tables and ancestors whose foreign keys
+    the server does not show to the user.
     """
 
     keys: Mapping[TableId, tuple[ForeignKey, ...]]
@@ -39,16 +40,17 @@ class Unlogged:
 
 
 def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
-    """The foreign keys that change rows of these tables, or of their parents, outside the binlog.
+    """The foreign keys that change rows of these tables, or of their ancestors, outside the binlog.
 
-    `are_logged` is False if the binlog shows that the server did not log such changes, whatever its settings are now.
+    The result is empty if the server's settings say that such changes are logged. `are_logged` is False if the binlog
+    shows that they were not logged: then the settings are ignored.
     """
     if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
         return Unlogged({})
     keys_of: dict[TableId, tuple[ForeignKey, ...]] = {}
     unknown: set[TableId] = set()
     unread = set(tables)
-    while unread:  # first the tables, then their parents, then the parents of the parents, …
+    while unread:  # first the tables, then their parents, then the parents' parents, …
         found_keys, hidden = _changing_keys(server, unread)
         unknown |= hidden
         keys_of |= {table: found_keys.get(table, ()) for table in unread}
@@ -66,7 +68,7 @@ def count_unlogged_keys(server: Server) -> dict[TableId, int]:
 
 
 def cascades(server: Server, options: Tables) -> Checked:
-    """Check that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
+    """The condition that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
 
     def finding(server: Server) -> Finding:
         unlogged = unlogged_keys(server, server.tables)
@@ -80,10 +82,10 @@ def cascades(server: Server, options: Tables) -> Checked:
 
 def missing_cascades(server: Server, options: Tables) -> Checked:
     """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
-    chosen = {
+    key_counts = {
         table: count for table, count in count_unlogged_keys(server).items() if options.of(table).cascades == "missing"
     }
-    listed = ", ".join(f"{table} ({count} keys)" for table, count in sorted(chosen.items()))
+    listed = ", ".join(f"{table} ({count} keys)" for table, count in sorted(key_counts.items()))
     finding = (
         f"foreign keys change rows of {listed} outside the binlog, and tables.options → cascades is `missing`: the"
         " copies lack these changes; `lakeingest verify` finds them, a new copy has them"
@@ -92,23 +94,27 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
 
 
 def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
-    """The reason why a copy would lack changes by foreign keys against the user's choice, as a list of one text.
+    """The reason why a table cannot be copied with its changes by foreign keys, as a list of one text.
 
-    The list is empty if these changes can be read again, or if the user chose that they are missing.
+    The list is empty if these changes can be read again, or if the user chose that they are missing. It is not empty
+    for the choice `refuse`.
     """
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in unlogged.unknown:  # for unknown keys, `hindrance` gives the reason
+        case "refuse" if table not in unlogged.unknown:  # if its keys are unknown, `hindrance` says so
             return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can."""
+    """The reason why rows of a table that foreign keys change cannot be read again exactly.
+
+    None if they can be read again exactly, or if no foreign key changes rows of the table.
+    """
     try:
-        chain = family(table, unlogged.keys)
+        chain = family(table, unlogged.keys)  # the keys of the table, of its parents, …
     except OperatorNeeded as error:
         return str(error)
     if unseen := sorted({table, *(key.parent for key in chain)} & unlogged.unknown):
@@ -118,6 +124,7 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     for key in chain:
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
+        # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well
         if key.table != table and options.of(key.table).cascades != "read":
             return f"tables.options → cascades of its parent {key.table} is not `read`"
     return None
@@ -126,7 +133,7 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
 def _changing_keys(
     server: Server, tables: Collection[TableId]
 ) -> tuple[Mapping[TableId, tuple[ForeignKey, ...]], frozenset[TableId]]:
-    """The foreign keys of these tables that change rows, by table; and the tables whose keys are not known."""
+    """The foreign keys that change rows of these tables, by table; and the tables whose keys are not known."""
     all_rules, unknown = known_keys(server, tables)
     keys_of: dict[TableId, list[ForeignKey]] = {}
     for shown_key, rules in all_rules.items():
@@ -142,7 +149,10 @@ def _changing_keys(
 
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
-    """The type's name, the type and the collation of each column of these foreign keys, except generated columns."""
+    """The type's name, the type and the collation of each child and parent column of these foreign keys.
+
+    Generated columns are left out. The result is by table and column.
+    """
     columns = {(table, name) for key in keys for table, names in _child_and_parent(key) for name in names}
     if not columns:
         return {}
@@ -165,19 +175,20 @@ def _child_and_parent(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]],
 
 
 def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
-    """The value of `ForeignKey.types` for this key."""
+    """The value of `ForeignKey.types` for this key. `types` are those of `_types`."""
     of_child, of_parent = (
         [_type(key, types.get((table, name))) for name in names] for table, names in _child_and_parent(key)
     )
     shared = tuple(child if child == parent else UNLIKE for child, parent in zip(of_child, of_parent, strict=True))
-    return shared if any(shared) else ()  # () stands for integers only
+    return shared if any(shared) else ()  # the type of an integer is '', and () stands for integers only
 
 
 def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
     """A text for a column of a foreign key. If child and parent column have the same text, their values compare alike.
 
-    CHAR and VARCHAR are one type. But they are two types if the key copies values (ON UPDATE CASCADE), because a copy
-    from one to the other may lose spaces at the end. `description` is None for a generated column.
+    The text is '' for an integer, and UNLIKE if the column's values cannot be compared. CHAR and VARCHAR have the same
+    text, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
+    at the end. `description` is None for a generated column.
     """
     name, text, collation = description or ("", UNLIKE, "")
     if name in TEXTS:

@@ -2,7 +2,7 @@
 
 Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
 and INSERT … ON DUPLICATE KEY UPDATE, even with binlog_row_image = FULL. The row images of a plain INSERT have these
-columns. No variable of the server tells this, and to try it one would have to write to a table.
+columns. No variable tells whether the server does so, and a trial would have to write to a table.
 """
 
 import struct
@@ -33,20 +33,20 @@ _CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROW
 
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """Checks the server of `connection`. The binlog is read once, for all checks."""
+    """Checks whether the server of `connection` logs generated columns. The binlog is read once, for all checks."""
 
     source: Source
     connection: pymysql.Connection
 
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
-        """The condition that every change in the binlog has the generated columns that are to be copied.
+        """The condition that row images in the binlog have the generated columns which are to be copied.
 
-        If no change in the binlog shows whether this holds, the result is only a warning: a run would stop at the first
-        row image without such a column.
+        If no row image shows whether this holds, the result is only a warning: a run would stop at the first row image
+        without such a column.
         """
         name = "generated columns"
         affected = [schema for schema in schemas if schema.generated]
-        if not affected or dialect(self.connection) is not MARIADB:
+        if not affected or dialect(self.connection) is not MARIADB:  # only MariaDB leaves columns out
             return Checked(name, None)
         listed = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in affected)
         try:
@@ -77,25 +77,26 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # the columns of tables with generated columns, by table id
     generated_in: dict[int, frozenset[str]] = {}  # the generated columns of these tables, by table id
-    checksums, is_current, bytes_read = True, False, 0
+    checksums, bytes_read = True, 0
+    is_of_version = False  # whether the present version of the server has written the file
     with connect(source) as fresh:
         for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
             bytes_read += event.size
             if event.type == Type.FORMAT_DESCRIPTION:
                 checksums = has_checksums(raw)
-                is_current = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
+                is_of_version = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
                 names.pop(table_id, None)  # the id may have been another table's
-                if table in generated and is_current:
+                if table in generated and is_of_version:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
-            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
+            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):  # if the columns are known
                 missing_names = missing_columns(event.data, columns)
                 if missing_names and missing_names == generated_in[read_table_id(event)]:
                     return False
                 if not missing_names and event.type not in _INSERTS:
-                    answer = True
+                    answer = True  # so far: a later image may lack its generated columns
             if bytes_read > BYTES:
                 break
     return answer
@@ -104,7 +105,10 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """The generated columns by table, of all tables that the user can see; and all columns of the same tables."""
+    """By table: its generated columns, and all its columns in order; for all tables that have generated columns.
+
+    Tables that the user cannot see are missing.
+    """
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
     sql = (
@@ -124,7 +128,8 @@ def _generated(
 def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the columns in a TABLE_MAP event. If the event has no names: `layout`, the table's present columns.
 
-    Empty if the event cannot be read, or if it has neither names nor as many columns as `layout`.
+    The result is empty if the event cannot be read. It is also empty if the event has no names, and another number of
+    columns than `layout`.
     """
     try:
         table_map = read_table_map(event, is_mariadb=True)

@@ -16,7 +16,7 @@ _NEVER_COPIED = "mysql.", "innodb_memcache."  # databases that replicas of manag
 
 
 def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
-    """The results of the conditions on the replica of this server; none if rows are read from the server itself."""
+    """The results of the conditions on the replica of `server`; () if rows are read from the server itself."""
     if source.replica is None:
         return ()
     if not _has_gtids(server):
@@ -55,6 +55,7 @@ def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
 
 
 def _has_gtids(server: Server) -> bool:
+    """Whether the server has GTIDs of MySQL."""
     return server.dialect is not MARIADB and server.variables.get("gtid_mode", "").upper() == "ON"
 
 
@@ -77,7 +78,7 @@ def _filters(replica: Server) -> Finding:
 
 
 def _is_harmless(name: str, entries: str) -> bool:
-    """Whether a filter is empty, or leaves out only tables that are never copied."""
+    """Whether a filter has no entries, or leaves out only tables that are never copied."""
     if name in {"replicate_ignore_table", "replicate_wild_ignore_table"}:
         return all(entry.startswith(_NEVER_COPIED) for entry in entries.split(",") if entry)
     return not entries

@@ -19,7 +19,7 @@ LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The input of the conditions: the server's variables by lower-case name, and the tables to be copied."""
+    """What conditions are checked on: a server with its variables by lower-case name, and the tables to be copied."""
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
@@ -54,7 +54,7 @@ class Server:
     @property
     def retention_seconds(self) -> int | None:
         """The age at which the server purges binlog files; None if it never purges them on its own."""
-        if self.service.by_procedure:
+        if self.service.by_procedure:  # it purges files by its own setting, whatever the variables say
             rows = query_dicts(self.connection, "CALL mysql.rds_show_configuration")
             settings = {str(row["name"]): row["value"] for row in rows}
             return round(float(settings.get("binlog retention hours") or 0) * 3600)
@@ -62,8 +62,8 @@ class Server:
             return None
         seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
         days = float(self.variables.get("expire_logs_days", "0"))  # before 8.4
-        kept_seconds = seconds or round(days * DAY_SECONDS)
-        return None if kept_seconds == 0 and self.service.zero_keeps else kept_seconds
+        age_seconds = seconds or round(days * DAY_SECONDS)
+        return None if age_seconds == 0 and self.service.zero_keeps else age_seconds
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a boolean variable is on. If the server does not have the variable, `default` is its value."""
@@ -112,12 +112,12 @@ def binlog(server: Server) -> Finding:
     if not server.is_on("log_bin"):
         return f"log_bin is OFF; {server.service.log}"
     status = binary_log_status(server.connection)
-    left_out = [name for name in ("binlog_do_db", "binlog_ignore_db") if status.get(name)]
-    return f"{' and '.join(left_out)} leave changes out of the binlog; remove them" if left_out else None
+    filters = [name for name in ("binlog_do_db", "binlog_ignore_db") if status.get(name)]
+    return f"{' and '.join(filters)} leave changes out of the binlog; remove them" if filters else None
 
 
 def setting(name: str, required: str) -> Condition:
-    """The condition that the variable has the required value, or that the server does not have the variable."""
+    """The condition that a variable has the required value. It is also met if the server does not have the variable."""
 
     def finding(server: Server) -> Finding:
         value = server.variables.get(name, required).upper()
@@ -129,14 +129,14 @@ def setting(name: str, required: str) -> Condition:
 def session(server: Server) -> Finding:
     """The session has its pinned values, and max_allowed_packet, which a session cannot set, is large enough."""
     try:
-        server_of(server.connection)
+        server_of(server.connection)  # raises an error if a pinned value was lost
     except OperatorNeeded as error:
         return str(error)
-    packet = int(server.variables["max_allowed_packet"])
-    if packet >= LEAST_PACKET:
+    packet_bytes = int(server.variables["max_allowed_packet"])
+    if packet_bytes >= LEAST_PACKET:
         return None
     return (
-        f"max_allowed_packet is {packet}, too low for the statements that read rows by their keys;"
+        f"max_allowed_packet is {packet_bytes}, too low for the statements that read rows by their keys;"
         f" {server.service.fix('max_allowed_packet', str(64 << 20))}"
     )
 
@@ -155,8 +155,9 @@ def gtids(server: Server) -> Finding:
 
 
 def synced_binlog(server: Server) -> Finding:
-    """A server without GTIDs has sync_binlog = 1, so that its binlog survives a crash of the server."""
-    if _gtid_mode(server) != "OFF" or server.variables.get("sync_binlog") == "1":
+    """The server has GTIDs, or it has sync_binlog = 1, so that its binlog survives a crash of the server."""
+    has_gtids = _gtid_mode(server) != "OFF"  # they tell which transactions a crash has lost
+    if has_gtids or server.variables.get("sync_binlog") == "1":
         return None
     or_gtids = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
     why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"
@@ -174,22 +175,22 @@ def replica(server: Server) -> Finding:
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
     # MariaDB has no variable for the order, because it always preserves the order
-    order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
+    for_order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
     variables_off = [
         f"{name} is OFF"
-        for name in ("log_replica_updates", *order)
-        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # the old name
+        for name in ("log_replica_updates", *for_order)
+        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # or by its old name
     ]
     return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
 
 def prepared_xa(server: Server) -> Finding:
-    """If XA transactions of the server cannot be copied, none is prepared."""
+    """XA transactions of the server can be copied, or none is prepared now."""
     if copies_xa(server.connection):
         return None
     try:
         pending = query(server.connection, "XA RECOVER")
-    except pymysql.err.Error:  # the user lacks the privilege; then the reader of the binlog refuses the XA COMMIT
+    except pymysql.err.Error:  # the user lacks the privilege; the reader of the binlog will refuse the XA COMMIT
         return None
     why = "on this server they cannot be copied exactly: end them first"
     return f"{len(pending)} XA transactions are prepared; {why}" if pending else None
@@ -203,21 +204,21 @@ def aurora_writer(server: Server) -> Finding:
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """The server keeps its binlog for `copy_seconds`, in which a copy takes place, and at least for a day.
+    """The server keeps its binlog for the time that a copy takes (`copy_seconds`), and at least for a day.
 
     The day is for a run that is late.
     """
     try:
-        retained = server.retention_seconds
+        retained_seconds = server.retention_seconds
     except pymysql.err.Error as error:
         return (
             f"{server.service.name} does not show how long it keeps binlog files: {error.args[-1]}; GRANT EXECUTE ON"
             " PROCEDURE mysql.rds_show_configuration to the user, or have an administrator call it: 24 hours or more"
         )
     least_seconds = max(DAY_SECONDS, round(copy_seconds))
-    if retained is None or retained >= least_seconds:
+    if retained_seconds is None or retained_seconds >= least_seconds:
         return None
-    after = f"after {retained / 3600:,.1f} hours" if retained else "as soon as it can"
+    after = f"after {retained_seconds / 3600:,.1f} hours" if retained_seconds else "as soon as it can"
     return (
         f"the server purges binlog files {after}, the copy may take"
         f" {copy_seconds / 3600:,.1f} hours and a run may"

@@ -49,7 +49,10 @@ def engines(server: Server) -> Finding:
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of tables that can be copied; and a condition with the reasons why others cannot be copied."""
+    """The definitions of the tables that can be copied; and a condition that is not met if a table cannot be copied.
+
+    The condition has the reasons.
+    """
     schemas, reasons = {}, []
     for table in tables:
         try:
@@ -60,9 +63,9 @@ def read_schemas(
 
 
 def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
-    """The condition that keys which the user declared are unique and not NULL now.
+    """The condition that in each table whose key the user declared, the key is unique and not NULL now.
 
-    The server reads each table with such a key completely.
+    The server reads these tables completely. A key that cannot be checked counts as a fault.
     """
     reasons: list[str] = []
     for schema in schemas:
@@ -74,8 +77,8 @@ def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]
 
 
 def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> Checked:
-    """A warning that names the text keys in charsets with several codes for a character."""
-    keys = {(schema.table.database, schema.table.name, name) for schema in schemas for name in schema.key}
+    """A warning that names the text columns of keys whose charset has several codes for a character."""
+    key_columns = {(schema.table.database, schema.table.name, name) for schema in schemas for name in schema.key}
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS"
@@ -84,7 +87,7 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
     listed = ", ".join(
         f"{database}.{table}.{column} ({charset})"
         for database, table, column, charset in rows
-        if (database, table, column) in keys and not has_one_code_each(str(charset))
+        if (database, table, column) in key_columns and not has_one_code_each(str(charset))
     )
     finding = (
         f"text keys in charsets with several codes for a character: {listed}; a row whose key has another code than the"
@@ -95,7 +98,7 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
 
 def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checked:
     """A warning that names columns whose default is a zero date, in tables that a zero date would stop."""
-    tables_stopped = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
+    stopped_by_zero_dates = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
@@ -103,7 +106,9 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
         f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
     listed = ", ".join(
-        f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in tables_stopped
+        f"{database}.{table}.{column}"
+        for database, table, column in rows
+        if TableId(database, table) in stopped_by_zero_dates
     )
     finding = (
         f"columns whose default is a zero date: {listed}; a row with that date stops its table, unless zero_dates in"
