@@ -85,7 +85,7 @@ class Merged:
 
     @property
     def dropped(self) -> int:
-        """The number of change rows that were not applied: their rows contain them already, or their chunk will."""
+        """The number of change rows that were not applied: the copy has them, or a missing chunk will contain them."""
         return self.read - self.applied
 
 

@@ -46,7 +46,8 @@ def roll_back(
         elif document.signal.state is State.PENDING:
             raise UsageError(f"{table}: nobody else has changed its copy; nothing is rolled back")
     except LakeIngestError as error:
-        if not (error.scope is Scope.TABLE or isinstance(error, UsageError)):
+        concerns_signal = error.scope is Scope.TABLE or isinstance(error, UsageError)
+        if not concerns_signal:
             raise
         if not isinstance(error, Retryable):
             return move(Event.FAIL, why=error.line)

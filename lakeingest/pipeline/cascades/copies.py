@@ -36,10 +36,10 @@ class Copies:
         Only comparable foreign keys count. Raises SpoolGap if the copy does not have one of these columns.
         """
         keys, schema = self.binlog.foreign_keys, self._watched_run(table).schema
-        own = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
-        of_children = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
-        referenced = (name for key in of_children if self.comparable(key) for name in key.referenced)
-        names = tuple(dict.fromkeys([*schema.key, *own, *referenced]))
+        referring = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
+        keys_to_table = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
+        referenced = (name for key in keys_to_table if self.comparable(key) for name in key.referenced)
+        names = tuple(dict.fromkeys([*schema.key, *referring, *referenced]))
         if not set(names) <= set(schema.names):
             raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
         return names
@@ -65,6 +65,7 @@ class Copies:
         return has_removed(files, names, after, upto, deletes=deletes, updates=updates)
 
     def _comparison(self, key: ForeignKey) -> Comparison:
+        """How values of the foreign key can be compared; NOTHING if the run lacks a definition of one of its tables."""
         tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)
         child, parent = (None if run is None else run.definition for run in tables)
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)

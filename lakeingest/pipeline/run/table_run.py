@@ -123,7 +123,7 @@ class TableRun:
         """True if the staged rows have all changes by foreign keys up to their position, or if none are looked for."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
-            return True
+            return True  # none are looked for
         if cascades is None or position is None:
             return False
         return (cascades.keys, cascades.to) == (self.cascade_keys, position.place)
@@ -139,7 +139,7 @@ class TableRun:
         if self.copy is None:
             return None
         continues = self.copy.published is not None and not self._is_started_over
-        if continues and self._shown is None:
+        if continues and self._shown is None:  # the run has not seen what readers see
             return None
         reads = [] if self.reading is None else [self.reading.since]
         return needed_by(self.progress, self._shown if continues else None, reads)
@@ -158,7 +158,7 @@ class TableRun:
     @property
     def _is_started_over(self) -> bool:
         """True if this run knows that the copy does not continue from the commit that readers see."""
-        if self._shown is None:
+        if self._shown is None:  # readers never see a copy with a gap or with missing chunks
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
 
@@ -285,11 +285,11 @@ class TableRun:
         also sound if readers see them, in this commit or another, because they have passed their gate.
         """
         is_same_commit = self.copy is not None and self.copy.version == staged.version
-        are_older_sound = self.copy is None or self.sound
+        are_older_sound = self.copy is None or self.sound  # without a copy there are no older rows
         self.sound = staged.visible or staged.same_rows or (are_older_sound and (sound or is_same_commit))
         cascades = staged.progress.cascades
         if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
-            self.cascades_read_to = None  # older rows were read again
+            self.cascades_read_to = None  # rows were read again, and may lack changes up to that place
         if staged.visible:
             self._shown, self.recopies, self.compared = staged.progress, 0, 0
         self.copy = staged
