@@ -25,12 +25,12 @@ class CopyingBeside:
     def step(self, tables: Iterable[TableRun]) -> bool:
         """If executors have read a wave, commit it and begin to read the next wave. True if a wave was committed.
 
-        One table is copied to its end; after that, the first of `tables` that has missing chunks. An error that
-        concerns only the table stops the table.
+        One table is copied to its end. After that, the first table of `tables` that has missing chunks is copied. An
+        error that concerns only the table stops the table.
         """
         watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
         waiting = [table for table in watched if table.has_missing_chunks]
-        if self._table not in waiting:
+        if self._table not in waiting:  # its copy is complete, or it cannot go on now
             self.cancel()
             self._table = waiting[0] if waiting else None
         if self._table is None:

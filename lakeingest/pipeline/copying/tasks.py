@@ -55,7 +55,7 @@ class CopyChunk:
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             what = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))
+            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))  # maybe several attempts
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))

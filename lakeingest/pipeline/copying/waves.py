@@ -48,7 +48,7 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
     try:
         while copying.wave is not None:
             copying.step(lambda: not out_of_time())
-            if out_of_time():
+            if out_of_time():  # maybe only since the next wave was begun
                 break
     finally:
         copying.cancel()
@@ -80,7 +80,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
     def _begin(self, lower: Key | None) -> Chunks:
         """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
-        chunks, cap = self._plan.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)
+        chunks = self._plan.next_wave(lower)
+        cap = Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)  # None if chunks cannot be made smaller
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
             CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, settled, cap, writer)
@@ -93,8 +94,9 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
         workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
+        job = executors.beside(job, at_once) if self._beside else job
         keys = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
-        return Wave(keys, keys.upper is None, executors.beside(job, at_once) if self._beside else job, time.monotonic())
+        return Wave(keys, is_last=keys.upper is None, job=job, began=time.monotonic())
 
     def _learn(self, wave: Chunks, parts: Sequence[Copied | Decoded]) -> None:
         """Make the wave's segments of the binlog part of the spool, and let the chunks' costs size the next wave."""
@@ -146,7 +148,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
 def _backlog(spool: Spool, table: TableRun) -> int:
     """The number of change rows of the table that are spooled and not merged."""
     progress = table.progress
-    if not progress.splits.all:
+    if not progress.splits.all:  # a merge would have no rows to change
         return 0
-    since = progress.covered_from if progress.position is None else progress.position.place
-    return spool.backlog(table.id, max(since, spool.start))
+    merged_to = progress.covered_from if progress.position is None else progress.position.place
+    return spool.backlog(table.id, max(merged_to, spool.start))

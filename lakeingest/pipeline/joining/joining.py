@@ -39,7 +39,8 @@ def join(run: OpenRun) -> None:
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
-    # some of which may be unreplayable
+    # some of which may be unreplayable. This is not needed if all joining tables are new, no other table is watched,
+    # and the tables start at the end of the spool
     if any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
@@ -58,11 +59,12 @@ def join(run: OpenRun) -> None:
     # Step 4: make the copies; the progress of each has its start
     for table in _joining(run):
         with working_on(edges, table):
-            at, start = binlog.spool.position, starts[table.id]
+            end, start = binlog.spool.position, starts[table.id]
             cascades = CascadesRead(table.cascade_keys, start) if table.cascade_keys else None
-            begins = at if at.place == start else None
+            position = end if end.place == start else None  # an earlier start is known only as a place
+            fingerprint = table.schema.fingerprint
             new = Progress(
-                table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
+                table.id, fingerprint, end.server_uuid, end.epoch, start, position=position, cascades=cascades
             )
             if table.copy is None:
                 table.advance(edges.committing.create(table.schema, new.created()), sound=True)
@@ -106,7 +108,7 @@ def _joining(run: OpenRun) -> list[TableRun]:
 
 
 def _leave_out_failed(run: OpenRun) -> None:
-    """Tables that stopped while they joined do not join, and are not watched."""
+    """Let the tables that stopped while they joined be unwatched: they do not join."""
     for table in _joining(run):
         if table.failure is not None:
             table.cannot_join()

@@ -56,12 +56,13 @@ def lift_over_gap(
 ) -> Lift | None:
     """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
-    None if the copy has no rows, if patches wait for a merge, if nobody knows the definition of the rows, or if a
+    None if the copy has no chunk, if patches wait for a merge, if nobody knows the definition of the rows, or if a
     column's new definition does not hold every old value. Also None if only the server knows the order of the keys,
-    because then no range of keys can be compared; but a copy that keeps deleted rows is compared even then.
+    because then no range of keys can be compared; but a copy that keeps deleted rows is lifted even then.
     """
     progress = staged.progress
-    if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
+    may_keep_rows = schema.ordered or schema.keeps_deleted
+    if progress.patches or not progress.splits.all or not may_keep_rows:
         return None
     old_schema = definition_of_rows(config, staged, schema)
     if old_schema is None:
@@ -78,7 +79,7 @@ def lift_over_gap(
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete copy has at least half of the source's estimated rows, and the order of its keys is known.
 
-    If it has fewer rows, it costs less to copy the table again.
+    If the copy has fewer rows, it costs less to copy the table again. False for an estimate of 0 rows.
     """
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
@@ -95,5 +96,5 @@ def go_on_over_gap(
     are_columns_changed = lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names
     if are_columns_changed:
         commit_lift(edges, table, lift, progress)
-        return
-    commit_progress(edges, table, progress)
+    else:
+        commit_progress(edges, table, progress)

@@ -52,7 +52,8 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
-    if table.staged.published is not None or not _drop_small_copy(run, table):
+    is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
+    if not is_dropped:
         if why := start_over(run, table, over_gap=True):
             fail(run.edges, table, why)
             return False

@@ -47,8 +47,9 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
     with edges.profile.stage("merges: store reread rows"):
         log, folder = archive.ensure_name(spool.folder), RereadFolder.of(spool.folder, schema.table)
         first = folder.next_number(stop, log)
-        starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)
-        tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
+        counts = (sum(len(rows) for _, rows in group) for group in groups)
+        firsts = accumulate(counts, initial=first)  # for each group; the last number is for no group
+        tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, firsts, strict=False)]
         executors = edges.executors
         files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
         spool.assert_owned()

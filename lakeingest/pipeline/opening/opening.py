@@ -127,7 +127,8 @@ def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
     altered = loaded.altered.keys() & copies.keys()
-    return differing | {table for table in altered if not copies[table].progress.splits.complete}
+    incomplete = {table for table in altered if not copies[table].progress.splits.complete}
+    return differing | incomplete
 
 
 def _table_runs(
@@ -141,8 +142,9 @@ def _table_runs(
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):
         schema, staged = loaded.schemas.get(table), loaded.staged.get(table)
+        is_asked_to_start_over = table in loaded.staged and table in loaded.failed
         watch = first_watch(
-            copyable=schema is not None and not (table in loaded.staged and table in loaded.failed),
+            copyable=schema is not None and not is_asked_to_start_over,
             compares=table in again,
             new=table in loaded.staged and staged is None,
             at_ddl=staged is not None and is_watched_to_halt(spool, table, staged.progress.needed_from),
@@ -166,5 +168,5 @@ def _needs_workers_soon(run: OpenRun) -> bool:
     rows = (unless_table_fails(source, unknown=0, ask=partial(source.estimated_rows, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):
         return True
-    unread = bytes_between(run.binlog.spool.position.at, source.written(), source.files())
-    return unread > LEAST_BYTES
+    unread_bytes = bytes_between(run.binlog.spool.position.at, source.written(), source.files())
+    return unread_bytes > LEAST_BYTES

@@ -95,7 +95,7 @@ class ReadAgain:
                 names.append(self.patches.write_absent(self.signal, missing))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
-        nulled = read.nulled if names else 0
+        nulled = read.nulled if names else 0  # without a patch, no value gets into the copy
         return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
