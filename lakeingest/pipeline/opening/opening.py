@@ -59,7 +59,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)
-        # the spool continues for every table that has a copy, also when the run is for other tables only
+        # `schemas` has every table with a copy, because the spool continues for all of them, also if they are not
+        # `requested`
         schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:

@@ -55,7 +55,7 @@ class BinlogRun:
 
     @property
     def followed(self) -> frozenset[TableId]:
-        """The tables whose DDL is followed: those with complete copies, if the run follows DDL."""
+        """The tables whose DDL is followed: those with complete copies. Empty if the run does not follow DDL."""
         if not self.follows_ddl:
             return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)

@@ -189,7 +189,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: as before."""
+        """The spool has DDL over which the rows are not lifted yet. `definition`: of the rows; None: as before."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 
@@ -202,7 +202,10 @@ class TableRun:
         self.watch = after(self.watch, Turn.LOST)
 
     def recopy(self, definition: TableSchema, *, compares: bool) -> None:
-        """All rows must be read again by this definition. With `compares`, rows of the copy that are right stay."""
+        """All rows must be read again by this definition. With `compares`, rows of the copy that are right stay.
+
+        The table has no failure any more, and joins again.
+        """
         self.cancel_reading()
         self.definition, self.trust, self.failure = definition, Trust.IN_FORCE, None
         self.watch = after(self.watch, Turn.COMPARED if compares else Turn.COPIED_AGAIN)
