@@ -21,7 +21,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class ClockWrong:
-    """The clock of this machine disagrees with others. `finding` says with which, by how much, and the fix."""
+    """The clock of this machine disagrees with other clocks. `finding` names these, the difference and the fix."""
 
     finding: str
 

@@ -336,6 +336,6 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # the fields after the process's name, which is in parentheses and can have any characters: field 3 and so on
-    fields = stat.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    # fields 1 and 2 are cut off, because the name of the process can have any characters: `(name)`
+    fields_from_third = stat.rpartition(")")[2].split()
+    return fields_from_third[0], int(fields_from_third[19])

@@ -60,10 +60,11 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     makes this impossible.
     """
     since, position = _cover_own_changes(edges, binlog, table), binlog.spool.position
-    if since == position.place:
+    if since == position.place:  # the read views contain all changes in the spool
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
+        # if the parent has had DDL after `since`, the spool does not get the parent's changes from before its DDL
         if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"

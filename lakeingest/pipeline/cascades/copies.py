@@ -57,7 +57,7 @@ class Copies:
 
         That is a delete, or an update that may have changed a referenced value.
         """
-        self._watched_run(key.parent)
+        self._watched_run(key.parent)  # raises an error if the spool does not get the parent's changes
         # None: every update counts, because the stored values do not show which updates change a referenced value
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
@@ -83,7 +83,7 @@ class Copies:
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
         """The changes after this place in the spool that delete or change rows of the table."""
-        self._watched_run(table)
+        self._watched_run(table)  # raises an error if the spool does not get the table's changes
         return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:

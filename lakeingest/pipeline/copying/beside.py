@@ -52,6 +52,7 @@ class CopyingBeside:
 
     def _advance(self, table: TableRun) -> bool:
         """Commit the wave of the table's copy, and begin the next wave. False if the wave is still being read."""
+        # a new `TableCopy` begins to read its first wave
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if not self._copy.is_read:
             return False

@@ -54,7 +54,7 @@ def join(run: OpenRun) -> None:
     if _joining(run):
         know_foreign_keys(edges, binlog)
         _leave_out_failed(run)
-    # Step 3: the spool watches the tables, before a commit of a copy says from where on the spool does
+    # Step 3: let the spool watch the tables, before the commit of a copy names the place from which on it is watched
     starts = _watch_joining(run)
     # Step 4: make the copies; the progress of each has its start
     for table in _joining(run):

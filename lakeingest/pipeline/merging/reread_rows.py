@@ -1,9 +1,9 @@
 """Rows of patches that a merge puts into the copy are also stored for readers of the changelog.
 
-The binlog does not have these rows. They have no change after they were read again, so they are right as of the merge's
+The binlog does not have these rows. Only rows without a later change are stored, so they are right as of the merge's
 stop. They are stored before the commit of the merge, and so before the spool has a segment after that stop: a reader
 that reaches a later segment finds them. If the run crashes before the commit, the stored rows are still right as of
-their stop, and the next merge stores the rows once more, as of its own stop.
+their stop, and the next merge stores rows once more, as of its own stop.
 """
 
 from collections.abc import Sequence

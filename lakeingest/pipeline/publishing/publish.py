@@ -24,8 +24,8 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 def publish(edges: Edges, table: TableRun) -> None:
     """Run the gate on the table's staging commit, then move main to this commit.
 
-    All splits must be at one position. Does nothing if readers see this commit already, if it has a gap, or if it does
-    not have all changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
+    All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
+    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
     Raises MainMoved if someone's compaction has moved main.
     """
     began = time.monotonic()

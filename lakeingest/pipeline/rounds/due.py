@@ -27,7 +27,7 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
     """The facts about a complete copy. `needs_commit` is False unless the table is quiet."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
     is_new = table.staged.published is None and not progress.gap  # a copy with a gap cannot be published yet
-    unseen = is_new or progress.phase is Phase.COPIED
+    unseen = is_new or progress.phase is Phase.COPIED  # COPIED: a copy that was started over has all its chunks again
     behind = progress.needed_from < spool.position.place
     has_changes = (
         not unseen

@@ -59,7 +59,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         least_stops = [split.floor for split in table.progress.splits.all]
         least_stops += [patch.high for patch in table.progress.patches]
         if any(least_stop > halt.before.place for least_stop in least_stops):
-            # no merge can stop before the DDL any more, because rows may contain changes after it
+            # no merge can stop at the DDL any more, because rows may contain changes from after the DDL
             _assert_approved(edges, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
@@ -69,7 +69,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         _assert_approved(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     # Step 3: no DDL is ahead: merge up to the end of the spool
-    if table.trust is Trust.ALTERED_UNSEEN:
+    if table.trust is Trust.ALTERED_UNSEEN:  # no DDL in the spool has explained the source's definition
         stop_at_unseen_ddl(edges, table)
     if table.watch is Watch.AT_DDL:
         _spool_missing(edges, binlog, table, binlog.spool.position.place)
@@ -78,9 +78,10 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """Use the staged state that the lake has. If this run has lifted the rows after that state, lift them again later.
+    """Use the staged state that the lake has.
 
-    Raises SchemaChanged if the definition of the loaded rows is not stored any more.
+    If its rows have an earlier definition, the table is before its DDL again, and `merge_over_halts` lifts the rows
+    once more. Raises SchemaChanged if that definition is not stored any more.
     """
     table.reload(staged)
     is_before_ddl = staged.progress.fingerprint != table.schema.fingerprint

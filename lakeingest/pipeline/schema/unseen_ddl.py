@@ -1,9 +1,9 @@
 """Unseen DDL: a table stops before its next publish if the DDL in the spool does not explain its definition.
 
-The binlog does not have DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do
-not (binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool,
-the server's definitions are compared with the definitions that result from the DDL in the spool. A table whose
-definition differs stops until its rows are read again: to undo the DDL does not correct rows that were read wrongly.
+The binlog does not have DDL that ran with sql_log_bin = 0. Rows that name their columns show such DDL. Rows that do not
+(binlog_row_metadata=MINIMAL, NO_LOG) may have been read by the wrong definition. So at the end of the spool, the
+server's definitions are compared with the definitions that result from the DDL in the spool. A table whose definition
+differs stops until its rows are read again: to undo the DDL does not correct rows that were read wrongly.
 """
 
 from collections.abc import Iterable
