@@ -103,7 +103,7 @@ class Joinable:
 
 
 def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
-    """Which of these tables can be copied. All are new to the run. The preconditions are checked for each one alone."""
+    """Which of these new tables of a run can be copied. The preconditions are checked for each table alone."""
     preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
@@ -216,7 +216,7 @@ def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The conditions on the catalog, and on the tables that the catalog already has under these names."""
+    """The conditions that the catalog can be opened, and that no table in `refused` has an unusable table there."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]

@@ -24,8 +24,8 @@ def roll_back(
     """Carry out a rollback signal, and return its new document.
 
     If nobody else has changed the table, a new signal fails, but a signal that was begun is finished, because an
-    earlier run has dropped the changes. A retryable error leaves the signal open, with a note: the next run tries it
-    again. Any other error of the table fails the signal.
+    earlier run has dropped the changes. A retryable error leaves the signal open, with a note: the next run tries the
+    rollback again. Any other error of the table fails the signal.
     """
     [table] = document.signal.tables
 

@@ -1,8 +1,8 @@
 """A document for each copied table in the state folder: the table's definition, and the position of its first publish.
 
 Readers of the changelog, and a run after DDL, need the definition that the copied rows have. The source cannot tell
-this definition, because its table may already have another one. The position is stored before the first publish, so
-each published copy has it. Each publish carries the definition, too, in case the state folder is lost.
+this definition, because its table may already have another definition. The position is stored before the first publish,
+so it is known for each published copy. Each publish carries the definition, too, in case the state folder is lost.
 """
 
 import base64
@@ -144,7 +144,7 @@ def defined_tables(state: File) -> list[TableId]:
 
 
 def _table_of(state: File, file: File) -> TableId:
-    """The table of a document: from the file's name, or from the contents if the name is a shortened one."""
+    """The table of a document: from the file's name, or from the contents if the name was shortened."""
     with suppress(ValueError):
         table = TableId.parse(unquote(file.stem))
         if _file(state, table).name == file.name:

@@ -179,8 +179,8 @@ class _StoredLease(Lease):
 def held(folder: File) -> Iterator[Lease]:
     """Hold the lease of a pipeline within the block. `folder` is the pipeline's state folder, created if it is missing.
 
-    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal, or at once if its
-    process was on this machine and has ended. An expired lease is taken over.
+    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal. It expires at once if
+    its process ran on this machine and has ended. An expired lease is taken over.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
@@ -198,7 +198,7 @@ def held(folder: File) -> Iterator[Lease]:
 
 
 def is_held(folder: File) -> bool:
-    """Whether a run holds the lease of the pipeline at this moment. A run can take or release it right afterwards."""
+    """Whether a run holds the lease of the pipeline now. Right afterwards, a run can take or release the lease."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):  # without lease.json no run holds the lease
         if isinstance(path, Stored):

@@ -1,7 +1,7 @@
 """Boundaries: positions at which a backlog of the binlog can be cut, so that several readers decode it in parallel.
 
-A run notes the written position from time to time: it is always the end of a transaction. During a long merge, the
-source may write much into one binlog file. Without boundaries, a single reader would have to decode all of it.
+From time to time, a run notes the written position, which is always the end of a transaction. During a long merge, the
+source may write much into one binlog file. Without boundaries, a single reader would have to decode all of that file.
 """
 
 import threading

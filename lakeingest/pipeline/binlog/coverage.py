@@ -25,10 +25,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """From which places on the spool watches tables that join.
+    """The result of `watched_from`.
 
-    `starts`: by table, that place. `stopped`: the tables whose changes after that place cannot be read, each with its
-    error.
+    `starts`: for each joining table, the place from which on the spool watches the table. `stopped`: the tables whose
+    changes after that place cannot be read, each with its error.
     """
 
     starts: Mapping[TableId, Place]
@@ -38,10 +38,10 @@ class Joined:
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
     """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
-    The place is the position of the spool. But without GTIDs, a low watermark is the start of the source's current
-    binlog file. If the position of the spool is in that file, the place is the start of the file. But if the table has
-    had DDL in the file, the place is the end of its last DDL, because the DDL has waited for all earlier changes of the
-    table. If it is not certain that the DDL has waited, the place is the start of the file.
+    The place is the position of the spool, unless a low watermark may be before that position. Without GTIDs, a low
+    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is the end of
+    the table's last DDL in the file, because DDL waits for all earlier changes of its table. The place is the start of
+    the file if the table has no DDL in the file, or if a transaction with earlier changes may have ended after the DDL.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -121,7 +121,7 @@ def _extend(
     stopped = dict[TableId, LakeIngestError]()
 
     def read(lower: Position, upper: FilePosition, at: FilePosition) -> Manifest:
-        """Decode the tables whose start is `at`, from `lower`, or from `at` if that is later, up to `upper`."""
+        """Decode the changes of the tables whose start is `at`: from the later of `lower` and `at`, up to `upper`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
         segment = Segment.after(lower, upper)
         if is_before(lower.at, at):

@@ -55,8 +55,9 @@ def segment_bytes(segment: Segment, sizes: Mapping[str, int]) -> int:
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
     """Make decoded segments part of the spool, once the source has executed all their transactions.
 
-    A crash of the source cannot lose executed transactions. A table with a change that cannot be replayed stops at its
-    last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
+    The spool waits for that, because a crash of the source cannot lose executed transactions. A table with a change
+    that cannot be replayed stops at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how
+    long the segments were read.
     """
     # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so those
     # after a table's DDL were decoded by its old definition. There, an error of DDL stops the table; an error of rows
@@ -118,8 +119,8 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
 def _wait_out_file_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
     """If a segment ends in a new binlog file, wait until the second in which the source began that file is over.
 
-    The stored position names that second. If the source is reset, it begins its files in later seconds, so a stored
-    position never matches a file from after the reset.
+    The stored position names that second. If the source is reset later, its new files begin in later seconds. So a
+    stored position never matches a file from after the reset.
     """
     in_new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
     file_seconds = [manifest.history.began or 0 for manifest in in_new_files if manifest.history]

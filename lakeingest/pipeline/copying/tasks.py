@@ -66,7 +66,7 @@ class CopyChunk:
 
 
 def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
-    """Run the task. An error of a chunk concerns its table alone, an error of a segment the whole pipeline."""
+    """Run the task. An error of a chunk concerns its table alone; an error of a segment concerns the whole pipeline."""
     if isinstance(task, CopyChunk):
         with of_table():
             return task.run()

@@ -34,8 +34,8 @@ def join(run: OpenRun) -> None:
 
     The spool watches a table from the table's start on, which is a place of the binlog. Without GTIDs a low watermark
     is the start of a binlog file, so the table's start is the start of that file, or the end of the table's last DDL in
-    the file. A table stops if a change after its start cannot be replayed; it can join once the source begins a new
-    file.
+    the file. A table stops if a change after its start cannot be replayed. The table can join once the source has begun
+    a new file.
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,

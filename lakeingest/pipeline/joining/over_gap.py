@@ -42,9 +42,10 @@ def definition_of_rows(config: Config, staged: Staged, schema: TableSchema) -> T
 
 
 def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
-    """For each column of `schema`, the column of the copy that it comes from. `before`: the definition of the copy.
+    """For each column of `schema`, the column of the copy from which it comes. `before`: the definition of the copy.
 
-    The table's DDL in the spool tells it. If the spool begins after the copy's position, columns are matched by name.
+    The table's DDL in the spool tells these columns. If the spool begins after the copy's position, columns are matched
+    by name.
     """
     since = staged.progress.needed_from
     ddl = halts(spool, schema.table, since) if spool.start <= since else []
@@ -87,7 +88,7 @@ def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> b
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Commit the copy's rows with the position of the spool's end. If their columns have changed, lift them first.
+    """Give the copy's rows the position of the spool's end, in one commit. If columns have changed, it lifts the rows.
 
     `new` is the progress that an empty copy would have at that position.
     """

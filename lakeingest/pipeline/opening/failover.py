@@ -1,10 +1,10 @@
 """Failing over: the source is another server now. In its binlog, each copy continues after the copy's last transaction.
 
-Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
-with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old
-spool proves which chunks these are. So chunks that were read after the old spool's end are read again. Patches that
-wait for a merge are read again, too. For an incomplete copy, the new spool begins at the position that corresponds to
-the start of the copy.
+Places of the old server are never compared with places of the new server: a new spool begins, and each copy gets a
+commit with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has.
+The old spool proves which chunks these are. So chunks that were read after the old spool's end are read again. Patches
+that wait for a merge are read again, too. For an incomplete copy, the new spool begins at the position that corresponds
+to the start of the copy.
 """
 
 from bisect import bisect_left, bisect_right

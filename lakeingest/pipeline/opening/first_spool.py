@@ -1,4 +1,4 @@
-"""The spool that a run begins with: the stored spool, or a new one that opens before the first low watermark."""
+"""The spool that a run begins with: the stored spool, or a new spool that opens before the first low watermark."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

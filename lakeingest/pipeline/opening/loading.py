@@ -91,7 +91,8 @@ def unless_table_fails(source: BinlogSource, unknown: Answer, ask: Callable[[], 
 def _is_worthless(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete first copy is to be dropped because DDL has changed the table since the copy began.
 
-    It is dropped if a person has to approve DDL, or if it has so few rows that a new copy is cheaper than a comparison.
+    The copy is dropped if a person has to approve DDL, or if so few rows are copied that a comparison costs more than a
+    new copy.
     """
     is_incomplete_first = staged.published is None and not staged.progress.splits.complete
     is_altered = config.evolves and has_other_rows(staged, schema)

@@ -137,8 +137,8 @@ def _table_runs(
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition that is not in `loaded.staged` has a copy that cannot be loaded now: it stays watched. If
-    a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
+    If a table has a definition and is not in `loaded.staged`, its copy cannot be loaded now: the table stays watched.
+    If a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
     """
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):

@@ -29,7 +29,7 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
 
 
 def _pairs_by_key(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
-    """The row numbers, in `rows` and in `copy`, of each pair of rows with the same key. Both have only key columns."""
+    """For each pair of rows with the same key, its row numbers in `rows` and in `copy`. Both have only key columns."""
     if rows.equals(copy):  # frequent: a copy without changes has the same order
         return np.arange(rows.num_rows), np.arange(rows.num_rows)
     numbered_rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))

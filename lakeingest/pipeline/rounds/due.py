@@ -15,7 +15,7 @@ from lakeingest.pipeline.run.watch import Watch
 
 
 def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRun]:
-    """The tables that a round works on. Those with missing chunks are not due.
+    """The tables that a round works on. Tables with missing chunks are not due.
 
     `worked_at`: by table, the time of the monotonic clock at which the run last worked on the table.
     """

@@ -2,8 +2,8 @@
 
 A round reads the written position. If the source has written more, the round spools the binlog up to that position,
 which is the end of a transaction. Tables with change rows are merged and published. The positions of quiet tables
-advance every few minutes; otherwise their lag, and the spool, would grow for ever. A table that failed its gate, or
-that stopped with a retryable error, is tried again every few minutes.
+advance every few minutes, so that neither their lag nor the spool grows for ever. A table that failed its gate, or that
+stopped with a retryable error, is tried again every few minutes.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The binlog within one run: its spool, the tables whose changes are spooled, and the positions to cut it at."""
+"""The binlog within one run: the spool, the tables whose changes are spooled, and where the binlog can be cut."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

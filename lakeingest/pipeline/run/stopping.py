@@ -28,7 +28,8 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
     """Stop the table at its last commit, and store the reason for `status`.
 
-    `asked`: someone has asked to read the table's rows again, and this run reads them.
+    The observer gets an event, unless the table had stopped for the same reason before. `asked`: someone has asked to
+    read the table's rows again, and this run reads them.
     """
     earlier = table.failure
     record = Stopped.of(table.id, error)

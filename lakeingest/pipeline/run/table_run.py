@@ -134,7 +134,8 @@ class TableRun:
 
         If someone compacts the published commit, staging is built again on that commit. So the spool also keeps the
         changes after the published commit, which may begin before the changes that staging needs. But a copy that was
-        started over, or went on over a gap, never continues from its published commit, and does not need them.
+        started over, or went on over a gap, never continues from its published commit: it needs only the changes for
+        staging.
         """
         if self.copy is None:
             return None

@@ -49,8 +49,8 @@ BRACKETS = 10  # tries to read a definition within a bracket that has no DDL of 
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    Raises SchemaChanged if the rows cannot be lifted: then the table is published as of the DDL, and all rows must be
-    read again (`recopying`). Raises ApprovalNeeded at DDL that waits for approval, also after a publish as of the DDL.
+    Raises SchemaChanged if the rows cannot be lifted: then all rows must be read again (`recopying`). Raises
+    ApprovalNeeded at DDL that waits for approval. Before an error, the table is published as of the DDL, if possible.
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
