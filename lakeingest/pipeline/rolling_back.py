@@ -39,7 +39,7 @@ def roll_back(
 
     try:
         if (foreign := rollbacks.found(table)) is not None:
-            rollback = foreign.with_interrupted(document.result)
+            rollback = foreign.with_interrupted(document.result)  # and the changes that a killed run has dropped
             document = move(Event.BEGIN, rollback)  # the list of changes is stored before they are dropped
             lease.assert_held()
             rollbacks.roll_back(table, rollback)
@@ -54,7 +54,7 @@ def roll_back(
         folder.note(document, error.line)
         return replace(document, note=error.line)
     stopped = read_stopped(state, table)
-    if stopped is not None and stopped.error == ForeignWrite.__name__:
+    if stopped is not None and stopped.error == ForeignWrite.__name__:  # the reason of the stop is gone
         remove_stopped(state, table)
     return move(Event.FINISH, Rollback.of_json(document.result))
 

@@ -24,6 +24,7 @@ def record(state: File, outcome: Mapping[str, Any]) -> None:
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
+    # values that JSON does not have become texts
     store.replace(state / NAME, json.loads(json.dumps({"at": at, "job": os.environ.get(JOB), **outcome}, default=str)))
 
 

@@ -79,13 +79,13 @@ class Owner:
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False
         try:
-            os.kill(self.pid, 0)
+            os.kill(self.pid, 0)  # sends no signal, and raises an error if there is no such process
         except (ProcessLookupError, OverflowError):  # the second: the number is too large for any process
             return True
         except PermissionError:  # the process exists, and belongs to another user
             pass
         process = _state_and_start(self.pid)
-        if process is None:  # nothing more is known of the process
+        if process is None:  # not known
             return False
         state, started = process
         return state in "ZX" or started != self.started  # Z, X: zombie, dead; another start: the number was given again

@@ -45,7 +45,7 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
-        return Joined(dict.fromkeys(joining, position.place))
+        return Joined(dict.fromkeys(joining, position.place))  # no low watermark can be before the position
     ends = source.last_ddl(Segment.after(start, position.at), joining)
     starts = {table: ends.get(table) or start.at for table in joining}
     stopped = _extend(source, spool, joining, starts)

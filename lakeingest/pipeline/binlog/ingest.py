@@ -59,9 +59,9 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     that cannot be replayed stops at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how
     long the segments were read.
     """
-    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so those
-    # after a table's DDL were decoded by its old definition. There, an error of DDL stops the table; an error of rows
-    # does not, because the old definition may be its reason
+    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
+    # segments after a table's DDL were decoded by its old definition. In these, an error of DDL stops the table; an
+    # error of rows does not, because the old definition may be the reason of the error
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:

@@ -67,7 +67,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         self.wave = self._begin(table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next wave if the copy `goes_on`, and commit the wave that was read.
+        """Wait for the wave, begin the next wave if `goes_on` says so, and commit the wave that was read.
 
         Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
@@ -114,7 +114,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     After the last wave no gate runs here: the gate before the publish checks its rows.
     """
     # Step 1: merge a large backlog, before this wave is part of the splits: the spool has passed the high watermarks of
-    # the earlier waves, but maybe not those of this wave
+    # the earlier waves, but maybe not those of this wave. On the general path there is no merge before the last chunk
     splits = table.progress.splits
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)

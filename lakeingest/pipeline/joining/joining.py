@@ -83,9 +83,10 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     compares = table.watch is Watch.REJOINING and (
         is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
+    # before the stored definition is replaced
     spool, old_schema = run.binlog.spool, definition_of_rows(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
-    # Step 1: change the state first: if the run is killed before the commit, the next run repeats both
+    # Step 1: change the state folder; if the run is killed before the commit, the next run takes both steps again
     if staged.published is not None:
         keep_restart(edges.writing, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(edges.writing, table.schema)

@@ -81,6 +81,6 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         )
     run.signals.begun.pop(table.id, None)
     table.recopy(schema, compares=over_gap)
-    table.advance(staged)
+    table.advance(staged)  # the table may have been without its copy, if it could not be loaded
     join(run)
     return None

@@ -101,7 +101,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged is not None and table not in again:  # a copy that begins again may have an older definition
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
-                        if kept.suspect and not staged.is_restarted:
+                        if kept.suspect and not staged.is_restarted:  # else all rows are being read again
                             runs[table].doubt_rows()
             if _needs_workers_soon(run):
                 executors.warm_up()

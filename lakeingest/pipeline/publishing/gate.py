@@ -45,9 +45,8 @@ def gate(
     definition_suite = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:
-            report = with_passed_suite(
-                definition_suite, evaluate(live_rows(rows(), table.schema), suites) if suites else None
-            )
+            evaluated = evaluate(live_rows(rows(), table.schema), suites) if suites else None
+            report = with_passed_suite(definition_suite, evaluated)
         elif table.schema.keeps_deleted and suites:  # each suite gets other rows
             all_rows = rows()
             report = evaluate(all_rows, [definition_suite])

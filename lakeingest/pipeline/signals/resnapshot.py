@@ -141,7 +141,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
         patches = patch_folder(edges, table)
-        # the rows of a range are compared with the copy, if the copy's rows of a range of keys can be found
+        # rows are compared with the copy if they are those of a range, and if the order of keys is known
         compares = schema.ordered and scope.range is not None
         readers = _copy_readers(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
         return [
@@ -178,7 +178,7 @@ def step(
     """
     # Step 1: begin to read, once the copy has every change from before the request
     reading = table.reading
-    if not isinstance(reading, Reading) or reading.request.signals != request.signals:
+    if not isinstance(reading, Reading) or reading.request.signals != request.signals:  # no read for these signals
         table.cancel_reading()
         if _catch_up(edges, binlog, table):
             return Step.MERGED

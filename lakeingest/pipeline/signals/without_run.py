@@ -24,6 +24,7 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         folder = SignalFolder(state_of(config), lease.assert_held)
         documents = {document.signal.number: document for document in folder.read()}
         signals = [document.signal for document in documents.values()]
+        # copies tell only which re-snapshots are answered
         resnapshots = [signal for signal in signals if signal.action is Action.RESNAPSHOT]
         staged = copies(open_target(config), {table for signal in resnapshots for table in signal.tables}).staged
         progress = {table: copy.progress for table, copy in staged.items()}
