@@ -55,9 +55,8 @@ def segment_bytes(segment: Segment, sizes: Mapping[str, int]) -> int:
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
     """Make decoded segments part of the spool, once the source has executed all their transactions.
 
-    The spool waits for that, because a crash of the source cannot lose executed transactions. A table with a change
-    that cannot be replayed stops at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how
-    long the segments were read.
+    Executed transactions cannot be lost by a crash of the source. A table with a change that cannot be replayed stops
+    at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
     """
     # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
     # segments after a table's DDL were decoded by its old definition. In these, an error of DDL stops the table; an

@@ -8,14 +8,14 @@
 Why that is exact: assume that a row is wrong in a copy that is merged to S. The last change of the row before S that
 the copy does not have was made by a foreign key. Let v be the last version of the row that the copy has: from a logged
 change, a patch or the first copy. The first change by a foreign key after v touched the row as it was in v. So in v the
-row refers to a row of the parent that was changed after v, by the same values or by values that the server takes for
-equal. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
-by its new key and by the values that it got, because the chunks of a copy may have seen it under neither key. A read
-view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
+row refers, by the same values or by values that the server takes for equal, to a row of the parent that was changed
+after v. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
+by its new key and by the values that it got, because the chunks of a copy may have seen the row under neither key. A
+read view may contain changes after S, but not all changes up to the next S: the next search finds the other changes.
 
-A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
-children. They are not known if a run was killed before it had used them, if both tables are copied for the first time,
-or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
+children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
+time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
 source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
 here (`core.comparison`).
 """

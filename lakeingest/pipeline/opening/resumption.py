@@ -189,7 +189,7 @@ def _is_covered(spool: Spool, progress: Progress) -> bool:
         return False
     if progress.position is not None and spool.has_same_history(progress.position) is False:
         return False
-    if not progress.splits.all:  # without a chunk, the copy needs no change before the spool's end
+    if not progress.splits.all:  # without a chunk, only the start of the copy must be within the spool
         return spool.start <= progress.needed_from <= position.place
     try:
         spool.files(progress.table, progress.needed_from, position.place)
