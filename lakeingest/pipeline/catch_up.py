@@ -55,7 +55,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
                 remove_merged_patches(edges, table)
             return
         except MainMoved:
-            staged = edges.committing.recover(table.id)
+            staged = edges.committing.recover(table.id)  # staging is built on the compacted commit now
             if not tries_left or staged is None or staged.progress.needed_from < binlog.spool.start:
                 raise
             reload(edges, table, staged)
@@ -77,7 +77,7 @@ def trim_spool(run: OpenRun) -> None:
         if table.is_watched
     ]
     decision = trim(watched, run.binlog.foreign_keys)
-    if decision is None:
+    if decision is None:  # no table is watched, or it is not known what a table needs
         return
     keep = edges.config.changelog.keep
     spool.forget(decision.forget_before, keep)

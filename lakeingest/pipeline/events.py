@@ -21,7 +21,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class ClockWrong:
-    """The clock of this machine disagrees with others. `finding` says with which, by how much, and the fix."""
+    """The clock of this machine disagrees with other clocks. `finding` names these, the difference and the fix."""
 
     finding: str
 
@@ -85,7 +85,7 @@ class Merged:
 
     @property
     def dropped(self) -> int:
-        """The number of change rows that were not applied: their rows contain them already, or their chunk will."""
+        """The number of change rows that were not applied: the copy has them, or a missing chunk will contain them."""
         return self.read - self.applied
 
 

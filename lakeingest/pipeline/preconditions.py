@@ -56,8 +56,8 @@ def require(
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """Check all preconditions of a run. `spark`: True if the run itself has to start a session of Spark.
 
-    Returns the definitions of the tables that the run watches: the `chosen` tables and all tables with a copy. Returns
-    also, for each chosen table that cannot be copied, the reason.
+    Returns the definitions of the tables that the run watches: the `chosen` tables that can be copied, and all tables
+    with a copy. Returns also, for each table that cannot be copied, the reason.
 
     Raises:
         PreflightFailed: an unmet precondition concerns all tables, or no chosen table can be copied. The message has
@@ -85,6 +85,7 @@ def require(
     shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
     if unmet and (shared or refused.keys() >= set(chosen) or _is_unmet_by_server(preflight.server)):
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
+    # a refused table with a copy is watched, too
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
 
 
@@ -102,7 +103,7 @@ class Joinable:
 
 
 def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
-    """Which of these tables, all new to the run, can be copied. The preconditions are checked for each table alone."""
+    """Which of these new tables of a run can be copied. The preconditions are checked for each table alone."""
     preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
@@ -116,11 +117,11 @@ def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joina
 def refusal(config: Config, source: Source, table: TableId) -> PreflightFailed | None:
     """Why a table with a copy cannot be copied again by its current definition; None if it can."""
     preflight = Preflight.of(config, source, [table])
-    return _refused_tables(preflight, ()).get(table)
+    return _refused_tables(preflight, copied=()).get(table)  # the copy is not continued
 
 
 def _changed_meanwhile(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """An error for each table that is not in `known`: it was dropped or altered between two questions to the source."""
+    """An error for each of `tables` that is not in `known`: the table was dropped or altered during the checks."""
     why = "is not ready: its definition changed in between; run the same command again"
     return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 
@@ -137,8 +138,8 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
     under its name.
     """
     refused = {}
-    for table in preflight.server.tables:  # `held.refused`: the tables of the lake that cannot be used
-        is_taken = table in preflight.held.refused and table not in copied
+    for table in preflight.server.tables:
+        is_taken = table in preflight.held.refused and table not in copied  # by an unusable table of the lake
         checked, _ = preflight.of_tables([table]).of_source_and_lake([table] if is_taken else [], copied)
         if findings := [condition.finding or "" for condition in problems(checked)]:
             refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(findings)}")
@@ -178,7 +179,8 @@ class Preflight:
     ) -> tuple[list[Checked], dict[TableId, TableSchema]]:
         """The conditions on server, tables and lake, and the definitions of the tables that can be copied.
 
-        `refused` are the tables whose target cannot be used. The key of a table in `copied` is not checked again.
+        `refused`: the tables whose name is taken in the lake by an unusable table. The keys of tables in `copied` are
+        not checked again.
         """
         schemas, usable = table_conditions.read_schemas(self.server.connection, self.server.tables, self.config.tables)
         new = [schema for table, schema in schemas.items() if table not in copied]
@@ -214,7 +216,7 @@ def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The conditions on the catalog, and on the tables that the catalog already has under these names."""
+    """The conditions that the catalog can be opened, and that no table in `refused` has an unusable table there."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]

@@ -24,8 +24,8 @@ def roll_back(
     """Carry out a rollback signal, and return its new document.
 
     If nobody else has changed the table, a new signal fails, but a signal that was begun is finished, because an
-    earlier run has dropped the changes. A retryable error leaves the signal open, with a note: the next run tries it
-    again. Any other error of the table fails the signal.
+    earlier run has dropped the changes. A retryable error leaves the signal open, with a note: the next run tries the
+    rollback again. Any other error of the table fails the signal.
     """
     [table] = document.signal.tables
 
@@ -39,21 +39,22 @@ def roll_back(
 
     try:
         if (foreign := rollbacks.found(table)) is not None:
-            rollback = foreign.with_interrupted(document.result)
+            rollback = foreign.with_interrupted(document.result)  # and the changes that a killed run has dropped
             document = move(Event.BEGIN, rollback)  # the list of changes is stored before they are dropped
             lease.assert_held()
             rollbacks.roll_back(table, rollback)
         elif document.signal.state is State.PENDING:
             raise UsageError(f"{table}: nobody else has changed its copy; nothing is rolled back")
     except LakeIngestError as error:
-        if not (error.scope is Scope.TABLE or isinstance(error, UsageError)):
+        concerns_signal = error.scope is Scope.TABLE or isinstance(error, UsageError)
+        if not concerns_signal:
             raise
         if not isinstance(error, Retryable):
             return move(Event.FAIL, why=error.line)
         folder.note(document, error.line)
         return replace(document, note=error.line)
     stopped = read_stopped(state, table)
-    if stopped is not None and stopped.error == ForeignWrite.__name__:
+    if stopped is not None and stopped.error == ForeignWrite.__name__:  # the reason of the stop is gone
         remove_stopped(state, table)
     return move(Event.FINISH, Rollback.of_json(document.result))
 

@@ -1,8 +1,8 @@
 """A document for each copied table in the state folder: the table's definition, and the position of its first publish.
 
 Readers of the changelog, and a run after DDL, need the definition that the copied rows have. The source cannot tell
-this definition, because its table may already have another one. The position is stored before the first publish, so
-each published copy has it. Each publish carries the definition, too, in case the state folder is lost.
+this definition, because its table may already have another definition. The position is stored before the first publish,
+so it is known for each published copy. Each publish carries the definition, too, in case the state folder is lost.
 """
 
 import base64
@@ -98,6 +98,7 @@ def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
     """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
     unknown = ("",) * len(doc["columns"])  # documents of earlier versions do not have all parts of the layout
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
+    # every part except the first one, `stored`, has a value for each column
     layouts_of_columns = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
         TableId.parse(doc["table"]),
@@ -143,7 +144,7 @@ def defined_tables(state: File) -> list[TableId]:
 
 
 def _table_of(state: File, file: File) -> TableId:
-    """The table of a document: from the file's name, or from the contents if the name is a shortened one."""
+    """The table of a document: from the file's name, or from the contents if the name was shortened."""
     with suppress(ValueError):
         table = TableId.parse(unquote(file.stem))
         if _file(state, table).name == file.name:
@@ -163,13 +164,13 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     """
     stored = _stored_or_none(state, schema.table)
     if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
-        stored = Definition(schema)
+        document = Definition(schema)
     elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
-        stored = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
+        document = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
     else:
         return stored
-    _keep(state, stored)
-    return stored
+    _keep(state, document)
+    return document
 
 
 def keep_suspect(state: File, schema: TableSchema) -> None:
@@ -178,9 +179,10 @@ def keep_suspect(state: File, schema: TableSchema) -> None:
 
 
 def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
-    """Store that a run found this definition of a suspect copy, when the binlog ended at `at`.
+    """Store that a run found this definition in the source for a suspect copy, when the binlog ended at `at`.
 
-    Returns the position at which the binlog ended when a run first found the definition: the stored position, or `at`.
+    Returns the position at which the binlog ended when a run first found this definition: the stored position if this
+    definition is stored as `found` already, else `at`.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema, suspect=True)
     if stored.found is not None and stored.found[0].reads_as(schema):
@@ -199,9 +201,11 @@ def keep_layout(state: File, schema: TableSchema) -> None:
 def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
     """Store `schema`, the definition to which the rows are about to be lifted.
 
-    The `current` definition of the rows, and the stored definitions, become earlier definitions.
+    The `current` definition of the rows, and the stored definitions, become earlier definitions. Of all these, the last
+    EARLIER_MAX are stored.
     """
     stored = _stored_or_none(state, current.table) or Definition(current)
+    # the keys have the layout, too, because definitions that differ only in the layout are equal
     earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, current)}
     earlier.pop((schema, schema.layout), None)
     _keep(state, replace(stored, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
@@ -244,7 +248,8 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     version from before the copy was started over. For other publishes nothing is stored.
     """
     stored = None if published is None else _stored_or_none(state, schema.table)
-    if published is None or (stored is not None and stored.before == published):
+    is_first = published is None or (stored is not None and stored.before == published)
+    if is_first:
         first = position and replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         # a new document, without earlier definitions, and not suspect
@@ -255,11 +260,10 @@ def keep_restart(state: File, schema: TableSchema, published: int, restarted: Pl
     """Store that the copy is about to be started over, while readers see the version `published`.
 
     `restarted` is the place from which on the copy will have all changes. None: the old and the new rows are compared,
-    and the changelog continues with the differences, so an earlier `restarted` stays.
+    and the changelog continues with the differences; the `restarted` that is stored stays.
     """
-    stored = _stored_or_none(state, schema.table)
-    earlier = () if stored is None else tuple(old for old in (*stored.earlier, stored.schema) if old != schema)
-    suspect, last_restart = (False, None) if stored is None else (stored.suspect, stored.restarted)
+    stored = _stored_or_none(state, schema.table) or Definition(schema)
+    earlier = tuple(old for old in (*stored.earlier, stored.schema) if old != schema)
     _keep(
         state,
         Definition(
@@ -267,8 +271,8 @@ def keep_restart(state: File, schema: TableSchema, published: int, restarted: Pl
             first=None,
             before=published,
             earlier=earlier[-EARLIER_MAX:],
-            suspect=suspect,
-            restarted=restarted or last_restart,
+            suspect=stored.suspect,
+            restarted=restarted or stored.restarted,
         ),
     )
 

@@ -7,7 +7,7 @@ from lakeingest.files.local import Local
 
 
 def write_finding(name: str, folder: File) -> str | None:
-    """A finding if no file can be created in the folder, or in its nearest existing parent; else None.
+    """A finding if no file can be created in the folder; else None. If the folder is missing, its parent is checked.
 
     `name` is the folder's name in the message.
     """

@@ -24,6 +24,7 @@ def record(state: File, outcome: Mapping[str, Any]) -> None:
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
+    # values that JSON does not have become texts
     store.replace(state / NAME, json.loads(json.dumps({"at": at, "job": os.environ.get(JOB), **outcome}, default=str)))
 
 
@@ -40,7 +41,7 @@ def failure(state: File) -> str:
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
     """The outcome that the job with this token has stored. Errors of the storage are raised.
 
-    None: no outcome is stored, the last one is of another job, or the document is damaged.
+    None if no outcome is stored, if the stored outcome is of another job, or if the document is damaged.
     """
     try:
         last = store.read(state / NAME)

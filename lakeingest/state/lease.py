@@ -4,8 +4,8 @@ lease.json   the process that holds the lease; the file's modification time is t
 lease.lock   locked only while a run reads and replaces lease.json; the kernel unlocks the file when a process dies
 
 An object store has no locks. There, a run replaces lease.json only if the file has not changed since the run read it.
-The file stays when a run ends, so that its `epoch` grows with each holder. Only the store's clock measures the age of
-the last renewal.
+There, lease.json also stays when a run ends, because the `epoch` in it grows with each holder. Only the store's clock
+measures the age of the last renewal.
 
 A run can be suspended until another run has taken the lease. The suspended run notices that before its next
 commit. If it was suspended within a commit, the commit's own assertions refuse the commit.
@@ -79,13 +79,16 @@ class Owner:
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False
         try:
-            os.kill(self.pid, 0)
-        except (ProcessLookupError, OverflowError):
+            os.kill(self.pid, 0)  # sends no signal, and raises an error if there is no such process
+        except (ProcessLookupError, OverflowError):  # the second: the number is too large for any process
             return True
         except PermissionError:  # the process exists, and belongs to another user
             pass
         process = _state_and_start(self.pid)
-        return process is not None and (process[0] in "ZX" or process[1] != self.started)  # Z, X: zombie, dead
+        if process is None:  # not known
+            return False
+        state, started = process
+        return state in "ZX" or started != self.started  # Z, X: zombie, dead; another start: the number was given again
 
 
 class Lease:
@@ -110,7 +113,10 @@ class Lease:
                 )
 
     def renew_until(self, stop: threading.Event) -> None:
-        """Renew the lease until `stop` is set, or until the lease has expired, even if no other run took it."""
+        """Renew the lease every 10 s until `stop` is set.
+
+        An expired lease is not renewed any more, even if no other run has taken it.
+        """
         while not stop.wait(RENEW_SECONDS) and not self._is_expired:
             before_request = time.monotonic()
             with suppress(OSError, LakeIngestError):  # the next try may succeed; otherwise the lease expires
@@ -163,16 +169,18 @@ class _StoredLease(Lease):
     def _renew(self) -> bool:
         # `put_if` adds a nonce, so that the same document gets a new version and a new time
         written = self._path.put_if(self._doc, self._seen)
-        self._seen = written or self._seen
-        return written is not None
+        if written is None:  # another run has replaced the file
+            return False
+        self._seen = written
+        return True
 
 
 @contextmanager
 def held(folder: File) -> Iterator[Lease]:
     """Hold the lease of a pipeline within the block. `folder` is the pipeline's state folder, created if it is missing.
 
-    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal, or at once if its
-    process was on this machine and has ended. An expired lease is taken over.
+    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal. It expires at once if
+    its process ran on this machine and has ended. An expired lease is taken over.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
@@ -190,9 +198,9 @@ def held(folder: File) -> Iterator[Lease]:
 
 
 def is_held(folder: File) -> bool:
-    """Whether a run holds the lease of the pipeline at this moment. A run can take or release it right afterwards."""
+    """Whether a run holds the lease of the pipeline now. Right afterwards, a run can take or release the lease."""
     path = folder / "lease.json"
-    with store.storage_errors(path, "read"), suppress(FileNotFoundError):
+    with store.storage_errors(path, "read"), suppress(FileNotFoundError):  # without lease.json no run holds the lease
         if isinstance(path, Stored):
             contents, seen = path.get()
             return _is_valid_stored(path, _parsed(contents), seen)
@@ -201,15 +209,20 @@ def is_held(folder: File) -> bool:
 
 
 def _is_valid(path: Local, owner: Owner | None) -> bool:
-    """Whether a lease on a disk has not expired.
+    """Whether a run may still hold a lease on a disk: the lease has not expired, and its process may still run.
 
-    A lease has also expired if its last renewal is more than 30 s in the future: then a clock was set back.
+    A lease has also expired if its last renewal is more than 30 s in the future: then a clock was set back. `owner` is
+    None if lease.json is damaged: then only the time of the renewal counts.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
-    """Whether a lease in an object store is not released and has not expired. `seen` has the time of its renewal."""
+    """Whether a run may still hold a lease in an object store.
+
+    The lease is not released and has not expired, and its process may still run. `doc` is the document in lease.json;
+    `seen` has the time of the last renewal.
+    """
     owner = _owner_of(doc)
     if doc.get("free") or (owner and owner.has_ended):
         return False
@@ -224,9 +237,9 @@ def _take_local(path: Local) -> Lease:
             if _is_valid(path, owner):
                 raise _error_held_by(path, owner)
         this_process = Owner.of_this_process()
-        lease = _LocalLease(path, this_process.token, time.monotonic())
+        taken = time.monotonic()  # before the write: the lease must not seem younger than it is
         store.replace(path, asdict(this_process))
-        return lease
+        return _LocalLease(path, this_process.token, taken)
 
 
 def _take_stored(path: Stored) -> Lease:
@@ -235,14 +248,14 @@ def _take_stored(path: Stored) -> Lease:
         contents, seen = path.get()
     except FileNotFoundError:
         last_doc: Mapping[str, Any] = {}
-        last_seen = None
+        last_seen = None  # then `put_if` only makes a new file
     else:
         last_doc, last_seen = _parsed(contents), seen
         if _is_valid_stored(path, last_doc, seen):
             raise _error_held_by(path, _owner_of(last_doc))
     our_doc = {**asdict(Owner.of_this_process()), "epoch": int(last_doc.get("epoch", 0)) + 1, "free": False}
     taken = time.monotonic()  # before the request: the lease must not seem younger than it is
-    if (written := path.put_if(our_doc, last_seen)) is None:
+    if (written := path.put_if(our_doc, last_seen)) is None:  # another run took the lease since `path.get`
         raise _error_held_by(path, _owner(path))
     return _StoredLease(path, our_doc, written, taken)
 
@@ -257,10 +270,7 @@ def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:
 
 
 def _owner(path: File) -> Owner | None:
-    """The holder of the lease; None if there is no lease.json, or if it is damaged.
-
-    Of a damaged lease, only the age counts.
-    """
+    """The owner that lease.json names; None if there is no lease.json, or if it is damaged."""
     try:
         return _owner_of(_parsed(path.read()))
     except FileNotFoundError:
@@ -309,9 +319,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _boot_and_container() -> str | None:
-    """The scope in which process numbers are unique: this boot of the machine, and this container. None without /proc.
+    """The scope in which process numbers are unique: this boot of the machine, and this container.
 
-    On such a machine, no process is known to have ended.
+    None on a machine without /proc: there, no process is known to have ended.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -326,5 +336,6 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # after the name, which is in parentheses and can have any characters
-    return fields[0], int(fields[19])
+    # fields 1 and 2 are cut off, because the name of the process can have any characters: `(name)`
+    fields_from_third = stat.rpartition(")")[2].split()
+    return fields_from_third[0], int(fields_from_third[19])

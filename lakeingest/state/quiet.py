@@ -25,17 +25,18 @@ def read_quiet(state: File) -> dict[TableId, Quiet]:
     Empty if the file is missing or damaged: then a table is known only as of the position of its commit.
     """
     try:
-        return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables_of_group(group))
+        groups = store.read(state / NAME)["positions"]
+        return dict(pair for group in groups for pair in _tables_of_group(group))
     except (OSError, *DAMAGED, StateUnreadable):
         return {}
 
 
 def store_quiet(state: File, tables: Mapping[TableId, Quiet]) -> None:
     """Replace all stored positions. Raises StorageFailed if they cannot be written."""
-    groups: defaultdict[Position, dict[str, list[int]]] = defaultdict(dict)
+    groups: defaultdict[Position, dict[str, list[int]]] = defaultdict(dict)  # by position; many tables share one
     for table, quiet in tables.items():
         groups[quiet.position][str(table)] = [quiet.version, quiet.since]
-    positions = [{"position": at.to_json(), "tables": versions} for at, versions in groups.items()]
+    positions = [{"position": position.to_json(), "tables": group} for position, group in groups.items()]
     store.replace(state / NAME, {"positions": positions})
 
 

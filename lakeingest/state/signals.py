@@ -75,16 +75,17 @@ class SignalFolder:
         Raises StateUnreadable, with the path of the document, if a document cannot be read.
         """
         numbers = self._numbers()
+        # forget the documents that were removed since the last call
         self._ended = {number: self._ended[number] for number in numbers if number in self._ended}
-        # None: the document was removed since `_numbers`
-        return [document for number in numbers if (document := self._read(number)) is not None]
+        documents = map(self._read, numbers)
+        return [document for document in documents if document is not None]  # None: removed since `_numbers`
 
     def one(self, number: int) -> SignalDocument | None:
         """The document of the signal with this number; None if it is not stored any more."""
         return self._read(number)
 
     def add(self, make: Callable[[int], Signal], least: int = 1) -> SignalDocument:
-        """Store a new signal with the next free number, at least `least`. `make` returns the signal for a number.
+        """Store a new signal with the next free number, but at least `least`. `make` returns the signal for a number.
 
         The document is durable when this method returns. Processes that add signals at the same time get different
         numbers, because only one of them can create the document of a number.
@@ -93,7 +94,7 @@ class SignalFolder:
         while True:
             number = max([least - 1, *self._numbers()]) + 1
             document = SignalDocument(make(number))
-            if store.create(self._path(number), document.to_json()):
+            if store.create(self._path(number), document.to_json()):  # else another process has taken the number
                 self._audit_line(document.signal, "asked", document.signal.who)
                 return document
 

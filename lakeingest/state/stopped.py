@@ -68,7 +68,7 @@ def remove_stopped(state: File, table: TableId) -> None:
 
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
-    """The record of the table's failed last attempt; None if that succeeded, or if the document cannot be read."""
+    """The record of the table's last attempt; None if that attempt succeeded, or if the document cannot be read."""
     try:
         doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
@@ -77,7 +77,7 @@ def read_stopped(state: File, table: TableId) -> Stopped | None:
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
-    """The error with the most serious exit code: 3, then 1, then 75. Of errors with the same code, it is the first."""
+    """The error with the most serious exit code: 3, then 1, then 75. If several have that code, the first of them."""
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 

@@ -1,1 +1,1 @@
-"""The binlog is read into the spool, once for all tables of a run. `coverage`: from where on the spool has a table."""
+"""The binlog is read into the spool, once for all tables of a run. `coverage` extends the spool back for a table."""

@@ -1,7 +1,7 @@
 """Boundaries: positions at which a backlog of the binlog can be cut, so that several readers decode it in parallel.
 
-A run notes the written position from time to time: it is always the end of a transaction. During a long merge, the
-source may write much into one binlog file. Without boundaries, a single reader would have to decode all of it.
+From time to time, a run notes the written position, which is always the end of a transaction. During a long merge, the
+source may write much into one binlog file. Without boundaries, a single reader would have to decode all of that file.
 """
 
 import threading
@@ -26,7 +26,7 @@ def note_boundaries(source: BinlogSource, spool: Callable[[], Spool]) -> Iterato
     began: dict[str, int] = {}  # by binlog file, the second in which the server began it
 
     def note() -> None:
-        with suppress(LakeIngestError):
+        with suppress(LakeIngestError):  # any other error ends the notes, but not the run
             while not stop.wait(EVERY_SECONDS):
                 with suppress(Retryable):  # the source may be back the next time
                     _note(source, spool(), began)
@@ -37,7 +37,7 @@ def note_boundaries(source: BinlogSource, spool: Callable[[], Spool]) -> Iterato
         yield
     finally:
         stop.set()
-        thread.join(BinlogSource.CONNECT_SECONDS)
+        thread.join(BinlogSource.CONNECT_SECONDS)  # the thread may wait for a connection
 
 
 def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
@@ -52,15 +52,15 @@ def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
 
 
 def check_boundaries(source: BinlogSource, spool: Spool) -> None:
-    """Forget the noted boundaries that the source's binlog no longer has: a crash may have cut off its end.
+    """Forget the noted boundaries that the source's binlog no longer has: a crash may have cut off the binlog's end.
 
     After a crash the source writes to a new file. So a boundary is valid if its file is still long enough, and if the
     file was begun in the noted second.
     """
-    noted = spool.boundaries
+    noted = spool.boundaries  # by boundary, the second in which its file was begun
     if not noted:
         return
     sizes = source.files()
-    reached = {at: second for at, second in noted.items() if is_within(at, sizes)}
-    began = {file: source.file_began(file) for file in {at.file for at in reached}}
-    spool.keep_boundaries([at for at, second in reached.items() if began[at.file] == second])
+    within_files = {at: second for at, second in noted.items() if is_within(at, sizes)}
+    began = {file: source.file_began(file) for file in {at.file for at in within_files}}
+    spool.keep_boundaries([at for at, second in within_files.items() if began[at.file] == second])

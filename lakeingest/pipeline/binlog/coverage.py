@@ -25,9 +25,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`starts`: for each joining table, the place from which on the spool watches it.
+    """The result of `watched_from`.
 
-    `stopped`: the tables whose changes after that place cannot be read, each with its error.
+    `starts`: for each joining table, the place from which on the spool watches the table. `stopped`: the tables whose
+    changes after that place cannot be read, each with its error.
     """
 
     starts: Mapping[TableId, Place]
@@ -37,13 +38,14 @@ class Joined:
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
     """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
-    The place is the position of the spool. But without GTIDs, a low watermark is the start of the source's current
-    binlog file. Then the place is the start of the file of the spool's position. If the table has had DDL in that file,
-    the place is the end of its last DDL, because the DDL has waited for all earlier changes of the table.
+    The place is the position of the spool, unless a low watermark may be before that position. Without GTIDs, a low
+    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is the end of
+    the table's last DDL in the file, because DDL waits for all earlier changes of its table. The place is the start of
+    the file if the table has no DDL in the file, or if a transaction with earlier changes may have ended after the DDL.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
-        return Joined(dict.fromkeys(joining, position.place))
+        return Joined(dict.fromkeys(joining, position.place))  # no low watermark can be before the position
     ends = source.last_ddl(Segment.after(start, position.at), joining)
     starts = {table: ends.get(table) or start.at for table in joining}
     stopped = _extend(source, spool, joining, starts)
@@ -58,10 +60,11 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     makes this impossible.
     """
     since, position = _cover_own_changes(edges, binlog, table), binlog.spool.position
-    if since == position.place:
+    if since == position.place:  # the read views contain all changes in the spool
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
+        # if the parent has had DDL after `since`, the spool does not get the parent's changes from before its DDL
         if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
@@ -72,7 +75,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
 
 def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Do what `cover_lows` does for the table alone. Returns the place after which the spool has its changes.
+    """Do what `cover_lows` does for the table alone. Returns the place after which the spool has the table's changes.
 
     The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
     extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
@@ -80,12 +83,13 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):
         return position.place
+    # Step 1: search the file for DDL of the table, from the end of the last search on
     start = position.start_of_file
     searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
     if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
-    rest = Segment.after(replace(start, at=searched_to, history=None), position.at)
-    covered_at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, covered_at)
+    unsearched = Segment.after(replace(start, at=searched_to, history=None), position.at)
+    covered_at = source.last_ddl(unsearched, {table.id: table.schema}).get(table.id, covered_at)
     binlog.searched[table.id] = position.at, covered_at
     if covered_at is None:
         raise SplitUnstable(
@@ -93,6 +97,7 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
             f" {start.at.file} may have run beside changes of the table: without GTIDs a read may not contain these"
             " changes until the source begins its next file"
         )
+    # Step 2: extend the spool back to the end of the last DDL, or to the start of the file
     since = covered_at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):
         stopped = _extend(source, binlog.spool, {table.id: table.schema}, {table.id: covered_at})
@@ -110,12 +115,13 @@ def _extend(
     error.
     """
     position, start, opened = spool.position, spool.position.start_of_file, spool.opened
-    # the start of the file has a group even without tables: only that read finds all transactions of the file
+    # the tables by their start; the start of the file has a group even without tables: only a read from there on finds
+    # all transactions of the file
     groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
     stopped = dict[TableId, LakeIngestError]()
 
     def read(lower: Position, upper: FilePosition, at: FilePosition) -> Manifest:
-        """Decode the tables whose start is `at`, from `lower`, or from `at` if that is later, up to `upper`."""
+        """Decode the changes of the tables whose start is `at`: from the later of `lower` and `at`, up to `upper`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
         segment = Segment.after(lower, upper)
         if is_before(lower.at, at):
@@ -125,15 +131,16 @@ def _extend(
         return decoded.manifest
 
     # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first segment
-    spooled_from, early = start, [at for at in groups if is_before(at, opened.at)]
-    if any(groups[at] for at in early):
-        spooled_from = opened
-        parts = [read(start, opened.at, at) for at in sorted(early, key=lambda at: at.pos)]
+    early_starts = sorted((at for at in groups if is_before(at, opened.at)), key=lambda at: at.pos)
+    reaches_back = any(groups[at] for at in early_starts)
+    if reaches_back:
+        parts = [read(start, opened.at, at) for at in early_starts]  # the first part has all transactions
         spool.reach_back(start, reduce(_with_tables_of, parts))
     # Step 2: add the rows of these tables to the segments that the spool had before
+    widened_from = opened if reaches_back else start
     for at, tables in groups.items():
-        if tables and spooled_from.at != position.at:
-            spool.widen(read(spooled_from, position.at, at))
+        if tables and widened_from.at != position.at:
+            spool.widen(read(widened_from, position.at, at))
     return {table: _with_way_out(table, error, start.at) for table, error in stopped.items()}
 
 
@@ -148,4 +155,5 @@ def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -
 
 
 def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:
+    """The first manifest, with the rows of the other manifest's tables, too."""
     return replace(part, tables={**part.tables, **other.tables}, nulled={**part.nulled, **other.nulled})

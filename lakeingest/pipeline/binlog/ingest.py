@@ -34,15 +34,15 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     if is_before(stop, position.at) or not is_in_one_of(position.at, sizes):
         edges.source.assert_there(position)  # raises the error that says why the source does not list the position
     whole = Segment.after(position, stop)
-    ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
-    cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
+    possible_ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
+    segments = cut(whole, possible_ends, sizes, pieces, LEAST_BYTES)
     source, folder = edges.source.settings, binlog.spool.folder
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
     return [
         SpoolSegment(source, segment, schemas, folder, segment_bytes(segment, sizes), follows, waiting, prepared)
-        for segment in cuts
+        for segment in segments
     ]
 
 
@@ -55,12 +55,12 @@ def segment_bytes(segment: Segment, sizes: Mapping[str, int]) -> int:
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
     """Make decoded segments part of the spool, once the source has executed all their transactions.
 
-    A crash of the source cannot lose executed transactions. A table with a change that cannot be replayed stops at its
-    last commit. A table that is altered waits at its DDL.
+    Executed transactions cannot be lost by a crash of the source. A table with a change that cannot be replayed stops
+    at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
     """
-    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so those
-    # after a table's DDL were decoded by its old definition. There, an error of DDL stops the table; an error of rows
-    # does not, because the old definition may be its reason
+    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
+    # segments after a table's DDL were decoded by its old definition. In these, an error of DDL stops the table; an
+    # error of rows does not, because the old definition may be the reason of the error
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
@@ -88,9 +88,9 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     for table, error in stopped.items():
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
-        know_foreign_keys(edges, binlog)
-    files = [entry for manifest in manifests for entry in manifest.tables.values() if entry is not None]
-    rows = sum(count for _, count in files)
+        know_foreign_keys(edges, binlog)  # now foreign keys matter, because a part of the binlog lacks their changes
+    entries = (entry for manifest in manifests for entry in manifest.tables.values())
+    rows = sum(entry[1] for entry in entries if entry is not None)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 
@@ -103,9 +103,10 @@ def _without_tables(manifest: Manifest, tables: Collection[TableId]) -> Manifest
 
 
 def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:
-    """Raise BinlogGone if a segment is of another history.
+    """Raise BinlogGone if one of several segments is of another history.
 
-    The reader of the first segment proves where that segment starts. Here the ends of all segments are proven.
+    The reader of the first segment proves where that segment starts. Here the ends of all segments are proven. A single
+    segment was read at once from its proven start, so its end needs no proof.
     """
     if len(manifests) > 1:
         files = edges.source.files()
@@ -117,13 +118,13 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
 def _wait_out_file_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
     """If a segment ends in a new binlog file, wait until the second in which the source began that file is over.
 
-    The stored position names that second. If the source is reset, it begins its files in later seconds, so a stored
-    position never matches a file from after the reset.
+    The stored position names that second. If the source is reset later, its new files begin in later seconds. So a
+    stored position never matches a file from after the reset.
     """
-    new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
-    began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
-    if began:
-        source.wait_until_over(max(began))
+    in_new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
+    file_seconds = [manifest.history.began or 0 for manifest in in_new_files if manifest.history]
+    if file_seconds:
+        source.wait_until_over(max(file_seconds))
 
 
 def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:

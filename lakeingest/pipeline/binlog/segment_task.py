@@ -110,9 +110,9 @@ class _Reading:
                 self._ddl = ddl
 
     def _read_part(self) -> None:
-        """Read the next part of the rest: all of it; or, if DDL is known, the rest up to the DDL; then the DDL alone.
+        """Read the next part of the rest: if no DDL is known, all of the rest; else the rest up to the DDL.
 
-        After the DDL, the altered tables wait.
+        If the rest begins with the DDL, only the DDL is read; after that, the altered tables wait.
         """
         ddl = self._ddl
         if ddl is None:
@@ -146,7 +146,7 @@ class _Reading:
 
     def _read(self, segment: Segment, watched: Schemas, waiting: Schemas, ddl: Ddl | None = None) -> None:
         """Read a part of the segment into files, in up to four attempts, and keep its manifest."""
-        for pause in (*PAUSES_SECONDS, None):
+        for pause in (*PAUSES_SECONDS, None):  # None: the last attempt
             try:
                 manifest = self._attempt(segment, watched, waiting)
                 break

@@ -13,9 +13,9 @@ from lakeingest.pipeline.run.edges import Edges
 def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
     """The spool's position, once it is settled. Raises the errors of `mysql.xa_list.settle`."""
     position, pending = binlog.spool.position, binlog.spool.pending or Pending()
-    older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
-    newly_seen = edges.source.settle(position, pending.prepared.keys() | older)
-    binlog.older_xids = {position.epoch: older | newly_seen}
+    known_older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
+    newly_seen = edges.source.settle(position, pending.prepared.keys() | known_older)
+    binlog.older_xids = {position.epoch: known_older | newly_seen}
     return position.at
 
 

@@ -8,14 +8,14 @@
 Why that is exact: assume that a row is wrong in a copy that is merged to S. The last change of the row before S that
 the copy does not have was made by a foreign key. Let v be the last version of the row that the copy has: from a logged
 change, a patch or the first copy. The first change by a foreign key after v touched the row as it was in v. So in v the
-row refers to a row of the parent that was changed after v, by the same values or by values that the server takes for
-equal. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
-by its new key and by the values that it got, because the chunks of a copy may have seen it under neither key. A read
-view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
+row refers, by the same values or by values that the server takes for equal, to a row of the parent that was changed
+after v. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
+by its new key and by the values that it got, because the chunks of a copy may have seen the row under neither key. A
+read view may contain changes after S, but not all changes up to the next S: the next search finds the other changes.
 
-A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
-children. They are not known if a run was killed before it had used them, if both tables are copied for the first time,
-or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
+children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
+time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
 source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
 here (`core.comparison`).
 """
@@ -63,11 +63,11 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """
     if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
-    for reads in range(TRIES):
+    for reads in range(TRIES):  # the number of reads so far
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
             merge_over_halts(edges, binlog, table)  # rows are read by the definition after the last DDL
         missing = _missing_changes(edges, binlog, table)
-        if missing is None:
+        if missing is None:  # only a comparison of all rows can find the changes
             is_being_compared = table.progress.gap and _has_current_keys(table)
             if not is_being_compared:
                 _begin_comparison(edges, binlog, table)
@@ -89,7 +89,7 @@ def _has_current_keys(table: TableRun) -> bool:
 
 
 def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
-    """The changes by foreign keys that neither the copy nor its patches have; None if they are not known.
+    """The changes by foreign keys that neither the copy nor its patches have; None if these changes are not known.
 
     The first list has changes of known rows. The second list has the moves that gave values to columns of the table's
     key.
@@ -101,9 +101,9 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
         changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, Copies(edges, binlog, table))
     except SpoolGap:
         return None
-    of_key = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
     touched = [change for change in changes if change.place > cascades.to]
-    moved = [move for move in of_key if move.place > cascades.to]
+    new_moves = [move for move in binlog.cascaded.moves(table.id) if move.place > cascades.to]
+    moved = [move for move in new_moves if set(move.key.columns) & set(table.schema.key)]
     _forget_unneeded(binlog, table)
     return touched, moved
 
@@ -117,11 +117,12 @@ def remove_merged_patches(edges: Edges, table: TableRun) -> None:
 def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
     """Remove from `binlog.cascaded` the changes of the table that neither the table nor a child of it needs."""
     children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
-    starts = []
-    for run in (binlog.tables.get(user) for user in {table.id, *children}):
+    needed_from: list[Place] = []  # the places after which the table and its children need the changes
+    for name in {table.id, *children}:
+        run = binlog.tables.get(name)
         if run is not None and run.copy is not None and run.progress.cascades is not None:
-            starts += [run.progress.cascades.to, run.progress.needed_from]
-    binlog.cascaded.forget(table.id, min(starts))
+            needed_from += [run.progress.cascades.to, run.progress.needed_from]
+    binlog.cascaded.forget(table.id, min(needed_from))
 
 
 def _read_again(
@@ -131,11 +132,12 @@ def _read_again(
     if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)
-    needed = max([change.place for change in touched] + [move.place for move in moved])
+    needed = max([change.place for change in touched] + [move.place for move in moved])  # the last change
     if _reach_of_views(edges, binlog) < needed:
         raise _rotation_needed(binlog, table)
     # Step 1: the spool covers the low watermarks of the read views, before the views are opened
-    began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
+    began, stop = time.monotonic(), binlog.spool.position
+    since = cover_lows(edges, binlog, table)
     # Step 2: read the rows by their keys, old and new, and by the values that they got
     columns = Copies(edges, binlog, table).columns(table.id)
     rows = {row for change in touched for row in (change.before, change.after) if row is not None}
@@ -165,7 +167,11 @@ def _chunks_of_moves(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
 
 
 def _reach_of_views(edges: Edges, binlog: BinlogRun) -> Place:
-    """The place up to which a read view that is opened now certainly contains every spooled change."""
+    """The place up to which a read view that is opened now certainly contains every spooled change.
+
+    It is the end of the spool; but without GTIDs, while that end is in the source's current binlog file, it is the
+    start of the file.
+    """
     position = binlog.spool.position
     return (position.start_of_file if edges.source.has_low_at_file_start(position) else position).place
 
@@ -175,11 +181,11 @@ def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> 
 
     False also if the spool does not have all changes of the parents.
     """
-    since, copies = _reach_of_views(edges, binlog), Copies(edges, binlog, table)
-    if since == copies.stop or table.id not in binlog.foreign_keys:
+    reach, copies = _reach_of_views(edges, binlog), Copies(edges, binlog, table)
+    if reach == copies.stop or table.id not in binlog.foreign_keys:
         return False
     with suppress(SpoolGap):
-        return may_be_changed(table.id, since, copies.stop, binlog.foreign_keys, copies)
+        return may_be_changed(table.id, reach, copies.stop, binlog.foreign_keys, copies)
     return False
 
 
@@ -197,10 +203,13 @@ def _place_read_to(low: Low, stop: Position, needed: Place) -> Place:
 
     Raises SplitUnstable if the view may lack a change up to `needed` or, with GTIDs, a change up to `stop`.
     """
-    has_all = needed <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
+    if isinstance(low, Place):
+        has_all, read_to = needed <= low, min(stop.place, low)
+    else:
+        has_all, read_to = stop.gtids is not None and stop.gtids <= low, stop.place
     if not has_all:
         raise SplitUnstable(f"rows were read as of {low}, which is before {stop.at}; run the same command again")
-    return min(stop.place, low) if isinstance(low, Place) else stop.place
+    return read_to
 
 
 def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:

@@ -36,10 +36,10 @@ class Copies:
         Only comparable foreign keys count. Raises SpoolGap if the copy does not have one of these columns.
         """
         keys, schema = self.binlog.foreign_keys, self._watched_run(table).schema
-        own = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
-        of_children = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
-        referenced = (name for key in of_children if self.comparable(key) for name in key.referenced)
-        names = tuple(dict.fromkeys([*schema.key, *own, *referenced]))
+        referring = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
+        keys_to_table = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
+        referenced = (name for key in keys_to_table if self.comparable(key) for name in key.referenced)
+        names = tuple(dict.fromkeys([*schema.key, *referring, *referenced]))
         if not set(names) <= set(schema.names):
             raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
         return names
@@ -57,7 +57,7 @@ class Copies:
 
         That is a delete, or an update that may have changed a referenced value.
         """
-        self._watched_run(key.parent)
+        self._watched_run(key.parent)  # raises an error if the spool does not get the parent's changes
         # None: every update counts, because the stored values do not show which updates change a referenced value
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
@@ -65,6 +65,7 @@ class Copies:
         return has_removed(files, names, after, upto, deletes=deletes, updates=updates)
 
     def _comparison(self, key: ForeignKey) -> Comparison:
+        """How values of the foreign key can be compared; NOTHING if the run lacks a definition of one of its tables."""
         tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)
         child, parent = (None if run is None else run.definition for run in tables)
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
@@ -82,7 +83,7 @@ class Copies:
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
         """The changes after this place in the spool that delete or change rows of the table."""
-        self._watched_run(table)
+        self._watched_run(table)  # raises an error if the spool does not get the table's changes
         return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:

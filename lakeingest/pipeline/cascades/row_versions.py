@@ -42,15 +42,15 @@ class WithValues:
         cast = rows.select(self.types.names).cast(self.types)
         for name, collation in self.collations.items():
             cast = cast.append_column(_CLASS + name, self._classes(collation, cast[name]))
-        keys = [_CLASS + name if name in self.collations else name for name in self.columns]
-        right_keys = self.classes.column_names
-        matching = cast.join(self.classes, keys, right_keys, join_type="left semi", use_threads=False)
+        # texts are compared by their classes, other values as they are
+        names = [_CLASS + name if name in self.collations else name for name in self.columns]
+        matching = cast.join(self.classes, names, self.classes.column_names, join_type="left semi", use_threads=False)
         return matching.select(self.types.names)
 
     def _classes(self, collation: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The class of each text. The source is asked once, for all different texts."""
+        """The class of each text; NULL for NULL. The source is asked once, for all different texts."""
         different = pc.unique(texts.drop_null())
-        if not len(different):
+        if not len(different):  # all texts are NULL
             return pa.nulls(len(texts), pa.string())
         with Source.open(self.source) as source:
             class_of = source.text_classes(collation, different.to_pylist())
@@ -74,13 +74,14 @@ def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[R
 
     The source tells the classes of texts. In other types, each value is a class of its own.
     """
-    texts = {key.columns.index(name): collation for name, collation in collations(key).items()}
+    # both by the index of the column in the foreign key; only texts have an entry
+    collation_of = {key.columns.index(name): collation for name, collation in collations(key).items()}
     class_of = {
-        number: edges.source.text_classes(collation, {row[number] for row in values})
-        for number, collation in texts.items()
+        column: edges.source.text_classes(collation, {row[column] for row in values})
+        for column, collation in collation_of.items()
     }
     return {
-        row: tuple(class_of[number][value] if number in class_of else value for number, value in enumerate(row))
+        row: tuple(class_of[column][value] if column in class_of else value for column, value in enumerate(row))
         for row in values
     }
 
@@ -92,7 +93,7 @@ def rows_with(
     columns: Sequence[str],
     sought: Mapping[ForeignKey, Collection[Row]],
 ) -> set[Row]:
-    """The versions of rows whose foreign keys have values of the `sought` classes. Each has the values of `columns`."""
+    """The versions of rows in which a foreign key has values of its `sought` classes, each with these `columns`."""
     spool, progress, patches = binlog.spool, table.progress, patch_folder(edges, table)
     files = [patches.file(patch.name) for patch in progress.patches]
     files += spool.files(table.id, progress.needed_from, spool.position.place)
@@ -105,8 +106,8 @@ def rows_with(
 
 def _rows_in_copy(edges: Edges, table: TableRun, columns: Sequence[str], matches: WithValues) -> set[Row]:
     """The matching rows of the copy, found by tasks of executors."""
-    first = matches.columns[0]  # first in the list, because readers take the bounds for the first column
-    names = [first, *(name for name in columns if name != first)]
+    first = matches.columns[0]
+    names = [first, *(name for name in columns if name != first)]  # `first` leads: the bounds are of the first column
     executors = edges.executors
     [readers] = edges.target.readers(table.staged, names, [_bounds(table.schema, matches)])
     tasks = [FindVersions(reader, matches) for reader in readers]
@@ -134,12 +135,14 @@ def _filter_for_classes(
     edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
 ) -> WithValues:
     """The filter for rows whose foreign key has values of one of these classes."""
-    texts = collations(key)
+    collation_of = collations(key)  # by name, for the columns that are texts
     fields = [
-        pa.field(_CLASS + name, pa.string()) if name in texts else pa.field(name, arrow_type(schema.column(name)))
+        pa.field(_CLASS + name, pa.string())
+        if name in collation_of
+        else pa.field(name, arrow_type(schema.column(name)))
         for name in key.columns
     ]
     columns_of_classes = zip(*classes, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns_of_classes, fields, strict=True)]
     table = pa.table(arrays, schema=pa.schema(fields))
-    return WithValues(edges.source.settings, _types(schema, columns), key.columns, texts, table)
+    return WithValues(edges.source.settings, _types(schema, columns), key.columns, collation_of, table)

@@ -1,7 +1,7 @@
 """Copying beside the rounds of a run that follows: chunks are read in the background, a wave at a time.
 
-A round commits at most one wave and never waits for one, so that the changes of other tables need not wait. The rounds
-spool the binlog; these waves do not read it.
+A round commits at most one wave, and never waits for a wave, so that the changes of other tables need not wait. The
+rounds spool the binlog; these waves do not read the binlog.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ class CopyingBeside:
     def step(self, tables: Iterable[TableRun]) -> bool:
         """If executors have read a wave, commit it and begin to read the next wave. True if a wave was committed.
 
-        One table is copied to its end; after that, the first of `tables` that has missing chunks. An error that
-        concerns only the table stops the table.
+        One table is copied to its end. After that, the first table of `tables` that has missing chunks is copied. An
+        error that concerns only the table stops the table.
         """
         watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
         waiting = [table for table in watched if table.has_missing_chunks]
-        if self._table not in waiting:
+        if self._table not in waiting:  # its copy is complete, or it cannot go on now
             self.cancel()
             self._table = waiting[0] if waiting else None
         if self._table is None:
@@ -52,6 +52,7 @@ class CopyingBeside:
 
     def _advance(self, table: TableRun) -> bool:
         """Commit the wave of the table's copy, and begin the next wave. False if the wave is still being read."""
+        # a new `TableCopy` begins to read its first wave
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if not self._copy.is_read:
             return False

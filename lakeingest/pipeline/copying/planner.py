@@ -68,22 +68,21 @@ class Planner:
     def next_wave(self, lower: Key | None) -> list[Chunk]:
         """The chunks of the next wave, from the key `lower` on; None: from the start of the range.
 
-        If the chunks reach the end of the range, the last chunk has the upper bound of the range. A first wave of
-        chunks whose size is not fixed has one chunk for each executor, because nothing is measured yet; other waves
-        have more.
+        If the chunks reach the end of the range, the last chunk has the upper bound of the range. If the size of chunks
+        is not fixed, the first wave has only as many chunks as are read at a time, because nothing is measured yet.
         """
         is_unmeasured = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
+        chunk_count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
         cuts = self._even_cuts()
         if cuts is None:
-            boundaries, last = self._boundaries_of_server(lower, count)
+            boundaries, reaches_end = self._boundaries_of_server(lower, chunk_count)
         else:
             least, step, greatest = cuts
             start = int(lower[0]) if lower else least
-            step = step if self._fixed else balanced_step(start, step, greatest, count, self._at_once)
-            boundaries, last = even_boundaries(start, step, greatest, count)
-        return chunks_between(self._schema.table, lower, boundaries, last=last, upper=self._keys.upper)
+            step = step if self._fixed else balanced_step(start, step, greatest, chunk_count, self._at_once)
+            boundaries, reaches_end = even_boundaries(start, step, greatest, chunk_count)
+        return chunks_between(self._schema.table, lower, boundaries, last=reaches_end, upper=self._keys.upper)
 
     def learn(self, wave: Sequence[Cost]) -> None:
         """Size the next wave by the costs of this wave's chunks; a fixed `chunk_rows` does not change."""
@@ -109,7 +108,7 @@ class Planner:
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _boundaries_of_server(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
-        """Up to `count` boundaries after `lower`, which the server computes; and True if there are no more."""
+        """Up to `count` boundaries after `lower`, as the server computes them; and True if no boundary follows them."""
         boundaries: list[Key] = []
         for _ in range(count):
             following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)

@@ -55,7 +55,7 @@ class CopyChunk:
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             what = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))
+            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))  # maybe several attempts
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
@@ -66,7 +66,7 @@ class CopyChunk:
 
 
 def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
-    """Run the task. An error of a chunk concerns its table alone, an error of a segment the whole pipeline."""
+    """Run the task. An error of a chunk concerns its table alone; an error of a segment concerns the whole pipeline."""
     if isinstance(task, CopyChunk):
         with of_table():
             return task.run()

@@ -50,10 +50,10 @@ class WaveLoop(ABC, Generic[W, T]):
         return self.wave is not None and self.wave.job.is_done
 
     def take(self, goes_on: Callable[[], bool] = lambda: True) -> tuple[W, list[T]] | None:
-        """Wait for the wave, begin the next wave if the loop `goes_on`, and return the read wave with its parts.
+        """Wait for the wave, begin the next wave if `goes_on` says so, and return the read wave with its parts.
 
-        Returns None if a chunk was given up: then the same wave is begun once more, in smaller chunks, if the loop
-        `goes_on`. Raises ChunkTooSlow if a chunk was given up and chunks cannot be smaller.
+        Returns None if a chunk was given up: then the same wave is begun once more, in smaller chunks, if `goes_on`
+        says so. Raises ChunkTooSlow if a chunk was given up and chunks cannot be smaller.
         """
         wave = self.wave
         if wave is None:

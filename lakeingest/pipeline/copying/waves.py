@@ -48,7 +48,7 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
     try:
         while copying.wave is not None:
             copying.step(lambda: not out_of_time())
-            if out_of_time():
+            if out_of_time():  # maybe only since the next wave was begun
                 break
     finally:
         copying.cancel()
@@ -67,7 +67,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         self.wave = self._begin(table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next wave if the copy `goes_on`, and commit the wave that was read.
+        """Wait for the wave, begin the next wave if `goes_on` says so, and commit the wave that was read.
 
         Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
@@ -80,7 +80,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
     def _begin(self, lower: Key | None) -> Chunks:
         """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
-        chunks, cap = self._plan.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)
+        chunks = self._plan.next_wave(lower)
+        cap = Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)  # None if chunks cannot be made smaller
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
             CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, settled, cap, writer)
@@ -93,8 +94,9 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
         workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
+        job = executors.beside(job, at_once) if self._beside else job
         keys = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
-        return Wave(keys, keys.upper is None, executors.beside(job, at_once) if self._beside else job, time.monotonic())
+        return Wave(keys, is_last=keys.upper is None, job=job, began=time.monotonic())
 
     def _learn(self, wave: Chunks, parts: Sequence[Copied | Decoded]) -> None:
         """Make the wave's segments of the binlog part of the spool, and let the chunks' costs size the next wave."""
@@ -112,7 +114,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     After the last wave no gate runs here: the gate before the publish checks its rows.
     """
     # Step 1: merge a large backlog, before this wave is part of the splits: the spool has passed the high watermarks of
-    # the earlier waves, but maybe not those of this wave
+    # the earlier waves, but maybe not those of this wave. On the general path there is no merge before the last chunk
     splits = table.progress.splits
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)
@@ -146,7 +148,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
 def _backlog(spool: Spool, table: TableRun) -> int:
     """The number of change rows of the table that are spooled and not merged."""
     progress = table.progress
-    if not progress.splits.all:
+    if not progress.splits.all:  # a merge would have no rows to change
         return 0
-    since = progress.covered_from if progress.position is None else progress.position.place
-    return spool.backlog(table.id, max(since, spool.start))
+    merged_to = progress.covered_from if progress.position is None else progress.position.place
+    return spool.backlog(table.id, max(merged_to, spool.start))

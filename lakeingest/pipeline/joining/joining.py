@@ -34,12 +34,13 @@ def join(run: OpenRun) -> None:
 
     The spool watches a table from the table's start on, which is a place of the binlog. Without GTIDs a low watermark
     is the start of a binlog file, so the table's start is the start of that file, or the end of the table's last DDL in
-    the file. A table stops if a change after its start cannot be replayed; it can join once the source begins a new
-    file.
+    the file. A table stops if a change after its start cannot be replayed. The table can join once the source has begun
+    a new file.
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
-    # some of which may be unreplayable
+    # some of which may be unreplayable. This is not needed if all joining tables are new, no other table is watched,
+    # and the tables start at the end of the spool
     if any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
@@ -53,16 +54,17 @@ def join(run: OpenRun) -> None:
     if _joining(run):
         know_foreign_keys(edges, binlog)
         _leave_out_failed(run)
-    # Step 3: the spool watches the tables, before a commit of a copy says from where on the spool does
+    # Step 3: let the spool watch the tables, before the commit of a copy names the place from which on it is watched
     starts = _watch_joining(run)
     # Step 4: make the copies; the progress of each has its start
     for table in _joining(run):
         with working_on(edges, table):
-            at, start = binlog.spool.position, starts[table.id]
+            end, start = binlog.spool.position, starts[table.id]
             cascades = CascadesRead(table.cascade_keys, start) if table.cascade_keys else None
-            begins = at if at.place == start else None
+            position = end if end.place == start else None  # an earlier start is known only as a place
+            fingerprint = table.schema.fingerprint
             new = Progress(
-                table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
+                table.id, fingerprint, end.server_uuid, end.epoch, start, position=position, cascades=cascades
             )
             if table.copy is None:
                 table.advance(edges.committing.create(table.schema, new.created()), sound=True)
@@ -81,9 +83,10 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     compares = table.watch is Watch.REJOINING and (
         is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
+    # before the stored definition is replaced
     spool, old_schema = run.binlog.spool, definition_of_rows(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
-    # Step 1: change the state first: if the run is killed before the commit, the next run repeats both
+    # Step 1: change the state folder; if the run is killed before the commit, the next run takes both steps again
     if staged.published is not None:
         keep_restart(edges.writing, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(edges.writing, table.schema)
@@ -106,7 +109,7 @@ def _joining(run: OpenRun) -> list[TableRun]:
 
 
 def _leave_out_failed(run: OpenRun) -> None:
-    """Tables that stopped while they joined do not join, and are not watched."""
+    """Let the tables that stopped while they joined be unwatched: they do not join."""
     for table in _joining(run):
         if table.failure is not None:
             table.cannot_join()

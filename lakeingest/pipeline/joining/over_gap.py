@@ -42,9 +42,10 @@ def definition_of_rows(config: Config, staged: Staged, schema: TableSchema) -> T
 
 
 def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
-    """For each column of `schema`, the column of the copy that it comes from. `before`: the definition of the copy.
+    """For each column of `schema`, the column of the copy from which it comes. `before`: the definition of the copy.
 
-    The table's DDL in the spool tells it. If the spool begins after the copy's position, columns are matched by name.
+    The table's DDL in the spool tells these columns. If the spool begins after the copy's position, columns are matched
+    by name.
     """
     since = staged.progress.needed_from
     ddl = halts(spool, schema.table, since) if spool.start <= since else []
@@ -56,12 +57,13 @@ def lift_over_gap(
 ) -> Lift | None:
     """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
-    None if the copy has no rows, if patches wait for a merge, if nobody knows the definition of the rows, or if a
+    None if the copy has no chunk, if patches wait for a merge, if nobody knows the definition of the rows, or if a
     column's new definition does not hold every old value. Also None if only the server knows the order of the keys,
-    because then no range of keys can be compared; but a copy that keeps deleted rows is compared even then.
+    because then no range of keys can be compared; but a copy that keeps deleted rows is lifted even then.
     """
     progress = staged.progress
-    if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
+    may_keep_rows = schema.ordered or schema.keeps_deleted
+    if progress.patches or not progress.splits.all or not may_keep_rows:
         return None
     old_schema = definition_of_rows(config, staged, schema)
     if old_schema is None:
@@ -78,7 +80,7 @@ def lift_over_gap(
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete copy has at least half of the source's estimated rows, and the order of its keys is known.
 
-    If it has fewer rows, it costs less to copy the table again.
+    If the copy has fewer rows, it costs less to copy the table again. False for an estimate of 0 rows.
     """
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
@@ -86,7 +88,7 @@ def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> b
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Commit the copy's rows with the position of the spool's end. If their columns have changed, lift them first.
+    """Give the copy's rows the position of the spool's end, in one commit. If columns have changed, it lifts the rows.
 
     `new` is the progress that an empty copy would have at that position.
     """
@@ -95,5 +97,5 @@ def go_on_over_gap(
     are_columns_changed = lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names
     if are_columns_changed:
         commit_lift(edges, table, lift, progress)
-        return
-    commit_progress(edges, table, progress)
+    else:
+        commit_progress(edges, table, progress)

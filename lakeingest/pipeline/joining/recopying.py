@@ -19,7 +19,8 @@ from lakeingest.pipeline.run.table_run import TableRun
 def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
     """Let tables that stopped because of DDL join again. True if a table joins again.
 
-    If readers see a table as of `until` or later, this run has brought it up to date: it goes on, and does not join.
+    If readers see a table as of `until` or later, this run has brought the table up to date: then the table goes on,
+    and does not join. The DDL is left to the next run.
     """
     config, has_begun = run.edges.config, False
     for table in run.requested:
@@ -52,7 +53,8 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
-    if table.staged.published is not None or not _drop_small_copy(run, table):
+    is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
+    if not is_dropped:
         if why := start_over(run, table, over_gap=True):
             fail(run.edges, table, why)
             return False

@@ -65,7 +65,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
                 assert_unchanged(staged, schema)
             if refused := refusal(edges.config, edges.source, table.id):
                 return refused
-            if not is_stopped_by_ddl(table):  # after DDL, the new copy begins behind it
+            if not is_stopped_by_ddl(table):  # else the new copy begins after the DDL, with the current definition
                 assert_file_has_definition(edges, run.binlog, table, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and error.scope is not Scope.TABLE:
@@ -73,17 +73,14 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         return error
     if staged.published is None and not over_gap:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
-    if (
-        over_gap
-        and schema.keeps_deleted
-        and lift_over_gap(edges.config, edges.source, run.binlog.spool, staged, schema) is None
-    ):
+    must_compare = over_gap and schema.keeps_deleted  # else the rows that are marked as deleted would be lost
+    if must_compare and lift_over_gap(edges.config, edges.source, run.binlog.spool, staged, schema) is None:
         return SchemaChanged(
             f"{table.id}: its rows cannot be compared with the source's; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"
         )
     run.signals.begun.pop(table.id, None)
     table.recopy(schema, compares=over_gap)
-    table.advance(staged)
+    table.advance(staged)  # the table may have been without its copy, if it could not be loaded
     join(run)
     return None

@@ -44,15 +44,16 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
-        return  # a commit would change neither the rows nor what a publish needs
+        return  # a commit would change neither the rows nor anything that a publish needs
     # Step 1: plan the merge of the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(edges.state, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]  # `ReplaceRows` wants the patches first
-    # Step 2: if the table has no change, only its position advances
-    may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
+    # Step 2: if the table has no change, not even by foreign keys, only its position advances
+    unchanged_cascades = progress.cascades and replace(progress.cascades, to=stop.place)
+    may_be_quiet = staged.visible and cascades == unchanged_cascades
     if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.source):
         table.advance(edges.quiet.note_unchanged(table.id, staged, stop))
         return
@@ -60,10 +61,10 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
         commit_progress(edges, table, replace(progress.merged(plan, stop, 0, 0), cascades=cascades))
         return
     # Step 3: executors collapse the changes and remove old rows, then write new rows; nothing refers to their files yet
-    since = plan.start if progress.position is None else progress.position.place
-    nulled = spool.nulled(table.id, since, plan.stop)
-    changes = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
-    slices = max(1, changes // SLICE_ROWS)
+    merged_to = plan.start if progress.position is None else progress.position.place
+    nulled = spool.nulled(table.id, merged_to, plan.stop)
+    change_rows = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
+    slices = max(1, change_rows // SLICE_ROWS)  # their number
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
@@ -71,7 +72,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def progress_after(effects: Effects) -> Progress:
-        edges.lease.assert_held()
+        edges.lease.assert_held()  # just before the commit
         merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
         return replace(merged, cascades=cascades)
 
@@ -89,7 +90,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
 
 
 def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:
-    """The place up to which the rows have all changes by foreign keys, once they are merged to `stop`.
+    """The place up to which the rows have all changes by foreign keys, once the rows are merged to `stop`.
 
     None if nobody looks for such changes.
     """
@@ -97,7 +98,7 @@ def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:
         return None
     if table.cascade_keys and table.cascades_read_to == stop:
         return CascadesRead(table.cascade_keys, stop)
-    return table.progress.cascades
+    return table.progress.cascades  # as before: nobody has looked for changes up to `stop`
 
 
 def _replace_rows(

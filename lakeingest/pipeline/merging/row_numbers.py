@@ -16,8 +16,8 @@ def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> 
 
     `rows`: for each row, its number within its file. `at`: for each row, the index of its file in `files`, ascending.
     """
-    numbers, starts = np.unique(at, return_index=True)
-    return dict(zip((files[number] for number in numbers), np.split(rows, starts[1:]), strict=False))
+    file_indices, starts = np.unique(at, return_index=True)  # with the index in `at` at which each file's rows start
+    return dict(zip((files[index] for index in file_indices), np.split(rows, starts[1:]), strict=False))
 
 
 def in_groups(slices: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:

@@ -63,7 +63,7 @@ class ReplaceRows:
         # a delete is written as a row only in a format that merges by changes
         is_written = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
         new = row_numbers(self.files, last.files[is_written], last.rows[is_written])
-        is_reread = last.files < len(self.patches)
+        is_reread = last.files < len(self.patches)  # the first files are those of the patches
         reread = row_numbers(self.files, last.files[is_reread], last.rows[is_reread])
         with profile.stage("merges: replace"):
             written = self.merger.replace(changes)
@@ -93,11 +93,11 @@ class WriteRows:
         """Write the rows. Nothing refers to their files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
-            names = [column.name for column in self.schema.metadata]
+            metadata = [column.name for column in self.schema.metadata]
             # with `keeps_deleted`, the column DELETED is among the metadata columns
-            deleted = self.merges_by == "changes" and not self.schema.keeps_deleted
+            adds_deleted = self.merges_by == "changes" and not self.schema.keeps_deleted
             rows = pa.concat_tables(
-                take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
+                take(file, numbers, self.stop, deleted=adds_deleted, metadata=metadata) for file, numbers in self.rows
             )
         with profile.stage("merges: look"):
             sound = is_sound(default_suite(self.schema, len(rows)), rows)

@@ -35,21 +35,22 @@ class Known:
 
 
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
-    """The included tables that the source lists, and the copied tables that it does not list.
+    """The included tables that the source lists, and the other tables that have a copy.
 
     `listed`: the tables that the source lists; None: ask the source. The state folder tells which tables have a copy.
-    If the folder was lost, the names in the catalog tell it.
+    If the folder was lost, the names in the catalog tell it. If the catalog cannot be asked, the result has only the
+    included tables that the source lists.
     """
-    included_now = config.tables.select(source.tables() if listed is None else listed)
+    listed_included = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
     try:
-        names = set(defined_tables(state_of(config)) or config.tables.select(copied(target, config.target)))
-        held = copies(target, sorted(names.difference(included_now)))
+        with_copy = set(defined_tables(state_of(config)) or config.tables.select(copied(target, config.target)))
+        held = copies(target, sorted(with_copy.difference(listed_included)))
     except LakeIngestError:  # the catalog's error is reported by the preflight
-        return Known(tuple(included_now))
+        return Known(tuple(listed_included))
     unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
-    ours = [*held.staged, *unloadable]
-    included = config.tables.select(ours)
-    hidden = frozenset(table for table in included if source.is_hidden(table))
-    left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}
-    return Known(tuple(sorted({*included_now, *hidden})), hidden, left)
+    others = [*held.staged, *unloadable]  # with a copy of ours; not included, or not listed by the source
+    unlisted = config.tables.select(others)
+    hidden = frozenset(table for table in unlisted if source.is_hidden(table))
+    left = {table: GONE if table in unlisted else EXCLUDED for table in sorted(others) if table not in hidden}
+    return Known(tuple(sorted({*listed_included, *hidden})), hidden, left)

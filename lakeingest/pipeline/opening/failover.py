@@ -1,10 +1,10 @@
 """Failing over: the source is another server now. In its binlog, each copy continues after the copy's last transaction.
 
-Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
-with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old
-spool proves which chunks these are. So chunks that were read after the old spool's end are read again. Patches that
-wait for a merge are read again, too. For an incomplete copy, the new spool begins at the position that corresponds to
-the start of the copy.
+Places of the old server are never compared with places of the new server: a new spool begins, and each copy gets a
+commit with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has.
+The old spool proves which chunks these are. So chunks that were read after the old spool's end are read again. Patches
+that wait for a merge are read again, too. For an incomplete copy, the new spool begins at the position that corresponds
+to the start of the copy.
 """
 
 from bisect import bisect_left, bisect_right
@@ -31,11 +31,11 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """How copies continue on the server `server_uuid`, whose places are of this `epoch`.
+    """How copies that were made from another server continue on the server `server_uuid`, in this `epoch` of places.
 
-    `moved`: for each copy that was made from another server, the progress that is to be committed. `back`: for each
-    incomplete copy that continues, the staging commit from which it continues, maybe an earlier one. Other incomplete
-    copies are made again. `failed`: the tables that cannot continue, with the reasons.
+    `moved`: for each of these copies that is not in `failed`, its progress on that server. `back`: for each incomplete
+    copy that continues, the staging commit from which it continues, which may be an earlier commit. An incomplete copy
+    that is not in `back` is made again. `failed`: the complete copies that cannot continue, with the reasons.
     """
 
     server_uuid: str
@@ -74,21 +74,21 @@ def failover(
         RestartNeeded: no copy can continue, and none of them is in `asked`. The error is the reason of one copy.
 
     """
-    # Step 1: the copies that were made from another server, or before this server's last reset
+    # Step 1: the copies that were made from another server, or from this server in an earlier epoch
     here = source.state().uuid
     stored = [(progress.server_uuid, progress.epoch) for progress in copied.values()]
     stored += [] if spool is None else [(spool.position.server_uuid, spool.position.epoch)]
     epoch = epoch_of(here, stored)
-    elsewhere = {
+    from_elsewhere = {
         table: progress for table, progress in copied.items() if (progress.server_uuid, progress.epoch) != (here, epoch)
     }
-    if not elsewhere:
+    if not from_elsewhere:
         return Failover(here, epoch)
-    # Step 2: find the position of each on this server
+    # Step 2: find the position of each of these copies on this server
     moving = _Moving(config, source.here(epoch), schemas)
     moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
-    for table, progress in elsewhere.items():
-        if progress.splits.stop is None or progress.position is None:
+    for table, progress in from_elsewhere.items():
+        if progress.splits.stop is None or progress.position is None:  # the copy is incomplete: it has no one position
             chunks = None if spool is None else moving.moved_chunks(progress, spool)
             if chunks is None:
                 moved[table] = replace(progress, patches=(), position=None)  # the table is copied again
@@ -123,7 +123,7 @@ class _Moving:
         except SourceDiverged:
             staged = self._committed.inspect(progress.table)
             if staged is None or staged.progress.position in {None, progress.position}:
-                raise
+                raise  # there is no other position
             return self.moved(staged.progress)  # the diverged position was only noted
 
     def moved_chunks(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
@@ -145,7 +145,8 @@ class _Moving:
         positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         if not self._holds(table, positions[0]):
             return None
-        proven = positions[: bisect_left(positions, True, key=lambda position: not self._holds(table, position))]
+        count_proven = bisect_left(positions, True, key=lambda position: not self._holds(table, position))
+        proven = positions[:count_proven]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position
         opened, reached = self._position(table, proven[0]), self._position(table, proven[-1])
         for commit in (staged, *self._committed.earlier(staged)):
@@ -154,19 +155,20 @@ class _Moving:
         return None
 
     def _holds(self, table: TableId, saved: Position) -> bool:
-        """Whether this server has the position, and no errant transaction before it changed the table.
+        """Whether this server has the position, and no errant transaction before the position changed the table.
 
         If this is true for a position, it is true for all earlier positions that are still in the server's binlog.
         """
         try:
-            return bool(self._position(table, saved))
+            return bool(self._position(table, saved))  # always True, or an error
         except RestartNeeded:
             return False
 
     def _position(self, table: TableId, saved: Position) -> Position:
         """The `saved` position on this server.
 
-        Raises RestartNeeded if this server does not have it, or if errant transactions before it changed the table.
+        Raises RestartNeeded if this server does not have the position, or if errant transactions before the position
+        changed the table.
         """
         if saved not in self._found:
             try:
@@ -201,7 +203,7 @@ def commit_failover(
         if (progress.splits.stop or name in back) and tables[name].copy is not None
     }
     if continued:
-        [server_uuid] = {progress.server_uuid for progress in continued.values()}
+        [server_uuid] = {progress.server_uuid for progress in continued.values()}  # all are on the new server
         edges.observe(FailedOver(server_uuid, len(continued)))
     for name, progress in continued.items():
         table = tables[name]

@@ -1,4 +1,4 @@
-"""The spool that a run begins with: the stored spool, or a new one that opens before the first low watermark."""
+"""The spool that a run begins with: the stored spool, or a new spool that opens before the first low watermark."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -36,9 +36,9 @@ def open_spool(
 ) -> Start:
     """Open the stored spool, or a new spool, and say which of the loaded copies continue with this spool.
 
-    An incomplete copy that cannot continue is dropped and made again, or, if it is worth keeping (`is_kept`), started
-    over or compared. Any other copy that cannot continue fails: the table's definition and state are taken out of the
-    result, unless the table is in `asked`, the tables that someone wants to have read again.
+    An incomplete copy that cannot continue is dropped and made again; but if it is worth keeping (`is_kept`), it is
+    started over or compared. A complete copy that cannot continue fails. Then the table's definition and staged state
+    are taken out of the result, unless the table is in `asked`, the tables that someone wants to have read again.
     """
     # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
@@ -63,7 +63,8 @@ def open_spool(
     spool = chosen.spool
     if spool is None:
         begins = chosen.begins or _first_position(source, chosen.epoch)
-        if (again or None in staged.values()) and source.has_low_at_file_start(begins):
+        has_tables_that_begin = bool(again) or None in staged.values()
+        if has_tables_that_begin and source.has_low_at_file_start(begins):
             begins = begins.start_of_file  # because the low watermarks of tables that begin are the start of the file
         spool = Spool.open(state_of(config) / "spool", begins)
     loaded = replace(loaded, schemas=schemas, staged=staged, failed=failed)
@@ -83,8 +84,8 @@ def _first_position(source: BinlogSource, epoch: int) -> Position:
     if not is_exact:
         at = at.start_of_file
     # the server writes a transaction to its binlog shortly before it executes it: wait for the last transaction
-    written = GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet()
-    state = source.executed_with(written)
+    last_gtid = GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet()
+    state = source.executed_with(last_gtid)
     return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 
@@ -95,8 +96,8 @@ def _dated_position(source: BinlogSource) -> tuple[FilePosition, int]:
     """
     at = source.written()
     while True:
-        dated, began = at, source.file_began(at.file)
+        before_wait, began = at, source.file_began(at.file)
         source.wait_until_over(began)
         at = source.written()
-        if in_same_file(at, dated):  # otherwise the source has begun the next file during the wait
+        if in_same_file(at, before_wait):  # otherwise the source has begun the next file during the wait
             return at, began

@@ -36,7 +36,10 @@ class Loaded:
 
 
 def load_tables(config: Config, source: BinlogSource, target: Target, defined: Mapping[TableId, TableSchema]) -> Loaded:
-    """Ask the lake for the copies of these tables; `defined` has their current definitions."""
+    """Ask the lake for the copies of these tables; `defined` has their current definitions.
+
+    An incomplete first copy may be dropped because DDL has changed the table (`_is_worthless`).
+    """
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
     staged: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
@@ -56,7 +59,7 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
             if error.scope is not Scope.TABLE:
                 raise
             failed[table] = error
-            if isinstance(error, SchemaChanged | NotOurCopy):
+            if isinstance(error, SchemaChanged | NotOurCopy):  # the spool need not watch the table
                 del schemas[table]
     return Loaded(schemas, staged, failed, altered)
 
@@ -88,9 +91,9 @@ def unless_table_fails(source: BinlogSource, unknown: Answer, ask: Callable[[], 
 def _is_worthless(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete first copy is to be dropped because DDL has changed the table since the copy began.
 
-    It is dropped if a person has to approve DDL, or if it has so few rows that a new copy is cheaper than a comparison.
+    The copy is dropped if a person has to approve DDL, or if so few rows are copied that a comparison costs more than a
+    new copy.
     """
-    is_partial = staged.published is None and not staged.progress.splits.complete
-    if not (is_partial and config.evolves and has_other_rows(staged, schema)):
-        return False
-    return config.asks or not _may_be_compared(source, staged, schema)
+    is_incomplete_first = staged.published is None and not staged.progress.splits.complete
+    is_altered = config.evolves and has_other_rows(staged, schema)
+    return is_incomplete_first and is_altered and (config.asks or not _may_be_compared(source, staged, schema))

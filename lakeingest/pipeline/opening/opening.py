@@ -59,7 +59,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)
-        # the spool continues for every table that has a copy, also when the run is for other tables only
+        # `schemas` has every table with a copy, because the spool continues for all of them, also if they are not
+        # `requested`
         schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
@@ -100,7 +101,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged is not None and table not in again:  # a copy that begins again may have an older definition
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
-                        if kept.suspect and not staged.is_restarted:
+                        if kept.suspect and not staged.is_restarted:  # else all rows are being read again
                             runs[table].doubt_rows()
             if _needs_workers_soon(run):
                 executors.warm_up()
@@ -127,7 +128,8 @@ def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
     altered = loaded.altered.keys() & copies.keys()
-    return differing | {table for table in altered if not copies[table].progress.splits.complete}
+    incomplete = {table for table in altered if not copies[table].progress.splits.complete}
+    return differing | incomplete
 
 
 def _table_runs(
@@ -135,14 +137,15 @@ def _table_runs(
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition that is not in `loaded.staged` has a copy that cannot be loaded now: it stays watched. If
-    a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
+    If a table has a definition and is not in `loaded.staged`, its copy cannot be loaded now: the table stays watched.
+    If a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
     """
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):
         schema, staged = loaded.schemas.get(table), loaded.staged.get(table)
+        is_asked_to_start_over = table in loaded.staged and table in loaded.failed
         watch = first_watch(
-            copyable=schema is not None and not (table in loaded.staged and table in loaded.failed),
+            copyable=schema is not None and not is_asked_to_start_over,
             compares=table in again,
             new=table in loaded.staged and staged is None,
             at_ddl=staged is not None and is_watched_to_halt(spool, table, staged.progress.needed_from),
@@ -166,5 +169,5 @@ def _needs_workers_soon(run: OpenRun) -> bool:
     rows = (unless_table_fails(source, unknown=0, ask=partial(source.estimated_rows, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):
         return True
-    unread = bytes_between(run.binlog.spool.position.at, source.written(), source.files())
-    return unread > LEAST_BYTES
+    unread_bytes = bytes_between(run.binlog.spool.position.at, source.written(), source.files())
+    return unread_bytes > LEAST_BYTES

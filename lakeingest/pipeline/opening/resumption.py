@@ -62,6 +62,7 @@ def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> 
     if stored is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         stored = StateOwner(config.name, spool.opened.server_uuid)
     if stored is not None and stored.pipeline == ours.pipeline and stored.server != ours.server:
+        # the source is another server now
         spool = Spool.load(folder / "spool")
         copied = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
         is_unused = spool is None and not copied
@@ -110,18 +111,19 @@ def resumption(
     """
     spool = Spool.load(state_of(config) / "spool")
     moves = failover(config, source, schemas, copied, spool, asked)
-    here = {table: moves.moved.get(table, progress) for table, progress in copied.items() if table not in moves.failed}
-    if spool is not None and not moves.is_own_spool(spool):
+    # the copies as they are on this server
+    moved = {table: moves.moved.get(table, progress) for table, progress in copied.items() if table not in moves.failed}
+    if spool is not None and not moves.is_own_spool(spool):  # its places are of another server
         spool = None
-    stored = None if spool is None else _facts_of_spool(spool, here)
-    chosen = resume(here, stored, _Answers(config, source, schemas, spool), asked, unknown=unknown)
+    stored = None if spool is None else _facts_of_spool(spool, moved)
+    chosen = resume(moved, stored, _Answers(config, source, schemas, spool), asked, unknown=unknown)
     failed = {**moves.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
     return Resumption(kept, chosen.begins, chosen.again, failed, moves.epoch, moves.moved, moves.back)
 
 
 def _facts_of_spool(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
-    """The facts about the stored spool that decide whether these copies can continue with it."""
+    """The facts about the stored spool that decide whether these copies can continue with the spool."""
     covers = {table for table, progress in copied.items() if _is_covered(spool, progress)}
     positions = {table: copied[table].position for table in covers}
     doubts = {table for table, position in positions.items() if position and spool.has_same_history(position) is None}
@@ -159,7 +161,7 @@ class _Answers:
         segment = Segment.after(since, self._spool.position.at)
         try:
             for _ in self._source.changes(segment, {table: self._schemas[table]}):
-                pass
+                pass  # to decode the changes is enough: a change that cannot be replayed raises an error
         except LakeIngestError as error:
             if not error.tables:
                 raise
@@ -187,7 +189,7 @@ def _is_covered(spool: Spool, progress: Progress) -> bool:
         return False
     if progress.position is not None and spool.has_same_history(progress.position) is False:
         return False
-    if not progress.splits.all:
+    if not progress.splits.all:  # without a chunk, only the start of the copy must be within the spool
         return spool.start <= progress.needed_from <= position.place
     try:
         spool.files(progress.table, progress.needed_from, position.place)

@@ -45,10 +45,9 @@ def gate(
     definition_suite = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:
-            report = with_passed_suite(
-                definition_suite, evaluate(live_rows(rows(), table.schema), suites) if suites else None
-            )
-        elif table.schema.keeps_deleted and suites:
+            evaluated = evaluate(live_rows(rows(), table.schema), suites) if suites else None
+            report = with_passed_suite(definition_suite, evaluated)
+        elif table.schema.keeps_deleted and suites:  # each suite gets other rows
             all_rows = rows()
             report = evaluate(all_rows, [definition_suite])
             report = joined_reports(report, evaluate(live_rows(all_rows, table.schema), suites))
@@ -59,7 +58,8 @@ def gate(
     seconds = time.monotonic() - began
     edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))
     if failures:
-        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if len(failures) > FAILURES_IN_MESSAGE else ""
+        is_cut = len(failures) > FAILURES_IN_MESSAGE
+        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if is_cut else ""
         raise GateFailed(
             f"{table.id} was not published, it failed the gate {stage}:"
             f" {'; '.join(map(str, failures[:FAILURES_IN_MESSAGE]))}{more};"

@@ -24,8 +24,8 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 def publish(edges: Edges, table: TableRun) -> None:
     """Run the gate on the table's staging commit, then move main to this commit.
 
-    All splits must be at one position. Does nothing if readers see this commit already, if it has a gap, or if it does
-    not have all changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
+    All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
+    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
     Raises MainMoved if someone's compaction has moved main.
     """
     began = time.monotonic()
@@ -35,6 +35,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     # Step 1: the gate, on exactly this commit
     expected_rows = _count_rows(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality, table.id)
+    # the definition's suite also checks the number of rows: without the suite, it is checked here
     sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
 
     def rows() -> "DataFrame":
@@ -65,7 +66,7 @@ def publish(edges: Edges, table: TableRun) -> None:
 
 
 def _count_rows(edges: Edges, table: TableRun) -> int:
-    """Count the rows of the staged commit: rows that were read again may have replaced lost or doubled rows."""
+    """Count the rows of the staged commit, because rows that were read again may have replaced lost or doubled rows."""
     version = table.staged.version
     count = edges.target.count(table.id, version)
     return edges.target.read(table.id, version).count() if count is None else count

@@ -18,8 +18,8 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
     if their bits are equal.
     """
     in_rows, in_copy = _pairs_by_key(rows.select(list(key)), copy.select(list(key)))
-    matches = np.bincount(in_rows, minlength=rows.num_rows)  # by row, the number of rows of the copy with its key
-    is_equal = matches == 1
+    matches = np.bincount(in_rows, minlength=rows.num_rows)  # by row, how many rows of the copy have the row's key
+    is_equal = matches == 1  # as far as the keys tell
     for name in rows.column_names:
         if name not in key:
             is_equal[in_rows] &= _are_equal(rows[name].take(in_rows), copy[name].take(in_copy))
@@ -29,33 +29,33 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
 
 
 def _pairs_by_key(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
-    """The row numbers, in `rows` and in `copy`, of each pair of rows with the same key. Both have only key columns."""
+    """For each pair of rows with the same key, its row numbers in `rows` and in `copy`. Both have only key columns."""
     if rows.equals(copy):  # frequent: a copy without changes has the same order
         return np.arange(rows.num_rows), np.arange(rows.num_rows)
-    ours, theirs = (
-        table.append_column(name, pa.array(np.arange(table.num_rows))) for table, name in ((rows, _ROW), (copy, _COPY))
-    )
-    joined = ours.join(theirs, keys=rows.column_names, join_type="inner", use_threads=False)
+    numbered_rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    numbered_copy = copy.append_column(_COPY, pa.array(np.arange(copy.num_rows)))
+    joined = numbered_rows.join(numbered_copy, keys=rows.column_names, join_type="inner", use_threads=False)
     return joined[_ROW].to_numpy(), joined[_COPY].to_numpy()
 
 
 def _are_equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> "np.ndarray":
     """For each row, whether both columns have the same value; NULL is the same as NULL."""
     values = [_comparable(column.combine_chunks()) for column in (ours, theirs)]
-    both_null = pc.and_(*map(pc.is_null, values))
-    equal = pc.or_(both_null, pc.fill_null(pc.equal(*values), fill_value=False))
-    result: np.ndarray = equal.to_numpy(zero_copy_only=False)
+    are_both_null = pc.and_(*map(pc.is_null, values))
+    # the comparison with NULL gives NULL
+    are_equal = pc.or_(are_both_null, pc.fill_null(pc.equal(*values), fill_value=False))
+    result: np.ndarray = are_equal.to_numpy(zero_copy_only=False)
     return result
 
 
 def _comparable(column: pa.Array) -> pa.Array:
     """The column in a form that Arrow can compare exactly: floating-point numbers as their bits."""
-    if pa.types.is_list(column.type):  # of numbers: all their bytes as one value
-        ends, width = column.offsets.to_numpy().astype(np.int64), column.type.value_type.bit_width // 8
+    if pa.types.is_list(column.type):  # a list of numbers: all their bytes as one value
+        offsets, width = column.offsets.to_numpy().astype(np.int64), column.type.value_type.bit_width // 8
         numbers = column.values.to_numpy(zero_copy_only=False)
         buffers = [
             pa.array(column.is_valid()).buffers()[1],
-            pa.py_buffer(ends * width),
+            pa.py_buffer(offsets * width),
             pa.py_buffer(numbers.tobytes()),
         ]
         return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)

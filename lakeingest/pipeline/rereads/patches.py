@@ -69,9 +69,9 @@ def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Pat
 
 
 def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """The patch that marks rows of the copy as deleted: those whose listed keys have no row in the source.
+    """The patch that marks as deleted the rows of the copy whose keys were listed and have no row in the source.
 
-    An empty list if the copy has no such row.
+    An empty list if the copy has no such row, or if deleted rows do not stay in the copy (then `to_mark` is empty).
     """
     if not part.to_mark:
         return []
@@ -83,7 +83,7 @@ def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Pa
 def _patch_of_absent(
     edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
 ) -> list[Patch]:
-    """The patch that deletes these keys, which have no row in the source; an empty list if it would have no rows.
+    """The patch that deletes these keys, which have no row in the source; an empty list if the patch would be empty.
 
     If deleted rows stay in the copy, the patch marks the rows of these keys as deleted.
     """

@@ -64,9 +64,9 @@ class ReadAgain:
 
     Listed keys that have no row in the view are written to a patch, too.
 
-    `copy`: readers of the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not
-    written. They need no patch, because the copy has every change from before the request, and the next merges take
-    later changes from the binlog. If `copy` is None, all rows are written.
+    `copy`: readers of the copy's rows that have keys of the chunk; None: the rows are not compared, and all rows are
+    written. Rows that are the same in the copy are not written: they need no patch, because the copy has every change
+    from before the request, and the next merges take later changes from the binlog.
     """
 
     source: Source
@@ -95,7 +95,7 @@ class ReadAgain:
                 names.append(self.patches.write_absent(self.signal, missing))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
-        nulled = read.nulled if names else 0
+        nulled = read.nulled if names else 0  # without a patch, no value gets into the copy
         return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:

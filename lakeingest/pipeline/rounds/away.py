@@ -51,7 +51,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
                 return work()
         except AWAY as error:
             lost = error
-            if isinstance(error, SparkLost) and edges.executors.borrowed:
+            if isinstance(error, SparkLost) and edges.executors.borrowed:  # only the caller can start it again
                 raise
             if isinstance(error, SparkLost):
                 edges.executors.forget()

@@ -51,7 +51,10 @@ class Discovery:
             join(run)
 
     def _is_due(self, now: float) -> bool:
-        """Whether to look for new tables: the binlog, which has each CREATE, has grown, or much time has passed."""
+        """Whether to list the tables: the pause after the last list is over, which is short if the binlog has grown.
+
+        The binlog has each CREATE.
+        """
         has_grown = self._run.binlog.spool.position.at != self._listed_to
         return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)
 

@@ -15,7 +15,7 @@ from lakeingest.pipeline.run.watch import Watch
 
 
 def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRun]:
-    """The tables that a round works on. Those with missing chunks are not due.
+    """The tables that a round works on. Tables with missing chunks are not due.
 
     `worked_at`: by table, the time of the monotonic clock at which the run last worked on the table.
     """
@@ -26,8 +26,9 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
     """The facts about a complete copy. `needs_commit` is False unless the table is quiet."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
-    is_new = table.staged.published is None and not progress.gap
-    unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place
+    is_new = table.staged.published is None and not progress.gap  # a copy with a gap cannot be published yet
+    unseen = is_new or progress.phase is Phase.COPIED  # COPIED: a copy that was started over has all its chunks again
+    behind = progress.needed_from < spool.position.place
     has_changes = (
         not unseen
         and behind
@@ -48,5 +49,5 @@ def worth_a_retry(run: OpenRun) -> list[TableRun]:
 
     Rows that failed a gate may have been corrected since, and retryable errors may have passed.
     """
-    failures = ((run.tables[table], failure.error) for table, failure in run.failures.items())
-    return [table for table, error in failures if not table.paused and isinstance(error, GateFailed | Retryable)]
+    failures = ((run.tables[name], failure.error) for name, failure in run.failures.items())
+    return [table for table, error in failures if isinstance(error, GateFailed | Retryable) and not table.paused]

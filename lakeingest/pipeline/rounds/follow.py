@@ -42,7 +42,7 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
         return take_round(run, stopping, worked_at, beside) | (not stopping() and serve(run, wait=False))
 
     try:
-        while not stopping() and (run.going_on or run.paused or worth_a_retry(run)):
+        while not stopping() and (run.going_on or run.paused or worth_a_retry(run)):  # paused tables may be resumed
             if not persistently(run, stopping, work):
                 wait(POLL_SECONDS, stopping)
     finally:

@@ -36,7 +36,7 @@ def tables_to_copy(run: OpenRun) -> list[TableRun]:
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
     """Copy the missing chunks of a table that can go on, until `ends` says so or the table is paused."""
-    if table.failure is not None or table.is_joining or table.paused:
+    if table.failure is not None or table.is_joining or table.paused:  # maybe since the list of tables was made
         return
     # a table that was altered unseen has all its chunks, and may have other columns in the source now
     if table.trust is not Trust.ALTERED_UNSEEN:

@@ -2,8 +2,8 @@
 
 A round reads the written position. If the source has written more, the round spools the binlog up to that position,
 which is the end of a transaction. Tables with change rows are merged and published. The positions of quiet tables
-advance every few minutes; otherwise their lag, and the spool, would grow for ever. A table that failed its gate, or
-that stopped with a retryable error, is tried again every few minutes.
+advance every few minutes, so that neither their lag nor the spool grows for ever. A table that failed its gate, or that
+stopped with a retryable error, is tried again every few minutes.
 """
 
 import time
@@ -79,7 +79,8 @@ def _spool_and_publish(
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     for table in parents_first(binlog, [*due, *retried]):
         with working_on(edges, table):
-            if table.failure is None or _reload_stopped(edges, table):
+            can_be_merged = table.failure is None or _reload_stopped(edges, table)
+            if can_be_merged:
                 merge_and_publish(edges, binlog, table)
                 clear_failure(edges, table)
         worked_at[table.id] = time.monotonic()
@@ -94,7 +95,7 @@ def _spool_and_publish(
 
 
 def _reload_stopped(edges: Edges, table: TableRun) -> bool:
-    """Load a stopped table from the lake. False if chunks are missing: these are copied beside the rounds."""
+    """Load a stopped table from the lake. False if chunks are missing: then the table goes on with its chunks."""
     load_again(edges, table)
     if table.has_missing_chunks:
         clear_failure(edges, table)

@@ -1,4 +1,4 @@
-"""The binlog within one run: its spool, the tables whose changes are spooled, and the positions to cut it at."""
+"""The binlog within one run: the spool, the tables whose changes are spooled, and where the binlog can be cut."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class BinlogRun:
 
     @property
     def followed(self) -> frozenset[TableId]:
-        """The tables whose DDL is followed: those with complete copies, if the run follows DDL."""
+        """The tables whose DDL is followed: those with complete copies. Empty if the run does not follow DDL."""
         if not self.follows_ddl:
             return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)

@@ -15,7 +15,7 @@ from lakeingest.mysql.source import Source
 
 
 def lead(source: Source) -> timedelta:
-    """By how much this machine's clock is ahead of the source's; zero if it is not ahead, or by a minute at most."""
+    """By how much this machine's clock is ahead of the source's; zero if it is ahead by a minute at most, or behind."""
     return clocks.lead(time.time(), source.clock())
 
 
@@ -31,10 +31,10 @@ def with_longer_keeps(config: Config, source: Source) -> Config:
     if not ahead:
         return config
     target, changelog = config.target, config.changelog
-    # a format that does not keep commits by their age does so only if the user has set the key
+    # other formats keep snapshots by their age only if the user has set the key
     if FORMATS[target.format].keeps_by_age or "keep" in target.history.model_fields_set:
         longer = target.history.model_copy(update={"keep": target.history.keep + ahead})
         target = target.model_copy(update={"history": longer})
-    if changelog.keep:
+    if changelog.keep:  # else the user wants no changelog
         changelog = changelog.model_copy(update={"keep": changelog.keep + ahead})
     return config.model_copy(update={"target": target, "changelog": changelog})

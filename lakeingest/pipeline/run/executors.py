@@ -31,9 +31,9 @@ def tasks_at_once(source: Source, slots: int | None = None) -> int:
 class Executors:
     """Chooses who runs the tasks of a run: this process, its own worker processes, or Spark's executors.
 
-    Small tasks run in this process. Other tasks run in the session if there is one. Without a session they run on own
-    workers if Spark would run them on this machine, too; else a session is started. A `borrowed` session belongs to the
-    caller: a run does not replace it by a new one.
+    Small tasks run in this process. Other tasks run in Spark's `session` if there is one. Without a session they run in
+    worker processes of this run, if Spark would run them on this machine, too; else a session is started. A `borrowed`
+    session belongs to the caller: a run does not replace it by a new session.
     """
 
     def __init__(self, config: Config, session: "SparkSession | None" = None) -> None:
@@ -50,7 +50,7 @@ class Executors:
         return self.session
 
     def forget(self) -> None:
-        """The session or own workers have ended: the next tasks start new ones."""
+        """The session or the own workers have ended: the next tasks start a new session or new workers."""
         self.session = None
         self.close()
 
@@ -69,11 +69,11 @@ class Executors:
     def warm_up(self) -> None:
         """Start the workers for tasks that come soon, so that no task has to wait for imports."""
         workers = self.for_tasks(small=False)
-        if workers is not None and not isinstance(workers, OwnWorkers):
+        if workers is not None and not isinstance(workers, OwnWorkers):  # own workers are started already
             scatter.warm_up(workers)
 
     def for_tasks(self, *, small: bool) -> Workers:
-        """The workers for `scatter`. Small tasks run in this process (None): workers take longer to begin."""
+        """The workers for `scatter`; None for this process, which runs small tasks: workers take longer to begin."""
         if small:
             return None
         if self.session is None and runs_here(self._config):
@@ -82,9 +82,10 @@ class Executors:
         return self.open()
 
     def for_key_tasks(self, tasks: int) -> Workers:
-        """The workers for `scatter`, for tasks that read keys alone; None for this process.
+        """The workers for `scatter`, for so many `tasks` that read only keys; None for this process.
 
-        A few such tasks start no workers: the changes of every table would wait longer than these tasks take.
+        If no workers run yet, a few such tasks do not start them, because the changes of every table would wait longer
+        than these tasks take.
         """
         is_started = self.session is not None or self._own is not None
         return self.for_tasks(small=tasks <= (1 if is_started else FEW_KEY_TASKS))
@@ -103,7 +104,7 @@ class Executors:
     def at_once_in_turn(self) -> int:
         """How many chunks a re-snapshot reads at a time while the run waits for the wave.
 
-        One connection is left, for a reader of the binlog.
+        One connection is left, because the binlog is read at the same time.
         """
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
@@ -113,8 +114,8 @@ class Executors:
 
         Until the job is done, the binlog has fewer readers.
         """
-        running = [(other, count) for other, count in self._beside if not other.is_done]
-        self._beside = [*running, (job, chunks)]
+        still_running = [(other_job, count) for other_job, count in self._beside if not other_job.is_done]
+        self._beside = [*still_running, (job, chunks)]
         return job
 
     @property

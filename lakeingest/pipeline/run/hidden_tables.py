@@ -14,12 +14,12 @@ from lakeingest.pipeline.run.watch import Watch
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
     """Stop the tables that the user has no right to read; the other tables go on.
 
-    `listed`: the tables that the source lists; None if it was not asked. A table that has a copy and is not listed may
-    be hidden. If the run is for all included tables, a table that is unknown to the run and has rows in the binlog may
-    be hidden, too.
+    `listed`: the tables that the source lists; None if the source was not asked. Two kinds of tables may be hidden: a
+    table that has a copy and is not listed; and, if the run is for all included tables, a table that is unknown to the
+    run and has rows in the binlog. Such an unknown table becomes a stopped table of the run.
     """
     edges = run.edges
-    met, run.binlog.met = run.binlog.met, set()
+    met, run.binlog.met = run.binlog.met, set()  # each table is looked up once
     unlisted = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
     for table in unlisted:
         if edges.source.is_hidden(table.id):

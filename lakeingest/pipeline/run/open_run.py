@@ -15,8 +15,8 @@ from lakeingest.pipeline.run.table_run import Failure, TableRun
 class OpenRun:
     """The edges of a run, its tables by name, its binlog and its signals. `tables` begins with the requested tables.
 
-    `takes_new`: the run is for all included tables, so new tables of the source join it. `left`: tables with a copy
-    that are not in `tables`, each with the reason why the copy is not updated.
+    `takes_new`: the run is for all included tables, so new tables of the source join the run. `left`: tables with a
+    copy that are not in `tables`, each with the reason why the copy is not updated.
     """
 
     edges: Edges

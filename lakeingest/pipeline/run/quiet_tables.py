@@ -37,17 +37,18 @@ class QuietTables:
         return cls(state, read_quiet(state))
 
     def at_noted_position(self, table: TableId, staged: Staged) -> Staged:
-        """The staged state at the table's noted position, if the position was noted for this commit, and is later.
+        """The staged state at the table's noted position, if that position is valid for this commit, and later.
 
-        If no such position is noted, or if readers do not see this commit, the staged state as it is.
+        The position is valid if it was noted for this commit, and if readers see this commit. If there is no such
+        position, or if it is of another server or epoch, the staged state is returned as it is.
         """
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
             return staged
-        is_comparable = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
-        if not is_comparable or quiet.position.place <= position.place:
-            return staged
-        return replace(staged, progress=staged.progress.unchanged(quiet.position))
+        is_of_same_epoch = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
+        if is_of_same_epoch and quiet.position.place > position.place:
+            return replace(staged, progress=staged.progress.unchanged(quiet.position))
+        return staged
 
     def note_unchanged(self, table: TableId, staged: Staged, position: Position) -> Staged:
         """Note that the table has no change between the commit that readers see and the position.
@@ -61,9 +62,9 @@ class QuietTables:
         return replace(staged, progress=staged.progress.unchanged(position))
 
     def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
-        """Whether a quiet table needs a commit now, before the source drops the binlog after its last commit."""
+        """Whether a quiet table needs a commit, before the source drops the binlog after the table's last commit."""
         quiet = self._known.get(table)
-        if quiet is None or quiet.version != staged.version:
+        if quiet is None or quiet.version != staged.version:  # no position is noted for this commit yet
             return False
         if not self._is_asked:
             self._retention, self._is_asked = source.retention_seconds(), True

@@ -15,7 +15,7 @@ class SignalRun:
 
     `documents`: the documents that were read last, by number.
     `visible`: by table, the progress that readers see, as far as this run has seen it.
-    `waiting`: by table, the signals in `documents` that a copy which begins now answers.
+    `waiting`: by table, the signals in `documents` that are answered if a copy begins now.
     `begun`: by table, the re-snapshot that is being read, with the signals that it answers.
     `tries`: by signal, how often a retryable error has interrupted its re-snapshot.
     """

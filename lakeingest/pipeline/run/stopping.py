@@ -28,7 +28,8 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
     """Stop the table at its last commit, and store the reason for `status`.
 
-    `asked`: someone has asked to read the table's rows again, and this run reads them.
+    The observer gets an event, unless the table had stopped for the same reason before. `asked`: someone has asked to
+    read the table's rows again, and this run reads them.
     """
     earlier = table.failure
     record = Stopped.of(table.id, error)
@@ -36,8 +37,8 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
     _record(edges, record)
     is_reported = earlier is not None and earlier.error.line == error.line
     if not is_reported:
-        a_person_decides = table.paused or edges.config.asks  # of DDL that the copy cannot follow
-        may_recopy = edges.config.evolves and not a_person_decides and table.recopies < TRIES_MAX
+        waits_for_person = table.paused or edges.config.asks  # after DDL that the copy cannot follow
+        may_recopy = edges.config.evolves and not waits_for_person and table.recopies < TRIES_MAX
         is_recopied = may_recopy and is_stopped_by_ddl(table)
         edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
 
@@ -51,16 +52,16 @@ def is_stopped_by_ddl(table: TableRun) -> bool:
 
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
-    """Stop a table that has a change in the binlog which cannot be replayed.
+    """Stop a watched table that has a change in the binlog which cannot be replayed.
 
-    From now on, the binlog is read without this table.
+    From now on, the binlog is read without this table. For a table that is not watched, nothing is done.
     """
     if not table.is_watched:
         return
     table.lost_change()
     if table.requested:
         fail(edges, table, error)
-    else:
+    else:  # the run is for other tables: only `status` shows the error
         _record(edges, Stopped.of(table.id, error))
 
 

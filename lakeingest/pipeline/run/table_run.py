@@ -123,7 +123,7 @@ class TableRun:
         """True if the staged rows have all changes by foreign keys up to their position, or if none are looked for."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
-            return True
+            return True  # none are looked for
         if cascades is None or position is None:
             return False
         return (cascades.keys, cascades.to) == (self.cascade_keys, position.place)
@@ -134,12 +134,13 @@ class TableRun:
 
         If someone compacts the published commit, staging is built again on that commit. So the spool also keeps the
         changes after the published commit, which may begin before the changes that staging needs. But a copy that was
-        started over, or went on over a gap, never continues from its published commit, and does not need them.
+        started over, or went on over a gap, never continues from its published commit: it needs only the changes for
+        staging.
         """
         if self.copy is None:
             return None
         continues = self.copy.published is not None and not self._is_started_over
-        if continues and self._shown is None:
+        if continues and self._shown is None:  # the run has not seen what readers see
             return None
         reads = [] if self.reading is None else [self.reading.since]
         return needed_by(self.progress, self._shown if continues else None, reads)
@@ -158,7 +159,7 @@ class TableRun:
     @property
     def _is_started_over(self) -> bool:
         """True if this run knows that the copy does not continue from the commit that readers see."""
-        if self._shown is None:
+        if self._shown is None:  # readers never see a copy with a gap or with missing chunks
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
 
@@ -189,7 +190,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: as before."""
+        """The spool has DDL over which the rows are not lifted yet. `definition`: of the rows; None: as before."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 
@@ -202,7 +203,10 @@ class TableRun:
         self.watch = after(self.watch, Turn.LOST)
 
     def recopy(self, definition: TableSchema, *, compares: bool) -> None:
-        """All rows must be read again by this definition. With `compares`, rows of the copy that are right stay."""
+        """All rows must be read again by this definition. With `compares`, rows of the copy that are right stay.
+
+        The table has no failure any more, and joins again.
+        """
         self.cancel_reading()
         self.definition, self.trust, self.failure = definition, Trust.IN_FORCE, None
         self.watch = after(self.watch, Turn.COMPARED if compares else Turn.COPIED_AGAIN)
@@ -285,11 +289,11 @@ class TableRun:
         also sound if readers see them, in this commit or another, because they have passed their gate.
         """
         is_same_commit = self.copy is not None and self.copy.version == staged.version
-        are_older_sound = self.copy is None or self.sound
+        are_older_sound = self.copy is None or self.sound  # without a copy there are no older rows
         self.sound = staged.visible or staged.same_rows or (are_older_sound and (sound or is_same_commit))
         cascades = staged.progress.cascades
         if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
-            self.cascades_read_to = None  # older rows were read again
+            self.cascades_read_to = None  # rows were read again, and may lack changes up to that place
         if staged.visible:
             self._shown, self.recopies, self.compared = staged.progress, 0, 0
         self.copy = staged

@@ -21,10 +21,10 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
 
     Usually this is the stored definition of the copy's rows. If DDL has changed only the layout, the stored layout is
     used, because rows in the binlog before that DDL may name no columns. But if DDL has changed more than the layout,
-    and the copy is incomplete, all its rows are read again, by the current definition. Raises SchemaChanged if the copy
-    cannot follow the DDL.
+    and the copy is incomplete, the result is the current definition, by which all rows are read again. Raises
+    SchemaChanged if the copy cannot follow the DDL.
     """
-    if staged.progress.fingerprint == schema.fingerprint:
+    if staged.progress.fingerprint == schema.fingerprint:  # at most the layout has changed
         stored = definition_of(state_of(config), schema.table, schema.fingerprint)
         if stored is None:
             return schema.laid_out()  # nobody knows the layout of older rows

@@ -49,16 +49,17 @@ BRACKETS = 10  # tries to read a definition within a bracket that has no DDL of 
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    Raises SchemaChanged if the rows cannot be lifted: then the table is published as of the DDL, and all rows must be
-    read again (`recopying`). Raises ApprovalNeeded at DDL that waits for approval, also after a publish as of the DDL.
+    Raises SchemaChanged if the rows cannot be lifted: then all rows must be read again (`recopying`). Raises
+    ApprovalNeeded at DDL that waits for approval. Before an error, the table is published as of the DDL, if possible.
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.reached_ddl()
         halt = ahead[0]
-        floors = [split.floor for split in table.progress.splits.all]
-        floors += [patch.high for patch in table.progress.patches]
-        if any(floor > halt.before.place for floor in floors):  # no merge can stop before the DDL any more
+        least_stops = [split.floor for split in table.progress.splits.all]
+        least_stops += [patch.high for patch in table.progress.patches]
+        if any(least_stop > halt.before.place for least_stop in least_stops):
+            # no merge can stop at the DDL any more, because rows may contain changes from after the DDL
             _assert_approved(edges, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
@@ -68,7 +69,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         _assert_approved(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     # Step 3: no DDL is ahead: merge up to the end of the spool
-    if table.trust is Trust.ALTERED_UNSEEN:
+    if table.trust is Trust.ALTERED_UNSEEN:  # no DDL in the spool has explained the source's definition
         stop_at_unseen_ddl(edges, table)
     if table.watch is Watch.AT_DDL:
         _spool_missing(edges, binlog, table, binlog.spool.position.place)
@@ -77,12 +78,14 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """Use the staged state that the lake has. This run may have lifted the rows over DDL after that state.
+    """Use the staged state that the lake has.
 
-    Raises SchemaChanged if the definition of the loaded rows is not stored any more.
+    If its rows have an earlier definition, the table is before its DDL again, and `merge_over_halts` lifts the rows
+    once more. Raises SchemaChanged if that definition is not stored any more.
     """
     table.reload(staged)
-    if staged.progress.fingerprint != table.schema.fingerprint and not table.is_joining:
+    is_before_ddl = staged.progress.fingerprint != table.schema.fingerprint
+    if is_before_ddl and not table.is_joining:  # a table that joins gets other rows, or is lifted when it joins
         earlier = definition_of(edges.state, table.id, staged.progress.fingerprint)
         if earlier is None:
             raise SchemaChanged(f"{table.id}: the definition of its rows is not kept any more; copy the table again")
@@ -100,13 +103,13 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         lift = _lift_over(edges, binlog, table, halt)
     except NotLiftable as error:
         _assert_approved(edges, table, halts(binlog.spool, table.id, halt.before.place))
-        if isinstance(error, Unexplained):
+        if isinstance(error, Unexplained):  # rows may have been read by a wrong definition
             suspect_unnamed(edges, table)
         else:
             publish(edges, table)
         raise _barrier_error(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
-        if error.scope is Scope.TABLE and not isinstance(error, Retryable):
+        if error.scope is Scope.TABLE and not isinstance(error, Retryable):  # the table stops here
             publish(edges, table)
         raise
     table.cancel_reading()  # the background read reads rows by the old definition
@@ -114,8 +117,8 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))
     # Step 3: commit
     empties = halt.alteration.empties
-    step = table.progress.emptied if empties else table.progress.lifted
-    commit_lift(edges, table, lift, step(halt.after, lift.after.fingerprint), empties=empties)
+    next_progress = table.progress.emptied if empties else table.progress.lifted
+    commit_lift(edges, table, lift, next_progress(halt.after, lift.after.fingerprint), empties=empties)
     know_foreign_keys(edges, binlog)  # columns of foreign keys may have other names now
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
@@ -143,13 +146,14 @@ def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> No
     Before that, the table is published, if all its rows are at one place. Does nothing if the configuration needs no
     approval, or if readers do not see the table yet.
     """
-    halt = next((halt for halt in ahead if halt.ddl not in table.approved), None)
-    if not edges.config.asks or table.staged.published is None or halt is None:
+    waiting = next((halt for halt in ahead if halt.ddl not in table.approved), None)
+    if not edges.config.asks or table.staged.published is None or waiting is None:
         return
     if table.progress.stop is not None:
         publish(edges, table)
-    error = ApprovalNeeded(f"{table.id} waits before {halt}; `lakeingest approve {table.id}` lets it go on after that")
-    error.ddl = halt.ddl
+    way_out = f"`lakeingest approve {table.id}` lets it go on after that"
+    error = ApprovalNeeded(f"{table.id} waits before {waiting}; {way_out}")
+    error.ddl = waiting.ddl
     raise error
 
 
@@ -185,7 +189,7 @@ def _current_definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: 
     Raises SplitUnstable if the definition changes all the time. Raises the table's failure if the binlog turns out to
     have a change that cannot be replayed.
     """
-    earlier = table.failure  # a table that is tried again still has its failure
+    earlier_failure = table.failure  # a table that is tried again still has its failure
     for _ in range(BRACKETS):
         # the bracket: from the spool's end before the definition is read to the spool's end after that
         since = binlog.spool.position.place
@@ -195,9 +199,9 @@ def _current_definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: 
             now = edges.source.with_default_values(now, new_names)
         with of_pipeline():
             spool_to_now(edges, binlog)
-        if table.failure is not None and table.failure is not earlier:
+        if table.failure is not None and table.failure is not earlier_failure:
             raise table.failure.error
-        if not halts(binlog.spool, table.id, since):
+        if not halts(binlog.spool, table.id, since):  # the bracket has no DDL of the table
             return now
     raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")
 
@@ -213,7 +217,7 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
-    except BinlogGone as error:  # the other tables have these changes
+    except BinlogGone as error:  # only this table stops, because the spool has these segments for the other tables
         error.scope = Scope.TABLE
         raise
     for segment in decoded:

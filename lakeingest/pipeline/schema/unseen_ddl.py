@@ -1,9 +1,9 @@
 """Unseen DDL: a table stops before its next publish if the DDL in the spool does not explain its definition.
 
-The binlog does not have DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do
-not (binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool,
-the server's definitions are compared with the definitions that result from the DDL in the spool. A table whose
-definition differs stops until its rows are read again: to undo the DDL does not correct rows that were read wrongly.
+The binlog does not have DDL that ran with sql_log_bin = 0. Rows that name their columns show such DDL. Rows that do not
+(binlog_row_metadata=MINIMAL, NO_LOG) may have been read by the wrong definition. So at the end of the spool, the
+server's definitions are compared with the definitions that result from the DDL in the spool. A table whose definition
+differs stops until its rows are read again: to undo the DDL does not correct rows that were read wrongly.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,8 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
     if differing:
         spool_to_now(edges, binlog)
     for table in differing:
-        if table.watch is Watch.WATCHED:
+        is_unexplained = table.watch is Watch.WATCHED  # else the spool has DDL of the table, or the table has stopped
+        if is_unexplained:
             table.found_altered()
 
 
@@ -54,8 +55,9 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     if not edges.source.names_columns():
         keep_suspect(edges.writing, table.schema)
         table.doubt_rows()
+        # for `assert_file_has_definition`, when all rows are read again
         current = edges.source.schemas({table.id: table.schema.choices})[table.id]
-        if isinstance(current, TableSchema):
+        if isinstance(current, TableSchema):  # else the source refuses the definition
             keep_found(edges.writing, current, edges.source.written())
 
 
@@ -77,7 +79,8 @@ def assert_file_has_definition(edges: Edges, binlog: BinlogRun, table: TableRun,
     if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
     at = edges.source.written()
-    if in_same_file(at, keep_found(edges.writing, schema, at)):
+    found_at = keep_found(edges.writing, schema, at)
+    if in_same_file(at, found_at):
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"
             " may have rows of another definition, which without GTIDs would be read by the current one"
@@ -85,9 +88,12 @@ def assert_file_has_definition(edges: Edges, binlog: BinlogRun, table: TableRun,
 
 
 def _find_differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The watched tables whose definition on the server differs. The other tables take over the server's layout."""
-    trusted = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
-    watched = {table.id: table for table in trusted if table.watch is Watch.WATCHED}
+    """The watched tables whose definition on the server differs, without those that are known to be altered unseen.
+
+    The other watched tables take over the server's layout.
+    """
+    not_known = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
+    watched = {table.id: table for table in not_known if table.watch is Watch.WATCHED}
     schemas = edges.source.schemas({table.id: table.schema.choices for table in watched.values()})
     differing = []
     for table in watched.values():

@@ -43,6 +43,7 @@ def process_signals(run: OpenRun) -> Agenda:
             clear_failure(run.edges, table)
         begun = signals.begun.get(table.id)
         if begun is not None and begun.signals and begun.signals[0] not in decided.waiting.get(table.id, ()):
+            # the signal that chose the rows was cancelled, or has ended
             del signals.begun[table.id]
             table.cancel_reading()
     return decided

@@ -54,7 +54,7 @@ class Upkeep:
 def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     """Bring the table up to the spool's end, then publish the same rows in fewer files.
 
-    If the maintenance is interrupted, the next publish shows what it has committed on staging.
+    If the maintenance is interrupted after its commit on staging, the next publish shows that commit.
     """
     target = edges.target
     merge_and_publish(edges, binlog, table)

@@ -94,41 +94,44 @@ class Reading(WaveLoop[RereadWave, Patched]):
         return self.wave.since
 
     def _begin(self, lower: Key | None) -> RereadWave:
-        """Let executors read the next wave in the background.
+        """Let executors read the next wave in the background, from the key `lower` on.
 
-        Before that, the spool is extended back to the low watermark of each chunk, if necessary.
+        None: from the start of the requested range.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
-        schema, since, executors = table.schema, cover_lows(edges, self._binlog, table), edges.executors
+        schema, executors = table.schema, edges.executors
+        # before a chunk has a low watermark: from then on the spool has every change that a read view may not contain
+        since = cover_lows(edges, self._binlog, table)
         at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
         if scope.keys is None:
             chunks, keys, is_last = self._plan_wave(lower, at_once)
-        else:
+        else:  # all listed keys are one wave
             groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
             chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
             keys, is_last = EVERY_KEY, True
         tasks = self._tasks(chunks)
-        # if one chunk is read at a time, this process reads it
-        workers = executors.for_tasks(small=len(tasks) == 1 or (self.beside and at_once == 1))
+        is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
+        workers = executors.for_tasks(small=is_one_at_a_time)
         job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
         return RereadWave(keys, is_last, job, time.monotonic(), since, table.staged.version)
 
     def _plan_wave(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
-        """The chunks of the next wave of the range, all their keys, and whether they are the last chunks of the range.
+        """The chunks of the next wave, the range of their keys, and whether they are the last chunks of the request.
 
-        If the last wave had many rows to merge, the wave has only so many chunks as executors read at the same time.
+        If the wave before had many rows to merge, this wave has only as many chunks as executors read at the same time.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
         may_be_long = self._is_merge_short
         self._is_merge_short = True  # `_learn` may set it to False, once it has counted the rows of the wave
-        keys = scope.range or EVERY_KEY
+        requested = scope.range or EVERY_KEY
         if self._planner is None:
-            self._planner = Planner(edges.source, table.schema, table.options, at_once, keys)
-        planned = [chunk.range for chunk in self._planner.next_wave(lower)]
-        planned = planned if may_be_long else planned[:at_once]
+            self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
+        ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
+        ranges = ranges if may_be_long else ranges[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
-        chunks = [_chunk_of_range(table.schema, part, conditions) for part in planned]
-        return chunks, KeyRange(planned[0].lower, planned[-1].upper), planned[-1].upper == keys.upper
+        chunks = [_chunk_of_range(table.schema, keys, conditions) for keys in ranges]
+        is_last = ranges[-1].upper == requested.upper
+        return chunks, KeyRange(ranges[0].lower, ranges[-1].upper), is_last
 
     def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
         """The tasks that read these chunks."""
@@ -138,11 +141,12 @@ class Reading(WaveLoop[RereadWave, Patched]):
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
         patches = patch_folder(edges, table)
+        # rows are compared with the copy if they are those of a range, and if the order of keys is known
         compares = schema.ordered and scope.range is not None
-        copies = _copy_readers(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
+        readers = _copy_readers(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
         return [
-            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, settled, cap, patches, copy)
-            for chunk, copy in zip(chunks, copies, strict=True)
+            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, settled, cap, patches, readers_of_chunk)
+            for chunk, readers_of_chunk in zip(chunks, readers, strict=True)
         ]
 
     def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
@@ -153,12 +157,12 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def result_of(self, wave: RereadWave) -> list[Patched] | None:
         """The parts of a wave; None if the wave must be read once more.
 
-        It must if a chunk was given up, or if the commit with which the wave is compared has expired.
+        That is so if a chunk was given up, or if the commit with which the wave is compared has expired.
         """
         try:
             return super().result_of(wave)
         except StateUnreadable:
-            if wave.version == self._table.staged.version:
+            if wave.version == self._table.staged.version:  # the newest commit does not expire: it is damaged
                 raise
             return None
 
@@ -174,7 +178,7 @@ def step(
     """
     # Step 1: begin to read, once the copy has every change from before the request
     reading = table.reading
-    if not isinstance(reading, Reading) or reading.request.signals != request.signals:
+    if not isinstance(reading, Reading) or reading.request.signals != request.signals:  # no read for these signals
         table.cancel_reading()
         if _catch_up(edges, binlog, table):
             return Step.MERGED
@@ -184,7 +188,8 @@ def step(
         return Step.READING
     # Step 2: take the wave, and begin the next wave, which is read while this wave is merged
     table.end_reading()
-    request_of_wave, reading.request, reading.beside = reading.request, request, not wait
+    request_of_wave = reading.request
+    reading.request, reading.beside = request, not wait  # for the next wave
     taken = reading.take()
     if reading.wave is not None:
         table.read_beside(reading)
@@ -194,7 +199,7 @@ def step(
     wave, patched = taken
     try:
         _commit(edges, binlog, table, request_of_wave, wave, patched, done)
-        is_void = _catch_up(edges, binlog, table)  # then a new read compares all rows
+        is_void = _catch_up(edges, binlog, table)  # True: a new read must compare all rows
     except BaseException:
         table.cancel_reading()
         raise
@@ -208,16 +213,17 @@ def step(
 def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Bring the table up to the written position. True if rows that were read for a request can no longer be used.
 
-    They cannot if the copy was given a gap meanwhile: then all its rows must be compared with the source.
+    They can no longer be used if the copy got a gap meanwhile, because nobody knows which rows foreign keys changed:
+    then all rows of the copy must be compared with the source. The background read is given up.
     """
     restarts = table.progress.restarts
     spool_to_now(edges, binlog)
     look_for_unseen_ddl(edges, binlog, [table])
     merge_and_publish(edges, binlog, table)
-    if table.progress.restarts == restarts:
-        return False
-    table.cancel_reading()
-    return True
+    has_new_gap = table.progress.restarts != restarts
+    if has_new_gap:
+        table.cancel_reading()
+    return has_new_gap
 
 
 def _copy_readers(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
@@ -267,10 +273,10 @@ def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request
     These patches are needed if only the server knows the order of the keys. After the last chunk, the source is asked
     for the keys of the copy that are in the range and that no chunk has returned.
     """
-    schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
+    schema, signal, requested = table.schema, request.number, request.scope.range or EVERY_KEY
     unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
-    within = unread if scope == EVERY_KEY else edges.source.keys_within(schema, unread, scope)
-    patched = read_keys(edges, binlog, table, signal, within)
+    unread = unread if requested == EVERY_KEY else edges.source.keys_within(schema, unread, requested)
+    patched = read_keys(edges, binlog, table, signal, unread)
     return patches_of(edges, table, signal, patched, binlog.spool.position.epoch)
 
 
@@ -284,7 +290,10 @@ def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> p
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:
-    """The least and the greatest value of the first key column in a range; None for the range of all keys."""
+    """The least and the greatest value of the first key column in a range; None for the range of all keys.
+
+    A value is None if the range has no bound on that side.
+    """
     if keys == EVERY_KEY:
         return None
     return keys.lower and keys.lower[0], keys.upper and keys.upper[0]

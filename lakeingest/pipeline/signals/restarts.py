@@ -14,7 +14,7 @@ def restart_stopped(run: OpenRun) -> None:
 
 
 def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
-    """Start the copies of stopped tables over for which the agenda has a signal. True if a signal has a new state.
+    """Start over the copy of each stopped table for which a signal asks for all rows. True if a signal has a new state.
 
     If a copy cannot be started over, the reason is noted on the signal. If the new copy stops with an error, the signal
     fails; but after a retryable error or a failed gate the signal stays open.
@@ -23,21 +23,22 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
     for name in sorted(agenda.whole & run.tables.keys()):
         table = run.tables[name]
         signals = [run.signals.documents[number].signal for number in agenda.waiting[name]]
-        whole = next(signal for signal in signals if signal.scope is not None and signal.scope.whole)
+        signal = next(signal for signal in signals if signal.scope is not None and signal.scope.whole)
         if table.failure is None or not table.requested:
             continue
-        if not has_begun(table, whole.number):
+        if not has_begun(table, signal.number):
             if hindrance(table, whole=True):
                 continue  # `serving` notes the reason on the signal
-            if why := start_over(run, table, over_gap=whole.scope is not None and whole.scope.gap):
-                note_on(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
+            if why := start_over(run, table, over_gap=signal.scope is not None and signal.scope.gap):
+                note_on(run, [signal.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
             if name not in run.failures:  # the new copy has begun, and has not stopped
-                move(run, whole.number, Event.BEGIN)
+                move(run, signal.number, Event.BEGIN)
                 has_new_state = True
                 continue
+        # the new copy has stopped, now or before
         if not isinstance(table.failure.error, Retryable | GateFailed):
-            move(run, whole.number, Event.FAIL, why=table.failure.error.line)
+            move(run, signal.number, Event.FAIL, why=table.failure.error.line)
             has_new_state = True
     return has_new_state
 

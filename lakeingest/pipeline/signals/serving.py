@@ -63,7 +63,8 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     going_on = [table for table in tables.values() if table.requested and table.failure is None]
     going_on = parents_first(run.binlog, going_on)
     for table in going_on:
-        if not any(other.reading is not None for other in going_on if other is not table):
+        is_other_read = any(other.reading is not None for other in going_on if other is not table)
+        if not is_other_read:
             worked |= _resnapshot(run, table, agenda.next[table.id], wait=wait)
     _note_waiting(run, agenda)
     for signal in agenda.rollbacks:
@@ -71,12 +72,12 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     for signal in agenda.maintain:
         worked |= _maintain(run, signal)
     if worked:
-        process_signals(run)
+        process_signals(run)  # store which signals have ended by this work
     return worked
 
 
 def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
-    """If this run does not carry out a signal now, note on the signal what it waits for."""
+    """Note on each re-snapshot signal that this run does not carry out now what the signal waits for."""
     for name, numbers in agenda.waiting.items():
         table = run.tables.get(name)
         goes_on = table is not None and table.requested and table.failure is None
@@ -101,8 +102,9 @@ def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) ->
         return f"{name} is paused"
     if table is None or not table.requested:
         return "this run is for other tables"
-    if table.failure is not None:
+    if table.failure is not None:  # without a hindrance, `start_stopped_over` may have noted another reason: it stays
         return hindrance(table, whole=name in agenda.whole) or run.signals.documents[number].note
+    # the table goes on, but its copy has missing chunks, which are read first
     if table.copy is None or not table.staged.is_restarted:
         return f"{name} is copied for the first time"
     if has_begun(table, number):
@@ -129,12 +131,10 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
     except LakeIngestError as error:
         table.cancel_reading()
         del run.signals.begun[table.id]
-        if (
-            table.progress.gap
-            or isinstance(error, ApprovalNeeded)
-            or (isinstance(error, SchemaChanged) and error.by_ddl)
-        ):
-            fail(run.edges, table, error)  # the signal stays open: the table's rows are read again once it goes on
+        is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
+        if table.progress.gap or is_at_ddl:
+            # the table stops and the signal stays open, because the rows are read again once the table goes on
+            fail(run.edges, table, error)
         else:
             move(run, request.number, Event.FAIL, why=error.line)
         return True
@@ -168,7 +168,7 @@ def _signals_done(run: OpenRun, table: TableRun) -> Collection[int]:
 
 
 def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable) -> bool:
-    """Load the table from the lake, so that the re-snapshot can be tried again.
+    """After a retryable error, load the table from the lake, so that the re-snapshot can be tried again.
 
     False after TRIES tries: then a bounded run leaves the re-snapshot to the next run.
     """
@@ -184,9 +184,10 @@ def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable
 
 
 def _roll_back(run: OpenRun, signal: Signal) -> bool:
-    """Roll the table back to our last commit, and let the table go on. False if the signal stays open.
+    """Roll the table back to our last commit. False if the signal stays open.
 
-    If the spool does not reach back to that commit, the table goes on in the next run.
+    A table that had stopped because of the foreign change goes on. If the spool does not reach back to that commit, the
+    table goes on only in the next run.
     """
     edges, folder = run.edges, run.signals.folder
     document = run.signals.documents[signal.number]
@@ -195,6 +196,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
     table = run.tables.get(signal.tables[0])
     is_rolled_back = document.signal.state is State.DONE
     if is_rolled_back and table and table.failure and isinstance(table.failure.error, ForeignWrite):
+        # the reason of the stop is gone
         with working_on(edges, table):
             staged = edges.target.recover(table.id)
             if staged is None or staged.progress.needed_from < run.binlog.spool.start:
@@ -207,10 +209,12 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
 
 
 def _maintain(run: OpenRun, signal: Signal) -> bool:
-    """Maintain the signal's tables. False if this run is not for all of them: then none is maintained."""
+    """Maintain the signal's tables. False if this run is not for all these tables: then none of them is maintained."""
     requested = {table.id: table for table in run.requested}
     chosen = signal.tables or tuple(requested)
-    if not requested.keys() >= set(chosen) or (not signal.tables and len(requested) < len(run.tables)):
+    # a signal without tables is for all tables
+    is_run_for_all = requested.keys() >= set(signal.tables) if signal.tables else len(requested) == len(run.tables)
+    if not is_run_for_all:
         note_on(run, [signal.number], "this run is for other tables")
         return False
     move(run, signal.number, Event.BEGIN)
@@ -245,10 +249,11 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     """Delete files that killed runs have left in the state folder. Returns the numbers of files and of bytes."""
     age = LEFTOVER_AGE + lead(run.edges.source)
-    removed, freed = sweep(run.binlog.spool, age)
-    needed = {number for number, document in run.signals.documents.items() if not document.ended}
+    files, freed = sweep(run.binlog.spool, age)
+    open_signals = {number for number, document in run.signals.documents.items() if not document.ended}
     for table in tables:
-        if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(run.edges.writing, table.definition).sweep(age, needed)
-            removed, freed = removed + more, freed + bytes_
-    return removed, freed
+        has_waiting_patches = table.copy is not None and table.progress.patches  # the next merge needs their files
+        if table.definition is not None and not has_waiting_patches:
+            patch_files, patch_bytes = PatchFolder.of(run.edges.writing, table.definition).sweep(age, open_signals)
+            files, freed = files + patch_files, freed + patch_bytes
+    return files, freed

@@ -24,8 +24,9 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         folder = SignalFolder(state_of(config), lease.assert_held)
         documents = {document.signal.number: document for document in folder.read()}
         signals = [document.signal for document in documents.values()]
-        reread = {table for signal in signals if signal.action is Action.RESNAPSHOT for table in signal.tables}
-        staged = copies(open_target(config), reread).staged
+        # copies tell only which re-snapshots are answered
+        resnapshots = [signal for signal in signals if signal.action is Action.RESNAPSHOT]
+        staged = copies(open_target(config), {table for signal in resnapshots for table in signal.tables}).staged
         progress = {table: copy.progress for table, copy in staged.items()}
         visible = {table: copy.progress for table, copy in staged.items() if copy.visible}
         tables = config.tables.select({table for signal in signals for table in signal.tables})
