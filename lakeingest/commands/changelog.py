@@ -60,10 +60,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Change rows in order, with the columns of `rows.change_schema`; or rows that were read again.
+    """Change rows in order, with the columns of `lakeingest.rows.change_schema`; or reread rows.
 
-    Rows that were read again have the columns of `rows.reread_schema`, and no commit time. Their place is the place as
-    of which they were read.
+    Reread rows have the columns of `lakeingest.rows.reread_schema`, and no commit time. Their place is the place as of
+    which they were read.
     """
 
     rows: pa.RecordBatch
@@ -85,17 +85,17 @@ class Changelog:
 
     def __init__(self, config: Config, table: str) -> None:
         with_copy = config.tables.select(copied(open_target(config), config.target))
-        if not with_copy:
+        if not with_copy:  # tested here, because `choose` would say that tables.include is wrong
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(with_copy, [table])
         self._state = state_of(config)
         owner_of(self._state)  # refuses a state folder that a newer version has written
         self._versions: Versions = open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
-        self._restarted_at = self._stored_definition().restarted
+        self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
         suffix = "" if self._restarted_at is None else f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
         self._log = StoredChangelog(self._state / "spool", self._newest_published_place, suffix)
-        self._stored_name = self._held().name
+        self._stored_name = self._held().name  # the same for all tables
         self.name = self._stored_name + suffix
 
     @property
@@ -106,10 +106,11 @@ class Changelog:
     def read(
         self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[Part]:
-        """The parts of the changelog up to the end of the spool; with `follow` also later parts, until `stopping()`.
+        """The parts of the changelog up to the end of the spool; with `follow`, also later parts.
 
-        Without `since`, or with a time before the first publish, the parts begin with a copy. With any other `since`,
-        the parts continue after `since`. `parse_since` lists the forms of `since`.
+        With `follow`, the reading ends when `stopping()` returns True. Without `since`, or with a time before the first
+        publish, the parts begin with a copy. With any other `since`, they are the parts after `since`. `parse_since`
+        lists the forms of `since`.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
@@ -136,14 +137,14 @@ class Changelog:
         """
         with ExitStack() as opened:
             while True:
-                # Step 1: list the changes, then the versions. So a version that is missing from the list was published
-                # later: its place is the end of these changes, or after it.
+                # Step 1: list the changes, then the versions. In this order, a version that is published in between is
+                # not missed.
                 _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
-                    result = yield from self._unpublished_parts(reader)
-                    if result is not None:
-                        return result
+                    reached = yield from self._unpublished_parts(reader)
+                    if reached is not None:
+                        return reached
                     published = self._published()  # the table was published in between
                 # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
                 with_all_changes = (version for version in published if version.place >= stretch.start)
@@ -162,16 +163,20 @@ class Changelog:
                     changes = opened.enter_context(self._changes(read_to))
                     break
                 except ChangelogGone:
-                    if self._log.stretch(self.table)[1].start <= stretch.start:
+                    # If a file was lost or removed, the stored changes begin later now: try again with a later version.
+                    begins_later = self._log.stretch(self.table)[1].start > stretch.start
+                    if not begins_later:
                         raise
-                    # a file was lost or removed, so the stored changes begin later: try again with a later version
             # Step 4: read the copy, then the changes.
             yield from self._copy_parts(reader, oldest.place, oldest)
             yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
             return self._position_after(changes, read_to), True
 
     def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
-        """The rows of a table before its first publish. Returns what a PartStream returns; None if published now."""
+        """The rows of a table before its first publish. Returns what a PartStream returns.
+
+        Yields no rows and returns None if the table was published in the meantime.
+        """
         for attempt in range(1, _TRIES + 1):
             staged = self._versions.last(self.table)
             if staged is None:
@@ -184,9 +189,9 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                # a run may remove files before the first batch is read; afterwards all files are open
+                # the first batch is read within the `try`: a run may remove files before, afterwards all files are open
                 batch = next(batches, None)
-            except (SpoolGap, StateUnreadable):
+            except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
                     raise
                 time.sleep(POLL_SECONDS)
@@ -203,7 +208,7 @@ class Changelog:
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:
-                published = [] if has_all_rows else self._published()
+                published = [] if has_all_rows else self._published()  # a reader with all rows needs no copy
                 next_version = next((version for version in published if version.place >= read_to.place), None)
                 if next_version is None:
                     yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
@@ -246,7 +251,7 @@ class Changelog:
                 batch = next_batch
         except StateUnreadable as error:
             if version.version in {published.version for published in self._published()}:
-                raise
+                raise  # the version has not expired, so its files are damaged
             raise ChangelogGone(
                 f"{self.table}: the version at {version.place} expired while it was read (target.history is too short);"
                 " read the changelog from its beginning, into an empty table"
@@ -257,6 +262,7 @@ class Changelog:
         if read_to.copying:
             return False
         first = self._stored_definition().first
+        # If the first publish is not known, the place of each version that is still listed may prove the same.
         places = [version.place for version in self._published()] if first is None else [first.place]
         # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
         # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
@@ -279,7 +285,7 @@ class Changelog:
         return max((version.place for version in self._published()), default=None)
 
     def _is_before_first_publish(self, moment: datetime) -> bool:
-        """Whether nothing was published yet at `moment`, so that no reader can have a copy; False also if unknown."""
+        """Whether nothing was published yet at `moment`, so that no reader had a copy then; False also if unknown."""
         stored = self._stored_definition()
         if stored.before is not None:  # the copy was started over: readers may have had the earlier copy at `moment`
             return False
@@ -288,8 +294,9 @@ class Changelog:
         held, stretch = self._log.stretch(self.table)
         # The time of the first publish is unknown. But if the stored changes begin before the first publish, and if all
         # their transactions are later than `moment`, then `moment` is before the first publish.
-        begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
-        return begins_before_publish and self._log.place_of_time(held, moment) is None
+        is_unpublished = stored.first is None and not self._published()
+        begins_before_publish = is_unpublished or (stored.first is not None and stretch.start <= stored.first.place)
+        return begins_before_publish and self._log.place_of_time(held, moment) is None  # None: all are later
 
     def _start_after(self, moment: datetime) -> datetime | ReadTo:
         """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
@@ -317,14 +324,16 @@ class Changelog:
                 continue
             # An earlier version of lakeingest stored rows without the fingerprint of their definition. They have the
             # newest definition, unless the table is not watched after these rows (`ends_watch`): then DDL may follow.
-            schema = None if changes.ends_watch else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._schema_with(fingerprint)
+            else:
+                schema = None if changes.ends_watch else self._newest_definition
             if schema is None:
                 raise self._no_definition(changes.end)
             yield Changed(part, schema)
 
     def _no_definition(self, place: Place) -> ChangelogGone:
+        """The error for rows up to `place` whose definition is not stored any more."""
         return ChangelogGone(
             f"{self.table}: the definition of its rows up to {place} is not kept any more; read the changelog from its"
             " beginning, into an empty table"
@@ -342,7 +351,7 @@ class Changelog:
         return self._schemas.get(fingerprint)
 
     def _position_after(self, changes: Changes, read_to: ReadTo) -> ReadTo:
-        """The position of a reader that was at `read_to`, and then has read all of `changes`."""
+        """The later of two positions: `read_to`, where the reader was, and the end of `changes`, which it has read."""
         return max(read_to, replace(changes.read_to, log=self.name), key=lambda position: position.order)
 
     @contextmanager
