@@ -94,22 +94,24 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
-    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # the number of buckets: a bucket has about FINEST_ROWS rows
+    bucket_count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # so many that a bucket has about FINEST_ROWS rows
+    # Step 1: the checksums of each bucket. In the source, each chunk has rows of all buckets.
     in_source: dict[int, Checksum] = {}
-    for sums_of_chunk in _source_sums(sides, chunks, count):
+    for sums_of_chunk in _source_sums(sides, chunks, bucket_count):
         for bucket, checksum in sums_of_chunk.items():
             in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
-    numbered = target_side.in_buckets(sides.rows, sides.schema, count)
-    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
+    numbered_rows = target_side.in_buckets(sides.rows, sides.schema, bucket_count)
+    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
     sums = {
         bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
         for bucket in in_source.keys() | in_target.keys()
     }
+    # Step 2: the rows of buckets that differ
     differing_rows: list[Difference] = []
     if differing := sorted(_differing_parts(sums)):
-        buckets = count, differing
+        buckets = bucket_count, differing
         source_rows = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
-        rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
+        rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(differing))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
         differing_rows += differences(source_rows, target_rows)
     return _result(sums, len(chunks), differing_rows)
@@ -121,9 +123,9 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
     in_source = _source_sums(sides, chunks, buckets=1)  # all rows of a range are in bucket 0
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbers = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
-    numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
-    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
+    numbered_ranges = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
+    numbered_rows = sides.rows.join(F.broadcast(numbered_ranges), on=within(sides.schema.key), how="inner")
+    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
     empty = Checksum()
     return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
 
@@ -132,12 +134,12 @@ def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list
     """For each chunk, the source's checksum of each bucket, by the number of the bucket."""
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
-    # `sides.source` holds one connection
+    # one connection less than allowed, because `sides.source` holds one
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
 def _cut_range(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
-    """Cut the range `keys` into ranges of `rows` rows each, counted in the source."""
+    """Cut the range `keys` into ranges of `rows` rows each, counted in the source; the last range may have fewer."""
     bounds: list[Key | None] = [keys.lower]
     while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
         if keys.upper is not None and following >= keys.upper:

@@ -101,7 +101,8 @@ class DebeziumJson:
     def lines(self, part: Part) -> Iterator[str]:
         """A line for each insert, delete, update and read, or one line for DDL. The lines have no line ends.
 
-        An update that changes the key has two lines. The old row of an update is kept until the new row comes, which may be in the next part.
+        An update that changes the key has two lines. The old row of an update is kept until the new row comes, which
+        may be in the next part.
         """
         if isinstance(part, Altered):
             yield self._ddl_line(part)

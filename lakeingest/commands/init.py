@@ -76,7 +76,10 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 
 
 def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
-    """The source that a URL names, and the database, or None for all. `password` is used if the URL has none."""
+    """The source that a URL names, and the database; None if the URL names no database, which means all databases.
+
+    `password` is used if the URL has no password. Raises UsageError for a URL of another form.
+    """
     # the message quotes no part of the URL: any part may belong to a password with signs that are not percent-encoded
     malformed = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"
@@ -120,6 +123,7 @@ def _read_tables(
             try:
                 read_schema(connection, table)
             except OperatorNeeded as error:
+                # the file has the reason beside the table's name in tables.exclude: both ends would be said twice
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
@@ -145,13 +149,16 @@ def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[Ta
     refused: dict[TableId, str] = {}
     unlogged = unlogged_keys(server, readable)
     while True:
-        refused_so_far = len(refused)
-        names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
-        for table in (unlogged.keys.keys() | unlogged.unknown) & set(readable) - refused.keys():
-            if names and (reason := hindrance(Tables(include=names), table, unlogged)):
-                refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
-        if len(refused) == refused_so_far:
+        not_refused = [table for table in readable if table not in refused]
+        with_keys = (unlogged.keys.keys() | unlogged.unknown) & set(not_refused)
+        if not with_keys:
             return refused
+        options = Tables(include=tuple(f"re:{re.escape(str(table))}" for table in not_refused))
+        reasons = {table: reason for table in with_keys if (reason := hindrance(options, table, unlogged))}
+        if not reasons:
+            return refused
+        for table, reason in reasons.items():
+            refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
 
 
 def _file_text(

@@ -74,13 +74,13 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
 
 
 def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
-    """The parity of each column of each table. A NULL on both sides is not counted."""
+    """The parity of each column of each table. A value that is NULL on both sides does not count as compared."""
     # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()
     recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
     changed = _last_changes(source, recent, schemas, state.executed)
     in_binlog = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
-    # Step 2: read the same rows from the tables.
+    # Step 2: read the same rows from the tables; of each table, those that were changed last.
     in_table = {
         table: rows_of(source.connection, schema, list(in_binlog[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
@@ -89,11 +89,11 @@ def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]
     later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
     columns: list[ColumnParity] = []
     for table, schema in schemas.items():
-        pairs = [
-            (row, in_binlog[table][key])
-            for row in in_table[table]
-            if (key := tuple(row[name] for name in schema.key)) in in_binlog[table] and key not in later[table]
-        ]
+        pairs = []
+        for row in in_table[table]:
+            key = tuple(row[name] for name in schema.key)
+            if key in in_binlog[table] and key not in later[table]:
+                pairs.append((row, in_binlog[table][key]))
         columns += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
     return columns
 
@@ -117,7 +117,7 @@ def _last_changes(
 ) -> LastChanges:
     """The last change of each key in a segment. Of each table, only about the latest CHANGE_ROWS change rows count.
 
-    With `executed`, a change counts as visible only if its transaction is in this set. Without, all are visible.
+    With `executed`, a change is visible only if its transaction is in this set; without `executed`, each change is.
     """
 
     def exists(row: Row) -> bool:
@@ -133,6 +133,7 @@ def _last_changes(
             # drop the oldest batch while the others have enough rows
             while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
                 latest.popleft()
+    # of several changes of a key, the last one stays in the dict
     return {
         table: {
             tuple(row[name] for name in schemas[table].key): row if exists(row) else None

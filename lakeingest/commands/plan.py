@@ -136,15 +136,15 @@ def _plan_table(
     """
     retention = server.retention_seconds
     name, staged = table_name(config.target, table), existing_copies.staged.get(table)
-    # Step 1: what speaks against the copy that the lake has
+    # Step 1: the reason why no run can continue the copy that the lake has
     refusal = existing_copies.unopened or existing_copies.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    # Step 2: changes by foreign keys. Without such keys, `cascades` has no finding.
+    # Step 2: changes by foreign keys. `cascades` is asked only if it can have a finding.
     unlogged_count = len(unlogged.keys.get(table, ()))
-    lacks_changes = unlogged_count > 0 and config.tables.of(table).cascades == "missing"
-    lost = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if lacks_changes else []
+    are_missing = unlogged_count > 0 and config.tables.of(table).cascades == "missing"
+    missing_changes = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []
     if unlogged_count or table in unlogged.unknown:
         finding = cascades(server.with_tables([table]), config.tables).finding
         reasons += [finding] if finding else []
@@ -175,7 +175,7 @@ def _plan_table(
                 schema.key,
                 key_path,
                 columns,
-                (*_lossy_columns(schema), *lost),
+                (*_lossy_columns(schema), *missing_changes),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,

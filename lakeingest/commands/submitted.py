@@ -59,13 +59,13 @@ def send(submission: Submission, say: Say) -> str:
 
 def follow(submission: Submission, job_id: str, say: Say, every_seconds: float = 10.0) -> Outcome:
     """Wait until the job has ended. Each change of the job's state goes to `say`, the log of its driver to stderr."""
-    service, printed, last_word = submission.service, 0, ""
+    service, printed, last_word = submission.service, 0, ""  # `printed`: so many characters of the log are printed
     answered_at = logged_at = time.monotonic()
     while True:
         try:
             state = service.state(job_id)
             answered_at = time.monotonic()
-        except Retryable:
+        except Retryable:  # the service does not answer, but the job goes on
             if time.monotonic() - answered_at > _PATIENCE_SECONDS:
                 raise
             time.sleep(every_seconds)
@@ -111,6 +111,7 @@ def _outcome(submission: Submission, job_id: str, state: State) -> Outcome:
     # the words of the services for a job that somebody has ended
     if "CANCEL" in state.word or state.word == "INTERRUPTED":
         return Outcome(job_id, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
+    # a service may write the exit code of lakeingest into its reason
     why = f"the job has {state.word.lower()}: {state.reason or 'the service gives no reason'}"
     match = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
     code = int(match[1]) if match and int(match[1]) in _OWN_EXIT_CODES else OperatorNeeded.exit_code
