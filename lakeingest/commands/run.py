@@ -96,7 +96,7 @@ def run(
 ) -> RunResult:
     """Copy new tables, apply the binlog, and publish.
 
-    The binlog is applied up to the position that the source has written when the last chunk is read. `tables` are names
+    The binlog is applied up to the position that the source has written once the last chunk is read. `tables` are names
     of the form `database.table`; without names, all included tables are meant. With `follow`, the run goes on after
     that, and connects again if the source was unreachable. A run ends early, after a commit, when `max_minutes` are
     over or `stopping` returns True. The same call continues from this commit.
