@@ -114,23 +114,23 @@ class Changelog:
 
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
-        with reading(self._log.folder) as reader:
+        with reading(self._log.folder) as reader:  # runs keep the segments that this reader has still to read
             start = None if since is None else parse_since(since, datetime.now(UTC))
             if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
-                read_to, has_all_rows = yield from self._begin(reader)
+                read_to, has_all_rows = yield from self._parts_of_new_reader(reader)
             else:
                 if isinstance(start, datetime):
                     start = self._start_after(start)
                 read_to = position_after(self.table, start, self._log, self.name, self._restarted_at)
                 has_all_rows = self._has_all_rows(read_to)
-                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
+                read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
             while follow and not stopping():
                 last_read_to = read_to
-                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
+                read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
                 if read_to == last_read_to:
                     time.sleep(POLL_SECONDS)
 
-    def _begin(self, reader: Reader) -> PartStream:
+    def _parts_of_new_reader(self, reader: Reader) -> PartStream:
         """A copy and the changes after it; for a table that is not published yet, the rows that runs have read so far.
 
         Raises ChangelogGone if no published version has both its definition and all later changes.
@@ -203,7 +203,7 @@ class Changelog:
             return ReadTo(place, copying=True, log=self.name), False
         return None  # never reached: the last attempt returns or raises an error
 
-    def _continue(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
+    def _parts_after(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
         """The changes after `read_to`. They include a copy if the reader lacks rows and a version is published."""
         reader.has_read(read_to.place)
         while True:
@@ -266,7 +266,8 @@ class Changelog:
         places = [version.place for version in self._published()] if first is None else [first.place]
         # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
         # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
-        return any(place < read_to.place or (place == read_to.place and read_to.ordinal is None) for place in places)
+        has_read_place = read_to.ordinal is None
+        return any(place < read_to.place or (place == read_to.place and has_read_place) for place in places)
 
     def _published(self) -> Sequence[Published]:
         """The versions that were published since the copy was last started over, the oldest first.
@@ -276,16 +277,17 @@ class Changelog:
         """
         published = self._versions.published(self.table, self._stored_definition().before)
         quiet = read_quiet(self._state).get(self.table)
-        if not published or quiet is None or quiet.version != published[-1].version:
+        last = published[-1] if published else None
+        if last is None or quiet is None or quiet.version != last.version:  # not quiet since the last version
             return published
-        return [*published, replace(published[-1], place=max(published[-1].place, quiet.position.place))]
+        return [*published, replace(last, place=max(last.place, quiet.position.place))]
 
     def _newest_published_place(self) -> Place | None:
         """The newest place as of which readers of the lake see the table; None if no version is published."""
         return max((version.place for version in self._published()), default=None)
 
     def _is_before_first_publish(self, moment: datetime) -> bool:
-        """Whether nothing was published yet at `moment`, so that no reader had a copy then; False also if unknown."""
+        """Whether nothing was published yet at `moment`, so that no reader had a copy; False also if nobody knows."""
         stored = self._stored_definition()
         if stored.before is not None:  # the copy was started over: readers may have had the earlier copy at `moment`
             return False
@@ -306,7 +308,8 @@ class Changelog:
         """
         stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)
-        if stored.before is not None or stored.first is None or stretch.start > stored.first.place:
+        was_started_over = stored.before is not None
+        if was_started_over or stored.first is None or stretch.start > stored.first.place:
             return moment
         return ReadTo(stored.first.place) if self._log.place_of_time(held, moment) is None else moment
 
@@ -364,7 +367,7 @@ class Changelog:
                 f"{self.table}: all its rows were read again; read the changelog from its beginning, into an empty"
                 " table"
             )
-        self._newest_definition = stored.schema
+        self._newest_definition = stored.schema  # for `_change_parts`
         with self._log.opened(self.table, since, self._stored_name) as changes:
             yield changes
 

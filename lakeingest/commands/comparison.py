@@ -71,9 +71,10 @@ class ChecksumRange:
 
 
 def compare(sides: Sides) -> Compared:
-    """Compare all rows, and name the keys of rows that differ.
+    """Compare all rows, and name the keys of rows that differ; not always all of them.
 
-    Of each range that differs, or of all buckets that differ, only the first KEYS_NAMED rows are compared one by one.
+    Only the first KEYS_NAMED rows of each range that differs are compared one by one; with buckets, only the first
+    KEYS_NAMED rows of all buckets that differ.
     """
     chunks = _cut_range(sides, KeyRange(), CHUNK_ROWS)
     return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
@@ -82,9 +83,10 @@ def compare(sides: Sides) -> Compared:
 def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare chunks, then smaller ranges of the chunks that differ, then single rows of the ranges that differ."""
     sums = _range_sums(sides, chunks)
-    finer = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
+    finer_ranges = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
+    differing_ranges = _differing_parts(_range_sums(sides, finer_ranges)) if finer_ranges else []
     differing_rows: list[Difference] = []
-    for keys in _differing_parts(_range_sums(sides, finer)) if finer else ():
+    for keys in differing_ranges:
         source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
@@ -142,7 +144,7 @@ def _cut_range(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
     """Cut the range `keys` into ranges of `rows` rows each, counted in the source; the last range may have fewer."""
     bounds: list[Key | None] = [keys.lower]
     while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
-        if keys.upper is not None and following >= keys.upper:
+        if keys.upper is not None and following >= keys.upper:  # the boundary is outside of the range
             break
         bounds.append(following)
     return [KeyRange(lower, upper) for lower, upper in pairwise([*bounds, keys.upper])]

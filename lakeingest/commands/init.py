@@ -90,12 +90,12 @@ def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
         database = parts.path.removeprefix("/")
         if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
             raise malformed
-        query = {
-            part.partition("=")[0]: unquote(part.partition("=")[2]) for part in filter(None, parts.query.split("&"))
-        }
-        tls = {key.removeprefix("tls."): value for key, value in query.items()}
-        if "/" in database or parts.fragment or not query.keys() <= _TLS_OPTIONS:
+        pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
+        query = {key: unquote(value) for key, _, value in pairs}
+        has_unknown_keys = bool(query.keys() - _TLS_OPTIONS)
+        if "/" in database or parts.fragment or has_unknown_keys:
             raise malformed
+        tls = {key.removeprefix("tls."): value for key, value in query.items()}
         source = Source(
             host=parts.hostname,
             port=3306 if parts.port is None else parts.port,

@@ -64,12 +64,12 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
     differing = "; ".join(str(column) for column in columns if column.differing)
-    idle = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
+    not_compared = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
     fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
-    missed = f"no value of {idle} was written lately: insert or update rows and ask again"
+    missed = f"no value of {not_compared} was written lately: insert or update rows and ask again"
     return (
         Checked("parity", f"{differing}; {fix}" if differing else None),
-        Checked("parity of all columns", missed if idle else None, fatal=False),
+        Checked("parity of all columns", missed if not_compared else None, fatal=False),
     )
 
 

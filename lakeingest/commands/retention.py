@@ -56,7 +56,8 @@ class Retention:
     def warning(self, seconds_left: Collection[int]) -> str | None:
         """A warning if less than half of the retention is left for one of the tables; otherwise None.
 
-        `seconds_left` has the result of the method `seconds_left` for each table, without None.
+        `seconds_left`: for how many seconds the source will still keep the binlog of each table. Tables for which this
+        is unknown or has no limit are left out.
         """
         if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
             return None

@@ -50,7 +50,7 @@ class TableStatus:
     if the source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
 
     `included` is False for a table that has a copy, but that tables.include and exclude no longer choose. `in_source`
-    is whether the source has the table; None if the source was not asked. `hidden`: the user of the pipeline has no
+    is whether the source has the table; None if nobody asked, or the source did not answer. `hidden`: the user of the pipeline has no
     right to read the table. Then `in_source` is False, although the source may have the table.
 
     `nulled` is the number of values that are NULL only because the user chose so. `cascades` is the number of foreign
@@ -366,7 +366,7 @@ def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
 
 
 def _lag_bytes(position: Position | None, source: _SourceState) -> int | None:
-    """The number of bytes of binlog after a position. None if the position is of another server, or nobody knows."""
+    """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
     if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
         return None
     is_deleted = not is_in_one_of(position.at, source.sizes)

@@ -66,7 +66,7 @@ def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], en
     last_changes = collapsed(files, schema.key, marks, end, Slice())
     # the last changes are in the order of their files: split them where the next file begins
     numbers, starts = np.unique(last_changes.files, return_index=True)
-    parts = np.split(last_changes.rows, starts[1:])
+    parts = np.split(last_changes.rows, starts[1:])  # one empty part if there is no change, hence `strict=False`
     return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
 
 

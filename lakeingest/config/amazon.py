@@ -28,7 +28,7 @@ _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 
 def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
-    """The client of a service. If the service throttles a request or does not answer, up to `tries` tries are made.
+    """The client of a service. It sends a request up to `tries` times if the service throttles or does not answer.
 
     The client finds credentials and endpoints where AWS's own tools do. Raises OperatorNeeded if boto3 is missing.
     """

@@ -269,7 +269,7 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document whose variables are filled in; with `unread`, by `_UnreadEnvironment`.
+    """The configuration of a document whose variables are replaced by values; with `unread`, by `_UnreadEnvironment`.
 
     Raises ConfigError for mistakes. Without mistakes, raises NotBuiltYet for what is not built yet. With `unread`,
     raises _DependsOnVariable if all refused values have variables in them.
@@ -280,9 +280,9 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
     try:
         config = Config.model_validate(_without_keys(filled, not_built), context=cluster)
     except ValidationError as error:
-        # mistakes are raised first: a key that is not built yet must not hide a typo
         # with `unread`, a value with a variable may be right once the variable is read
         details = [detail for detail in error.errors() if not (unread and _has_variable(detail))]
+        # mistakes are raised first: a key that is not built yet must not hide a typo
         if mistakes := [_mistake_text(detail) for detail in details if not _is_not_built(detail)]:
             raise ConfigError("; ".join([*mistakes, *refused])) from None
         if not details:  # all refused values have variables in them
@@ -300,12 +300,13 @@ def _apply_override(doc: dict[str, Any], override: str) -> None:
     if not equals:
         raise ConfigError("--set: wanted key=value")
     *parents, last = key.split(".")
+    block = doc
     for parent in parents:
-        doc = doc.setdefault(parent, {})
-        if not isinstance(doc, dict):
+        block = block.setdefault(parent, {})
+        if not isinstance(block, dict):
             raise ConfigError(f"--set {key}: {parent} holds no keys")
     try:
-        doc[last] = read_yaml(value)
+        block[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 
