@@ -37,28 +37,24 @@ from lakeingest.state.stopped import Stopped, read_stopped
 class TableStatus:
     """A table's state.
 
-    `rows` and `position` are those of the published copy; before the first publish, those of the staged rows; 0 and
-    None without a copy.
-
-    `shown` is the state that readers see, with its times; None if nothing is published, or if this state cannot be
-    read. `staged` is the position of staged rows that are newer than `shown`; None if there are no such rows.
-    `lag_bytes` is the length of the binlog between `position` and the source's written position; None if unknown.
-    `gate` is the result of the last gate; None if no gate has run. `stopped` is why the last run failed for this table;
-    None if the run did not fail for this table.
-
-    `binlog_seconds` is how long the source will still keep the binlog that the next run needs for this table. It is 0
-    if the source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
-
-    `included` is False for a table that has a copy, but that tables.include and exclude no longer choose. `in_source`
-    is whether the source has the table; None if nobody asked, or the source did not answer. `hidden`: the user of the pipeline has no
-    right to read the table. Then `in_source` is False, although the source may have the table.
-
-    `nulled` is the number of values that are NULL only because the user chose so. `cascades` is the number of foreign
-    keys whose changes are missing in the copy because the user chose so. `keeps_deleted`: `rows` includes rows that are
-    marked as deleted.
-
-    `signals` are the signals of the table that have not ended. `paused` is the table's pause, None if it is not paused.
-    `rolled_back` is a text about a rollback after the last publish, None if there was none.
+    `rows`, `position`: of the published copy; before the first publish, of the staged rows; 0 and None without a copy.
+    `lag_bytes`: the length of the binlog between `position` and the source's written position; None if unknown.
+    `gate`: the result of the last gate; None if no gate has run.
+    `nulled`: the number of values that are NULL only because the user chose so.
+    `stopped`: why the last run failed for this table; None if the run did not fail for this table.
+    `in_source`: whether the source has the table; None if nobody asked, or if the source did not answer.
+    `cascades`: the number of foreign keys whose changes are missing in the copy because the user chose so.
+    `signals`: the signals of the table that have not ended.
+    `paused`: the table's pause; None if the table is not paused.
+    `keeps_deleted`: `rows` includes rows that are marked as deleted.
+    `included`: False for a table that has a copy, but that tables.include and exclude no longer choose.
+    `binlog_seconds`: how long the source will still keep the binlog that the next run needs for this table; 0 if the
+    source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
+    `shown`: the state that readers see, with its times; None if nothing is published, or if it cannot be read.
+    `staged`: the position of staged rows that are newer than `shown`; None if there are no such rows.
+    `hidden`: the user of the pipeline has no right to read the table. Then `in_source` is False, although the source
+    may have the table.
+    `rolled_back`: a text about a rollback after the last publish; None if there was none.
     """
 
     table: TableId
