@@ -116,6 +116,7 @@ class Changelog:
         """
         with reading(self._log.folder) as reader:  # runs keep the segments that this reader has still to read
             start = None if since is None else parse_since(since, datetime.now(UTC))
+            # before the first publish no reader had a copy, so such a reader counts as new
             if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
                 read_to, has_all_rows = yield from self._parts_of_new_reader(reader)
             else:

@@ -123,6 +123,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     checked, schemas = preflight.of_source_and_lake(refused)  # `schemas` of the tables that can be copied
     progress = {table: in_lake.staged[table].progress for table in schemas if table in in_lake.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
+    # the position of a copy is not checked if its definition was changed, which is a condition of its own
     unchanged = {table: in_lake.staged[table] for table in progress if table not in changed}
     incomplete = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     bytes_left = sum(source.estimated_bytes(schemas[table]) for table in incomplete)
@@ -227,7 +228,10 @@ def _state_and_positions(
 
 
 def _include_patterns(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
-    """Whether every pattern of tables.include matches a table. The condition is fatal only if no pattern matches."""
+    """Whether every pattern of tables.include matches a table of the source; fatal only if no pattern matches.
+
+    `existing` are the tables of the source, `views` its views.
+    """
     patterns = config.tables.include
     alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
     unmatched = [pattern for pattern in patterns if not alone[pattern].select(existing)]

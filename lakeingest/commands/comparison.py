@@ -111,8 +111,8 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     # Step 2: the rows of buckets that differ
     differing_rows: list[Difference] = []
     if differing := sorted(_differing_parts(sums)):
-        buckets = bucket_count, differing
-        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
+        buckets, all_keys = (bucket_count, differing), KeyRange()
+        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, all_keys, KEYS_NAMED, buckets)
         rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(differing))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
         differing_rows += differences(source_rows, target_rows)

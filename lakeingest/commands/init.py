@@ -127,6 +127,7 @@ def _read_tables(
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
+        # the server's dialect alone; each dialect that is not MariaDB's counts as MySQL's
         is_mariadb = dialect(connection) is MARIADB
         dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
         readable = [table for table in tables if table not in refused]

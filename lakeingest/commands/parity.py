@@ -85,14 +85,14 @@ def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]
         table: rows_of(source.connection, schema, list(in_binlog[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
     }
-    # Step 3: read the changes after `stop`. Step 2 may have read the rows after these changes, so they are left out.
-    later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
+    # Step 3: read the changes after `stop`. Step 2 may have read rows with these changes: such rows are left out.
+    changed_later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
     columns: list[ColumnParity] = []
     for table, schema in schemas.items():
         pairs = []
         for row in in_table[table]:
             key = tuple(row[name] for name in schema.key)
-            if key in in_binlog[table] and key not in later[table]:
+            if key in in_binlog[table] and key not in changed_later[table]:
                 pairs.append((row, in_binlog[table][key]))
         columns += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
     return columns

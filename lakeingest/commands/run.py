@@ -75,6 +75,7 @@ class RunResult(Report):
 
     @property
     def _ending_note(self) -> str:
+        """How the run ended, in one line."""
         if self.followed and self.caught_up:
             return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
         if self.followed:

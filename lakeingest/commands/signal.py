@@ -112,7 +112,7 @@ def ask(
         to_store = [(signal.tables, signal.number) for signal in signals if _is_cancellable(signal, chosen)]
     elif kind in {Action.RESNAPSHOT, Action.ROLLBACK}:
         to_store = [((table,), None) for table in chosen]
-    least = _least_number(config, folder)
+    least_number = _least_number(config, folder)
     numbers = []  # of the stored signals
     for concerned, cancels in to_store:
         # the defaults hold the values of this turn of the loop
@@ -121,7 +121,7 @@ def ask(
         ) -> Signal:
             return Signal(number, kind, this_process(), datetime.now(UTC), concerned, scope, cancels, ddl=ddl)
 
-        numbers.append(folder.add(make_signal, least).signal.number)
+        numbers.append(folder.add(make_signal, least_number).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
     documents = (folder.one(number) for number in numbers)  # None for a signal that is not stored any more

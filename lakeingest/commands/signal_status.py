@@ -72,7 +72,7 @@ class Signals:
         """Read the stored signals; nothing is changed."""
         documents = SignalFolder(state_of(config)).read()
         spool = None
-        if documents:
+        if documents:  # without signals no table is paused, and only pauses need the spool
             try:
                 spool = Spool.load(state_of(config) / "spool")
             except LakeIngestError:  # a run is removing segments, or the spool is damaged: a run reports the damage

@@ -283,8 +283,9 @@ def _ask_source(config: Config) -> _SourceState:
         with Source.open(config.source) as source:
             of_pipeline = known_tables(config, source)
             tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
-            lacking = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = count_unlogged_keys(Server.of(source.connection, lacking)) if lacking else {}
+            # of other tables, the copies have all changes
+            incomplete = [table for table in tables if config.tables.of(table).cascades == "missing"]
+            cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
             sizes = source.files()
             retention = Retention.of_source(source, list(sizes))
             return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)

@@ -110,7 +110,7 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     job = Job(
         config.name,
         "",  # the token, which is set below, because it depends on the other values
-        uris["job"].replace(".tar.gz", ".py"),
+        uris["job"].replace(".tar.gz", ".py"),  # the program, which is stored beside the job's archive
         ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
         uris,
         _jar_settings(config, service),

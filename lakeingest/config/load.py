@@ -197,13 +197,13 @@ def load_config(
     cluster: bool = False,
     offline: bool = False,
 ) -> Config:
-    """Read pipeline.yml. Raises ConfigError, which names the key, the variable or the file with the mistake.
-
-    Raises the other errors of `parse_config`, too.
+    """Read pipeline.yml.
 
     `overrides` have the form `dotted.key=value`. The default `environment` is that of this process. `cluster`: Spark
     runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the source, so the
     variable of the source's password need not be set.
+
+    Raises the errors of `parse_config`. A ConfigError names the key, the variable or the file with the mistake.
     """
     doc = read_document(path, overrides)
     if offline and isinstance(doc.get("source"), dict):
@@ -289,7 +289,7 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
             raise _DependsOnVariable from None
         # the remaining details are values that are not built yet
         refused += [str(detail["ctx"]["error"]) for detail in details]
-    if refused or config is None:
+    if refused or config is None:  # a document without a Config has something refused
         raise NotBuiltYet("; ".join(refused))
     return config
 

@@ -19,8 +19,8 @@ def _checked_pattern(location: str) -> str:
     plain = _FIELD.sub("x", location)
     if set(_FIELD.findall(location)) - {"database", "table"} or re.search(r"[{}]", plain):
         raise ValueError(f"{location!r} has other fields than {{database}} and {{table}}")
-    could_leave_warehouse = not set(plain.split("/")).isdisjoint({".", ".."})
-    if could_leave_warehouse or not re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain):
+    has_dot_parts = not set(plain.split("/")).isdisjoint({".", ".."})
+    if has_dot_parts or not re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain):
         raise ValueError(f"{location!r} is neither a folder below the warehouse nor a URI")
     return location.rstrip("/")
 

@@ -108,7 +108,7 @@ def _fetch_from_file(name: str) -> str:
 
 
 def _fetch_from_amazon(name: str) -> str:
-    """The text of a secret. An ARN names its region; for any other name it is the region of the environment."""
+    """The text of a secret. An ARN names its region; any other secret is in the region of the environment."""
     region = name.split(":")[3] if name.startswith("arn:") and name.count(":") > 3 else None  # noqa: PLR2004 - of an ARN
     client = amazon.client("secretsmanager", region)
     with amazon.translate_errors(f"Secrets Manager does not give the secret {name}"):

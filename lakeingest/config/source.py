@@ -31,9 +31,9 @@ def _read_pem(file: Path) -> str:
 class Tls(Frozen):
     """How connections to the source are encrypted, and how the server proves that it is the right one.
 
-    If `mode` is None, it is `required` with a `pin`, `preferred` on loopback without a `ca`, and otherwise
-    `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys. `server_public_key`
-    encrypts a password that is sent without TLS.
+    Without `mode`, the mode is `required` if there is a `pin`, `preferred` on loopback if there is no `ca`, and
+    otherwise `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys.
+    `server_public_key` encrypts a password that is sent without TLS.
     """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
@@ -172,7 +172,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_tokens_encrypted(self) -> Self:
-        """Raise ValueError if tokens are used, and the region is malformed, or a token could reach another server."""
+        """Raise ValueError if the region of tokens is malformed, or if the server of tokens need not prove itself."""
         if self.token_region is None:
             return self
         if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):
