@@ -224,9 +224,13 @@ def _verify_table(
 def _assert_unchanged(
     source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
 ) -> None:
-    """Raise SourceMoved if the binlog after the position has changes of the table, or of one of its `parents`.
+    """Raise an error if the binlog cannot prove that the table is unchanged since the position.
 
-    Raises BinlogGone if the source no longer has the binlog after this position, SourceReplaced for another server.
+    Raises:
+        SourceMoved: the binlog after the position has changes of the table, or of one of its `parents`.
+        BinlogGone: the source no longer has the binlog after the position.
+        SourceReplaced: the source is another server now.
+
     """
     watched = {watched_schema.table: watched_schema for watched_schema in (schema, *parents)}
     source.assert_there(position)
