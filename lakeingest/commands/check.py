@@ -1,8 +1,8 @@
 """Check: every precondition of a run is checked, and each problem is reported with its fix.
 
-Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, with two exceptions:
-the conditions that are only warnings, because they need estimates; and the spool and the existing copies, because a run
-opens these itself.
+Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, except two kinds. It
+does not check conditions that are only warnings, because they need estimates. It does not check the spool and the
+existing copies, because it opens them itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -120,7 +120,7 @@ class Signals:
 
 
 def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:
-    """The last `pause` of a table that did not fail and was not cancelled. A paused table has such a signal."""
+    """Of a paused table, the last `pause` signal that neither failed nor was cancelled."""
     pauses = [signal for signal in signals if signal.action is Action.PAUSE and signal.concerns(table)]
     return [pause for pause in pauses if pause.state not in {State.FAILED, State.CANCELLED}][-1]
 

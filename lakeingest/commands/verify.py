@@ -90,7 +90,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
 
     def raise_refused(self) -> None:
-        """Raise the most serious error of the refused tables, if there are any. Its `result` is this object."""
+        """Raise the most serious error of the refused tables, if there are any. The error's `result` is this object."""
         if self.refused:
             error = most_serious(self.refused.values())
             error.result = self

@@ -1,8 +1,13 @@
 """`target.catalog` of pipeline.yml: the catalog of the copies.
 
-The types are: `sql`, a SQLite file in the warehouse (the default), or a PostgreSQL server that `uri` names; `rest`, a
-server of Iceberg's REST protocol; `glue`, Amazon's catalog; `hive`, a Hive metastore, also for Hudi tables; `path`, no
-catalog, because readers find Hudi tables by their folders. `catalog_kinds` has the clients' properties for each type.
+The types are:
+- `sql`: a PostgreSQL server that `uri` names; without `uri` a SQLite file in the warehouse, which is the default.
+- `rest`: a server of Iceberg's REST protocol.
+- `glue`: Amazon's catalog.
+- `hive`: a Hive metastore, also for Hudi tables.
+- `path`: no catalog, because readers find Hudi tables by their folders.
+
+The module `catalog_kinds` has the properties of each type for its clients.
 """
 
 import re
