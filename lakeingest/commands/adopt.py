@@ -1,4 +1,4 @@
-"""Adopt: a person hands copies of another pipeline over to this pipeline. Its next run continues these copies."""
+"""Adopt: a person hands copies of another pipeline over to this pipeline, whose next run continues them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

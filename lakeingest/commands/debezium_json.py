@@ -1,8 +1,8 @@
 """debezium-json: each line has a schema and a payload, as Debezium's connector for MySQL writes them.
 
 The lines, by the kind of change:
-- An update is one line (op `u`) with the old and the new row. If it changes the key, it is a delete (`d`) and a create
-  (`c`), as in Debezium.
+- An update is one line (op `u`) with the old and the new row. An update that changes the key is a delete (`d`) and a
+  create (`c`), as in Debezium.
 - A row that was read again is a read (`r`), as in Debezium's incremental snapshots. If a key was read again and has no
   row any more, the line is a delete, in whose schema all columns outside the key are optional.
 - DDL is a schema change event (`debezium_ddl`). Later lines have the schema of the new columns. TRUNCATE is a line with

@@ -171,7 +171,7 @@ def _file_text(
     *,
     names_are_patterns: bool = True,
 ) -> str:
-    """The text of the file. `title` becomes the pipeline's name; a name's forbidden characters are replaced by `-`."""
+    """The text of a pipeline.yml. The pipeline's name is `title`, with `-` for characters that a name cannot have."""
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_as_one_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"

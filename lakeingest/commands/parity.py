@@ -115,9 +115,10 @@ def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Ro
 def _last_changes(
     source: BinlogSource, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
 ) -> LastChanges:
-    """The last change of each key in a segment. Of each table, only about the latest CHANGE_ROWS change rows count.
+    """By table and key: the row after the key's last change in a segment; None if the row is deleted or not visible.
 
-    With `executed`, a change is visible only if its transaction is in this set; without `executed`, each change is.
+    Of each table, only about the latest CHANGE_ROWS change rows count. With `executed`, a change is visible only if its
+    transaction is in this set; without `executed`, each change is visible.
     """
 
     def exists(row: Row) -> bool:

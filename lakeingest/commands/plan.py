@@ -39,7 +39,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The rest of a table's first copy: the numbers of rows, bytes, chunks and waves, and the time.
+    """What is left of a table's first copy: the numbers of rows, bytes, chunks and waves, and the time.
 
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to

@@ -1,7 +1,7 @@
 """Repair: rows that differ between source and copy are read again, and no other rows.
 
-`verify` finds the differences. A second comparison confirms each difference, then a re-snapshot reads its row again. A
-re-snapshot is exact even while applications write, and so is the repair.
+`verify` finds the differences. A second comparison confirms them, then a re-snapshot reads the rows again that differ
+in both comparisons. A re-snapshot is exact even while applications write, and so is the repair.
 """
 
 from collections.abc import Sequence

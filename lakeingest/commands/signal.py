@@ -142,7 +142,7 @@ def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
 
 
 def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
-    """Whether this signal is a re-snapshot of one of these tables, and has not ended. No tables stand for all."""
+    """Whether this signal is a re-snapshot of one of these tables, and has not ended. Empty `tables` stand for all."""
     is_chosen = not tables or bool(set(signal.tables).intersection(tables))
     return signal.action is Action.RESNAPSHOT and signal.state in OPEN and is_chosen
 
