@@ -1,4 +1,4 @@
-"""Adopt: a person hands copies of another pipeline over to this pipeline. Its next run continues these copies."""
+"""Adopt: a person hands copies of another pipeline over to this pipeline, whose next run continues them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class AdoptedTables(Report, tuple[Adopted, ...]):  # noqa: SLOT001 - a tuple wit
 
 
 def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> AdoptedTables:
-    """Let this pipeline own the copies of the tables. Commits that the earlier owner tries after that fail.
+    """Let this pipeline own the copies of the tables. From then on, commits of the earlier owner fail.
 
     `before` is the name of the pipeline that owns the copies now.
 
@@ -47,18 +47,21 @@ def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> A
     """
     chosen = chosen_tables(config, tables)
     if (state_owner := owner_of(state_of(config))) is not None:
+        # refuse the folder of another pipeline; the server is not compared, because the source is not asked
         assert_owner(state_of(config), state_owner, StateOwner(config.name, state_owner.server))
     with translate_errors(config.source, open_target(config)), held(state_of(config)) as lease:
         ours, adoptions = identify(config), open_adoptions(config)
         # Step 1: check the owners of all tables, so that nothing is changed if one of them is refused.
         owners = {table: adoptions.owner(table) for table in chosen}
         # None also for copies that this pipeline owns already: there is nobody to take them from
-        owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
-        for table, owner in owners.items():
+        other_owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
+        for table, owner in other_owners.items():
             if owner is not None and owner.pipeline != before:
                 raise UsageError(f"{table} belongs to {owner}; {hand_over(table, owner)}")
         # Step 2: adopt one table after the other, as long as this process holds the lease.
         for table in chosen:
             lease.assert_held()
             adoptions.adopt(table)
-        return AdoptedTables(Adopted(table, None if owner is None else str(owner)) for table, owner in owners.items())
+        return AdoptedTables(
+            Adopted(table, None if owner is None else str(owner)) for table, owner in other_owners.items()
+        )

@@ -22,7 +22,7 @@ def waiting_ddl(config: Config, table: str) -> str:
     # a copy whose chunks are not all read does not follow DDL, so its table does not wait for an approval
     if spool is not None and staged is not None and staged.progress.splits.complete:
         signals = [document.signal for document in SignalFolder(state_of(config)).read()]
-        approved = agenda(signals, [chosen], {}, {}).approved[chosen]
+        approved = agenda(signals, [chosen], {}, {}).approved[chosen]  # approvals do not depend on the progress
         for halt in halts(spool, chosen, staged.progress.needed_from):
             if halt.ddl not in approved:
                 return halt.ddl

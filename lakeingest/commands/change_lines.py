@@ -25,7 +25,10 @@ Encode = Callable[[Any], str]  # writes a value as JSON; the value is not None
 
 
 def positions(part: Part, name: str) -> list[str]:
-    """The position after each row of the part, or after the DDL. With `--since POSITION` a reader continues there."""
+    """The position after each row of the part; for DDL, the one position after the DDL.
+
+    A reader that names such a position with `--since` continues there. `name` is the name of the table's changelog.
+    """
     if isinstance(part, Altered):
         return [str(replace(part.followed.read_to, log=name))]
     if isinstance(part, Changed):
@@ -38,6 +41,7 @@ def positions(part: Part, name: str) -> list[str]:
             )
             for *place, ordinal, committed_at in zip(*columns, strict=True)
         ]
+    # only the last row of a copy has another position: after it, the reader has the whole copy
     within_copy = str(ReadTo(part.place, copying=True, log=name))
     after_part = str(ReadTo(part.place, log=name)) if part.last else within_copy
     return [within_copy] * (part.rows.num_rows - 1) + [after_part]

@@ -60,10 +60,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Change rows in order, with the columns of `rows.change_schema`; or rows that were read again.
+    """Change rows in order, with the columns of `lakeingest.rows.change_schema`; or reread rows.
 
-    Rows that were read again have the columns of `rows.reread_schema`, and no commit time. Their place is the place as
-    of which they were read.
+    Reread rows have the columns of `lakeingest.rows.reread_schema`, and no commit time. Their place is the place as of
+    which they were read.
     """
 
     rows: pa.RecordBatch
@@ -85,17 +85,17 @@ class Changelog:
 
     def __init__(self, config: Config, table: str) -> None:
         with_copy = config.tables.select(copied(open_target(config), config.target))
-        if not with_copy:
+        if not with_copy:  # tested here, because `choose` would say that tables.include is wrong
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(with_copy, [table])
         self._state = state_of(config)
         owner_of(self._state)  # refuses a state folder that a newer version has written
         self._versions: Versions = open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
-        self._restarted_at = self._stored_definition().restarted
+        self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
         suffix = "" if self._restarted_at is None else f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
         self._log = StoredChangelog(self._state / "spool", self._newest_published_place, suffix)
-        self._stored_name = self._held().name
+        self._stored_name = self._held().name  # the same for all tables
         self.name = self._stored_name + suffix
 
     @property
@@ -106,44 +106,46 @@ class Changelog:
     def read(
         self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[Part]:
-        """The parts of the changelog up to the end of the spool; with `follow` also later parts, until `stopping()`.
+        """The parts of the changelog up to the end of the spool; with `follow`, also later parts.
 
-        Without `since`, or with a time before the first publish, the parts begin with a copy. With any other `since`,
-        the parts continue after `since`. `parse_since` lists the forms of `since`.
+        With `follow`, the reading ends when `stopping()` returns True. Without `since`, or with a time before the first
+        publish, the parts begin with a copy. With any other `since`, they are the parts after `since`. `parse_since`
+        lists the forms of `since`.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
-        with reading(self._log.folder) as reader:
+        with reading(self._log.folder) as reader:  # runs keep the segments that this reader has still to read
             start = None if since is None else parse_since(since, datetime.now(UTC))
+            # before the first publish no reader had a copy, so such a reader counts as new
             if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
-                read_to, has_all_rows = yield from self._begin(reader)
+                read_to, has_all_rows = yield from self._parts_of_new_reader(reader)
             else:
                 if isinstance(start, datetime):
                     start = self._start_after(start)
                 read_to = position_after(self.table, start, self._log, self.name, self._restarted_at)
                 has_all_rows = self._has_all_rows(read_to)
-                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
+                read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
             while follow and not stopping():
                 last_read_to = read_to
-                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
+                read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
                 if read_to == last_read_to:
                     time.sleep(POLL_SECONDS)
 
-    def _begin(self, reader: Reader) -> PartStream:
+    def _parts_of_new_reader(self, reader: Reader) -> PartStream:
         """A copy and the changes after it; for a table that is not published yet, the rows that runs have read so far.
 
         Raises ChangelogGone if no published version has both its definition and all later changes.
         """
         with ExitStack() as opened:
             while True:
-                # Step 1: list the changes, then the versions. So a version that is missing from the list was published
-                # later: its place is the end of these changes, or after it.
+                # Step 1: list the changes, then the versions. In this order, a version that is published in between is
+                # not missed.
                 _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
-                    result = yield from self._unpublished_parts(reader)
-                    if result is not None:
-                        return result
+                    reached = yield from self._unpublished_parts(reader)
+                    if reached is not None:
+                        return reached
                     published = self._published()  # the table was published in between
                 # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
                 with_all_changes = (version for version in published if version.place >= stretch.start)
@@ -162,16 +164,20 @@ class Changelog:
                     changes = opened.enter_context(self._changes(read_to))
                     break
                 except ChangelogGone:
-                    if self._log.stretch(self.table)[1].start <= stretch.start:
+                    # If a file was lost or removed, the stored changes begin later now: try again with a later version.
+                    begins_later = self._log.stretch(self.table)[1].start > stretch.start
+                    if not begins_later:
                         raise
-                    # a file was lost or removed, so the stored changes begin later: try again with a later version
             # Step 4: read the copy, then the changes.
             yield from self._copy_parts(reader, oldest.place, oldest)
             yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
             return self._position_after(changes, read_to), True
 
     def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
-        """The rows of a table before its first publish. Returns what a PartStream returns; None if published now."""
+        """The rows of a table before its first publish. Returns what a PartStream returns.
+
+        Yields no rows and returns None if the table was published in the meantime.
+        """
         for attempt in range(1, _TRIES + 1):
             staged = self._versions.last(self.table)
             if staged is None:
@@ -184,9 +190,9 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                # a run may remove files before the first batch is read; afterwards all files are open
+                # the first batch is read within the `try`: a run may remove files before, afterwards all files are open
                 batch = next(batches, None)
-            except (SpoolGap, StateUnreadable):
+            except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
                     raise
                 time.sleep(POLL_SECONDS)
@@ -198,12 +204,12 @@ class Changelog:
             return ReadTo(place, copying=True, log=self.name), False
         return None  # never reached: the last attempt returns or raises an error
 
-    def _continue(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
+    def _parts_after(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
         """The changes after `read_to`. They include a copy if the reader lacks rows and a version is published."""
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:
-                published = [] if has_all_rows else self._published()
+                published = [] if has_all_rows else self._published()  # a reader with all rows needs no copy
                 next_version = next((version for version in published if version.place >= read_to.place), None)
                 if next_version is None:
                     yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
@@ -246,7 +252,7 @@ class Changelog:
                 batch = next_batch
         except StateUnreadable as error:
             if version.version in {published.version for published in self._published()}:
-                raise
+                raise  # the version has not expired, so its files are damaged
             raise ChangelogGone(
                 f"{self.table}: the version at {version.place} expired while it was read (target.history is too short);"
                 " read the changelog from its beginning, into an empty table"
@@ -257,10 +263,12 @@ class Changelog:
         if read_to.copying:
             return False
         first = self._stored_definition().first
+        # If the first publish is not known, the place of each version that is still listed may prove the same.
         places = [version.place for version in self._published()] if first is None else [first.place]
         # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
         # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
-        return any(place < read_to.place or (place == read_to.place and read_to.ordinal is None) for place in places)
+        has_read_place = read_to.ordinal is None
+        return any(place < read_to.place or (place == read_to.place and has_read_place) for place in places)
 
     def _published(self) -> Sequence[Published]:
         """The versions that were published since the copy was last started over, the oldest first.
@@ -270,16 +278,17 @@ class Changelog:
         """
         published = self._versions.published(self.table, self._stored_definition().before)
         quiet = read_quiet(self._state).get(self.table)
-        if not published or quiet is None or quiet.version != published[-1].version:
+        last = published[-1] if published else None
+        if last is None or quiet is None or quiet.version != last.version:  # not quiet since the last version
             return published
-        return [*published, replace(published[-1], place=max(published[-1].place, quiet.position.place))]
+        return [*published, replace(last, place=max(last.place, quiet.position.place))]
 
     def _newest_published_place(self) -> Place | None:
         """The newest place as of which readers of the lake see the table; None if no version is published."""
         return max((version.place for version in self._published()), default=None)
 
     def _is_before_first_publish(self, moment: datetime) -> bool:
-        """Whether nothing was published yet at `moment`, so that no reader can have a copy; False also if unknown."""
+        """Whether nothing was published yet at `moment`, so that no reader had a copy; False also if nobody knows."""
         stored = self._stored_definition()
         if stored.before is not None:  # the copy was started over: readers may have had the earlier copy at `moment`
             return False
@@ -288,8 +297,9 @@ class Changelog:
         held, stretch = self._log.stretch(self.table)
         # The time of the first publish is unknown. But if the stored changes begin before the first publish, and if all
         # their transactions are later than `moment`, then `moment` is before the first publish.
-        begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
-        return begins_before_publish and self._log.place_of_time(held, moment) is None
+        is_unpublished = stored.first is None and not self._published()
+        begins_before_publish = is_unpublished or (stored.first is not None and stretch.start <= stored.first.place)
+        return begins_before_publish and self._log.place_of_time(held, moment) is None  # None: all are later
 
     def _start_after(self, moment: datetime) -> datetime | ReadTo:
         """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
@@ -299,7 +309,8 @@ class Changelog:
         """
         stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)
-        if stored.before is not None or stored.first is None or stretch.start > stored.first.place:
+        was_started_over = stored.before is not None
+        if was_started_over or stored.first is None or stretch.start > stored.first.place:
             return moment
         return ReadTo(stored.first.place) if self._log.place_of_time(held, moment) is None else moment
 
@@ -317,14 +328,16 @@ class Changelog:
                 continue
             # An earlier version of lakeingest stored rows without the fingerprint of their definition. They have the
             # newest definition, unless the table is not watched after these rows (`ends_watch`): then DDL may follow.
-            schema = None if changes.ends_watch else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._schema_with(fingerprint)
+            else:
+                schema = None if changes.ends_watch else self._newest_definition
             if schema is None:
                 raise self._no_definition(changes.end)
             yield Changed(part, schema)
 
     def _no_definition(self, place: Place) -> ChangelogGone:
+        """The error for rows up to `place` whose definition is not stored any more."""
         return ChangelogGone(
             f"{self.table}: the definition of its rows up to {place} is not kept any more; read the changelog from its"
             " beginning, into an empty table"
@@ -342,7 +355,7 @@ class Changelog:
         return self._schemas.get(fingerprint)
 
     def _position_after(self, changes: Changes, read_to: ReadTo) -> ReadTo:
-        """The position of a reader that was at `read_to`, and then has read all of `changes`."""
+        """The later of two positions: `read_to`, where the reader was, and the end of `changes`, which it has read."""
         return max(read_to, replace(changes.read_to, log=self.name), key=lambda position: position.order)
 
     @contextmanager
@@ -355,7 +368,7 @@ class Changelog:
                 f"{self.table}: all its rows were read again; read the changelog from its beginning, into an empty"
                 " table"
             )
-        self._newest_definition = stored.schema
+        self._newest_definition = stored.schema  # for `_change_parts`
         with self._log.opened(self.table, since, self._stored_name) as changes:
             yield changes
 

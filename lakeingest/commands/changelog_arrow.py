@@ -44,7 +44,7 @@ _ORIGIN = [
 
 
 def _ddl_batch(part: Altered, name: str) -> pa.RecordBatch:
-    """A batch of one row, whose kind (`op`) is DDL or TRUNCATE."""
+    """A batch of one row, whose kind (`op`) is DDL or TRUNCATE. `name` is the name of the table's changelog."""
     columns = [field.with_nullable(True) for field in table_schema(part.followed.after)]
     [line] = ChangelogJson(name).lines(part)
     schema = pa.schema([*_ORIGIN, *columns], metadata={DDL_LINE: line})
@@ -59,13 +59,14 @@ def _ddl_batch(part: Altered, name: str) -> pa.RecordBatch:
 
 def _row_batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
     """The rows of a part, with their kinds and origin. Rows of a copy are inserts without a commit time and a GTID."""
-    rows, count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
+    rows, row_count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
     if isinstance(part, Changed):
         ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
         origin = [rows[change.COMMITTED_AT], rows[change.GTID]]
     else:
-        ops = [OPS[RowKind.INSERT]] * count
-        origin = [pa.nulls(count, INSTANT), pa.nulls(count, pa.string())]
-    columns = [rows[field.name].cast(field.type) for field in list(schema)[len(_ORIGIN) :]]
+        ops = [OPS[RowKind.INSERT]] * row_count
+        origin = [pa.nulls(row_count, INSTANT), pa.nulls(row_count, pa.string())]
+    columns_of_table = list(schema)[len(_ORIGIN) :]
+    columns = [rows[field.name].cast(field.type) for field in columns_of_table]
     positions_after = pa.array(positions(part, name), pa.string())
     return pa.RecordBatch.from_arrays([pa.array(ops, pa.string()), positions_after, *origin, *columns], schema=schema)

@@ -72,26 +72,27 @@ class ChangelogJson:
             self._columns = [
                 (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
             ]
-        rows, count = part.rows, part.rows.num_rows
-        columns = [
+        rows, row_count = part.rows, part.rows.num_rows
+        labelled_columns = [  # for each column, the texts `"name": value` of all rows
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
             for name, label, encode in self._columns
         ]
-        kinds, times, gtids = ["+I"] * count, ["null"] * count, ["null"] * count
+        ops, times, gtids = ["+I"] * row_count, ["null"] * row_count, ["null"] * row_count
         if isinstance(part, Changed):
-            kinds = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
+            ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
             committed_at = rows[change.COMMITTED_AT].to_pylist()
             times = ["null" if value is None else _COMMITTED_AT(value) for value in committed_at]
             gtids = [_text_or_null(value) for value in rows[change.GTID].to_pylist()]
-        for op, position, at, gtid, *values in zip(
-            kinds, positions(part, self._name), times, gtids, *columns, strict=True
+        for op, position, time, gtid, *labelled in zip(
+            ops, positions(part, self._name), times, gtids, *labelled_columns, strict=True
         ):
             yield (
-                f'{{"op": "{op}", "data": {{{", ".join(values)}}}, "position": "{position}", "committed_at": {at},'
+                f'{{"op": "{op}", "data": {{{", ".join(labelled)}}}, "position": "{position}", "committed_at": {time},'
                 f' "gtid": {gtid}}}'
             )
 
     def _ddl_line(self, part: Altered) -> str:
+        """The line of DDL. For TRUNCATE it has no key and no columns, because they stay the same."""
         followed, [position] = part.followed, positions(part, self._name)
         line = (
             f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
@@ -105,7 +106,7 @@ class ChangelogJson:
 
 
 def _column_objects(part: Altered) -> Iterator[str]:
-    """The table's columns after DDL, each as a JSON object."""
+    """The table's columns after DDL, each as a JSON object. Only new columns have the field `fill`."""
     added = values_of_added(part)
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
         fields = (

@@ -1,8 +1,8 @@
 """Check: every precondition of a run is checked, and each problem is reported with its fix.
 
-Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, with two exceptions:
-the conditions that are only warnings, because they need estimates; and the spool and the existing copies, because a run
-opens these itself.
+Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, except two kinds. It
+does not check conditions that are only warnings, because they need estimates. It does not check the spool and the
+existing copies, because it opens them itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,17 +89,17 @@ class CheckResult(Report):
 def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
     """Check every precondition. An existing Spark `session` is checked too, because a run would use it.
 
-    With `parity`, rows are read by SELECT and from the binlog, and compared. If the source does not answer, no error is
-    raised: the condition `connection` has the reason.
+    With `parity`, rows are read by SELECT and from the binlog, and compared. If the source cannot be checked, no error
+    is raised: the condition `connection` has the reason.
     """
     try:
         with BinlogSource.open(config.source) as source:
-            checked, size = _check_source_and_lake(config, source, parity=parity)
+            checked, bytes_left = _check_source_and_lake(config, source, parity=parity)
     except LakeIngestError as error:
         # without the source no tables are known, so only the lake itself is checked
         lake = lake_of(copies(open_target(config), ()), ())
-        checked, size = [Checked("connection", str(error)), *lake], 0
-    checked += [*proofs(config), *folders(config, size), *_lake_formation(config)]
+        checked, bytes_left = [Checked("connection", str(error)), *lake], 0
+    checked += [*proofs(config), *folders(config, bytes_left), *_lake_formation(config)]
     checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))
     return CheckResult(tuple(checked))
@@ -113,29 +113,30 @@ def warning(condition: str, findings: Iterable[str]) -> Checked:
 
 def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
     """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
-    existing = source.tables()
-    of_pipeline = known_tables(config, source, existing)
+    tables_of_source = source.tables()
+    of_pipeline = known_tables(config, source, tables_of_source)
     tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
-    held = preflight.held
+    in_lake = preflight.held
     # a copy that only cannot be read now (Retryable) is no problem: the next run may continue it
-    refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
-    checked, schemas = preflight.of_source_and_lake(refused)
-    progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
+    refused = [table for table, error in in_lake.refused.items() if not isinstance(error, Retryable)]
+    checked, schemas = preflight.of_source_and_lake(refused)  # `schemas` of the tables that can be copied
+    progress = {table: in_lake.staged[table].progress for table in schemas if table in in_lake.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
-    unchanged = {table: held.staged[table] for table in progress if table not in changed}
+    # the position of a copy is not checked if its definition was changed, which is a condition of its own
+    unchanged = {table: in_lake.staged[table] for table in progress if table not in changed}
     incomplete = [table for table in schemas if table not in progress or not progress[table].splits.complete]
-    size = sum(source.estimated_bytes(schemas[table]) for table in incomplete)
-    seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
+    bytes_left = sum(source.estimated_bytes(schemas[table]) for table in incomplete)
+    copy_seconds = bytes_left / BYTES_PER_SECOND / tasks_at_once(config.source)
     return [
         Checked("connection", None),
-        _include_patterns(config, existing, list_views(source.connection)),
+        _include_patterns(config, tables_of_source, list_views(source.connection)),
         *checked,
         missing_cascades(preflight.server, config.tables),
         service(preflight.server),
         row_metadata(preflight.server),
-        Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
-        Checked("clocks", disagreement(source, held.staged), fatal=False),
+        Checked("binlog retention", retention(preflight.server, copy_seconds), fatal=False),
+        Checked("clocks", disagreement(source, in_lake.staged), fatal=False),
         _binlog_of_next_run(config, source, progress.values()),
         Checked("statements in the unread binlog", _statement_warning(config, source, schemas), fatal=False),
         _unchanged_definitions(changed, follows=config.evolves),
@@ -143,20 +144,22 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         suites_of(config, tables),
         *_state_and_positions(config, source, schemas, unchanged),
         *(parity_conditions(source, schemas) if parity else ()),
-    ], size
+    ], bytes_left
 
 
 def _binlog_of_next_run(config: Config, source: BinlogSource, copied: Iterable[Progress]) -> Checked:
     """Whether the source still has the binlog that the copies need; a warning if the source will delete it soon."""
-    name, source_retention = "binlog that the next run needs", Retention.of_source(source, list(source.files()))
+    name = "binlog that the next run needs"
+    source_retention = Retention.of_source(source, list(source.files()))
     try:
         spool = Spool.load(state_of(config) / "spool")
     except LakeIngestError:  # the condition `spool` reports this error
         return Checked(name, None)
-    starts = {progress.table: start for progress in copied if (start := unread_from(spool, progress)) is not None}
-    if lost := [table for table, start in starts.items() if source_retention.has_deleted(start)]:
-        return Checked(name, binlog_gone_message(lost))
-    seconds_left = [source_retention.seconds_left(config, start) for start in dict.fromkeys(starts.values())]
+    unread = {progress.table: since for progress in copied if (since := unread_from(spool, progress)) is not None}
+    if tables_gone := [table for table, since in unread.items() if source_retention.has_deleted(since)]:
+        return Checked(name, binlog_gone_message(tables_gone))
+    # many tables have the same position, and the source is asked for each position: ask once
+    seconds_left = [source_retention.seconds_left(config, since) for since in dict.fromkeys(unread.values())]
     finding = source_retention.warning([seconds for seconds in seconds_left if seconds is not None])
     return Checked(name, finding, fatal=False)
 
@@ -170,8 +173,10 @@ def _statement_warning(config: Config, source: BinlogSource, schemas: Mapping[Ta
     """
     try:
         spool = Spool.load(state_of(config) / "spool")
-        if spool is None and (source.has_exact_lows() or source.state().executed is not None):
-            return None
+        if spool is None:
+            tells_read_views = source.has_exact_lows() or source.state().executed is not None
+            if tells_read_views:
+                return None
         start = None if spool is None else spool.position.at  # None: from the start of the current file
         if start is not None and not is_in_one_of(start, source.files()):
             start = None  # the file is deleted, which another condition reports
@@ -187,25 +192,31 @@ def _state_and_positions(
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Staged],
 ) -> Iterator[Checked]:
-    """Whether the state folder is this pipeline's, and whether a run could continue; both are checked as by a run."""
+    """Two conditions: the state folder is this pipeline's; a run could continue the copies in `copied`.
+
+    Both are checked as a run checks them. A condition is left out if another condition reports its error.
+    """
     progress = {table: staged.progress for table, staged in copied.items()}
 
     def assert_owned() -> None:
         owner(config, source, copied)
 
     def failed_tables() -> str | None:
-        """The tables that a run could not continue, each with the error; None if there are none."""
-        recopied = asked_to_read_again(config, copied, copied)
-        failed = resumption(config, source, schemas, progress, asked=recopied).failed
-        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in recopied) or None
+        """The tables that a run could not continue, each with the error; None if there are none.
 
-    questions: dict[str, Callable[[], str | None]] = {
+        Tables of which someone has asked to read all rows again are left out: a run starts their copies over.
+        """
+        started_over = asked_to_read_again(config, copied, copied)
+        failed = resumption(config, source, schemas, progress, asked=started_over).failed
+        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in started_over) or None
+
+    findings: dict[str, Callable[[], str | None]] = {
         "owner of the state folder": assert_owned,
         "saved positions": failed_tables,
     }
-    for name, ask in questions.items():
+    for name, find in findings.items():
         try:
-            finding = ask()
+            finding = find()
         except StateUnreadable:  # the condition `spool` reports this error
             continue
         except (RestartNeeded, NotOurState, SourceBehind) as error:
@@ -217,16 +228,19 @@ def _state_and_positions(
 
 
 def _include_patterns(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
-    """Whether every pattern of tables.include matches a table. The condition is fatal only if no pattern does."""
+    """Whether every pattern of tables.include matches a table of the source; fatal only if no pattern matches.
+
+    `existing` are the tables of the source, `views` its views.
+    """
     patterns = config.tables.include
-    tables_of = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
-    unmatched = [pattern for pattern in patterns if not tables_of[pattern].select(existing)]
+    alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
+    unmatched = [pattern for pattern in patterns if not alone[pattern].select(existing)]
     finding = (
         f"no table that {config.source.user} may see matches tables.include {unmatched}; correct it, or GRANT SELECT"
     )
-    if matched := sorted({str(view) for pattern in unmatched for view in tables_of[pattern].select(views)}):
+    if matching := sorted({str(view) for pattern in unmatched for view in alone[pattern].select(views)}):
         finding += (
-            f"; {', '.join(matched)} is a view, which the binlog has no changes of: include the tables that it reads"
+            f"; {', '.join(matching)} is a view, which the binlog has no changes of: include the tables that it reads"
         )
     return Checked("tables.include", finding if unmatched else None, fatal=len(unmatched) == len(patterns))
 

@@ -71,9 +71,10 @@ class ChecksumRange:
 
 
 def compare(sides: Sides) -> Compared:
-    """Compare all rows, and name the keys of rows that differ.
+    """Compare all rows, and name the keys of rows that differ; not always all of them.
 
-    Of each range that differs, or of all buckets that differ, only the first KEYS_NAMED rows are compared one by one.
+    Only the first KEYS_NAMED rows of each range that differs are compared one by one; with buckets, only the first
+    KEYS_NAMED rows of all buckets that differ.
     """
     chunks = _cut_range(sides, KeyRange(), CHUNK_ROWS)
     return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
@@ -82,9 +83,10 @@ def compare(sides: Sides) -> Compared:
 def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare chunks, then smaller ranges of the chunks that differ, then single rows of the ranges that differ."""
     sums = _range_sums(sides, chunks)
-    finer = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
+    finer_ranges = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
+    differing_ranges = _differing_parts(_range_sums(sides, finer_ranges)) if finer_ranges else []
     differing_rows: list[Difference] = []
-    for keys in _differing_parts(_range_sums(sides, finer)) if finer else ():
+    for keys in differing_ranges:
         source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
@@ -94,22 +96,24 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
-    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # the number of buckets: a bucket has about FINEST_ROWS rows
+    bucket_count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # so many that a bucket has about FINEST_ROWS rows
+    # Step 1: the checksums of each bucket. In the source, each chunk has rows of all buckets.
     in_source: dict[int, Checksum] = {}
-    for sums_of_chunk in _source_sums(sides, chunks, count):
+    for sums_of_chunk in _source_sums(sides, chunks, bucket_count):
         for bucket, checksum in sums_of_chunk.items():
             in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
-    numbered = target_side.in_buckets(sides.rows, sides.schema, count)
-    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
+    numbered_rows = target_side.in_buckets(sides.rows, sides.schema, bucket_count)
+    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
     sums = {
         bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
         for bucket in in_source.keys() | in_target.keys()
     }
+    # Step 2: the rows of buckets that differ
     differing_rows: list[Difference] = []
     if differing := sorted(_differing_parts(sums)):
-        buckets = count, differing
-        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
-        rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
+        buckets, all_keys = (bucket_count, differing), KeyRange()
+        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, all_keys, KEYS_NAMED, buckets)
+        rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(differing))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
         differing_rows += differences(source_rows, target_rows)
     return _result(sums, len(chunks), differing_rows)
@@ -121,9 +125,9 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
     in_source = _source_sums(sides, chunks, buckets=1)  # all rows of a range are in bucket 0
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbers = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
-    numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
-    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
+    numbered_ranges = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
+    numbered_rows = sides.rows.join(F.broadcast(numbered_ranges), on=within(sides.schema.key), how="inner")
+    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
     empty = Checksum()
     return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
 
@@ -132,15 +136,15 @@ def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list
     """For each chunk, the source's checksum of each bucket, by the number of the bucket."""
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
-    # `sides.source` holds one connection
+    # one connection less than allowed, because `sides.source` holds one
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
 def _cut_range(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
-    """Cut the range `keys` into ranges of `rows` rows each, counted in the source."""
+    """Cut the range `keys` into ranges of `rows` rows each, counted in the source; the last range may have fewer."""
     bounds: list[Key | None] = [keys.lower]
     while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
-        if keys.upper is not None and following >= keys.upper:
+        if keys.upper is not None and following >= keys.upper:  # the boundary is outside of the range
             break
         bounds.append(following)
     return [KeyRange(lower, upper) for lower, upper in pairwise([*bounds, keys.upper])]

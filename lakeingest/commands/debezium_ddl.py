@@ -65,7 +65,7 @@ def compact_json(doc: Any) -> str:
 def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     """The payload of the event: the DDL statement, and the table's definition after the statement."""
     followed = part.followed
-    after, columns = followed.after, {column.name: column for column in followed.after.columns}
+    after, columns_after = followed.after, {column.name: column for column in followed.after.columns}
     table = {
         "defaultCharsetName": None,
         "primaryKeyColumnNames": list(after.key),
@@ -76,7 +76,7 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
         "comment": None,
     }
     filled = {
-        name: None if value is None else json.loads(encoder(columns[name])(value))
+        name: None if value is None else json.loads(encoder(columns_after[name])(value))
         for name, value in values_of_added(part).items()
     }
     return {
@@ -91,10 +91,10 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the payload that `change_payload` builds."""
+    """The schema of the payload that `change_payload` builds. `source` is the schema of its field `source`."""
     column_fields = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
     after, added = part.followed.after, values_of_added(part)
-    table = [
+    table_fields = [
         {"type": "string", "optional": True, "field": "defaultCharsetName"},
         _TEXTS | {"field": "primaryKeyColumnNames"},
         {
@@ -107,23 +107,23 @@ def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
         },
         {"type": "string", "optional": True, "field": "comment"},
     ]
-    change = [
+    change_fields = [
         {"type": "string", "optional": False, "field": "type"},
         {"type": "string", "optional": False, "field": "id"},
-        _struct_type("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
+        _struct_type("io.debezium.connector.schema.Table", table_fields, optional=True) | {"field": "table"},
     ]
-    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in added]
+    fill_fields = [connect_field(column) | {"optional": True} for column in after.columns if column.name in added]
     fields = [
         source,
         {"type": "int64", "optional": False, "field": "ts_ms"},
         *({"type": "string", "optional": True, "field": name} for name in ("databaseName", "schemaName", "ddl")),
         {
             "type": "array",
-            "items": _struct_type("io.debezium.connector.schema.Change", change),
+            "items": _struct_type("io.debezium.connector.schema.Change", change_fields),
             "optional": False,
             "field": "tableChanges",
         },
-        {"type": "struct", "fields": filled, "optional": True, "field": "fill"},
+        {"type": "struct", "fields": fill_fields, "optional": True, "field": "fill"},
     ]
     return _struct_type("io.debezium.connector.mysql.SchemaChangeValue", fields)
 
@@ -133,6 +133,11 @@ def _struct_type(name: str, fields: list[dict[str, Any]], *, optional: bool = Fa
 
 
 def _column(column: Column, number: int, old_name: str | None, *, is_generated: bool) -> dict[str, Any]:
+    """The document of a column of the new definition.
+
+    `number` is the column's place among the columns, from 1 on. `old_name` is its name before the DDL, None for a new
+    column.
+    """
     source = column.source_type
     return {
         "name": column.name,

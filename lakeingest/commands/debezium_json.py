@@ -1,8 +1,8 @@
 """debezium-json: each line has a schema and a payload, as Debezium's connector for MySQL writes them.
 
 The lines, by the kind of change:
-- An update is one line (op `u`) with the old and the new row. If it changes the key, it is a delete (`d`) and a create
-  (`c`), as in Debezium.
+- An update is one line (op `u`) with the old and the new row. An update that changes the key is a delete (`d`) and a
+  create (`c`), as in Debezium.
 - A row that was read again is a read (`r`), as in Debezium's incremental snapshots. If a key was read again and has no
   row any more, the line is a delete, in whose schema all columns outside the key are optional.
 - DDL is a schema change event (`debezium_ddl`). Later lines have the schema of the new columns. TRUNCATE is a line with
@@ -101,7 +101,8 @@ class DebeziumJson:
     def lines(self, part: Part) -> Iterator[str]:
         """A line for each insert, delete, update and read, or one line for DDL. The lines have no line ends.
 
-        The old row of an update is kept until the new row comes, which may be in the next part.
+        An update that changes the key has two lines. The old row of an update is kept until the new row comes, which
+        may be in the next part.
         """
         if isinstance(part, Altered):
             yield self._ddl_line(part)
@@ -112,7 +113,7 @@ class DebeziumJson:
             if row.kind is RowKind.UPDATE_BEFORE:
                 self._before = row
                 continue
-            before, self._before = self._before, None
+            before, self._before = self._before, None  # the old row, if this row is the new row of an update
             if row.micros is None:  # a row that was read again
                 yield self._reread_line(row, schema)
             elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
@@ -131,12 +132,12 @@ class DebeziumJson:
     def _rows(self, part: Copied | Changed) -> list[_Row]:
         """The rows of a part. Rows of a copy are inserts, with the place of the copy and the current time."""
         rows, schema = part.rows, part.schema
-        columns = []
+        labelled_columns = []  # for each column, the texts `"name":value` of all rows
         for column in schema.columns:
             label, encode = f"{json_text(column.name)}:", encoder(column)
             values = rows[column.name].to_pylist()
-            columns.append([label + ("null" if value is None else encode(value)) for value in values])
-        texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
+            labelled_columns.append([label + ("null" if value is None else encode(value)) for value in values])
+        texts = [f"{{{','.join(labelled)}}}" for labelled in zip(*labelled_columns, strict=True)]
         keys = list(zip(*(rows[name].to_pylist() for name in schema.key), strict=True))
         sequences = positions(part, self.name)
         if not isinstance(part, Changed):
@@ -184,6 +185,7 @@ class DebeziumJson:
 
     def _source(self, row: _Row, schema: TableSchema, snapshot: str) -> dict[str, Any]:
         """The document `payload.source` of a line about `row`."""
+        # a row that was read again has no commit time, and gets the current time
         micros = time.time_ns() // 1000 if row.micros is None else row.micros
         return {
             "version": self.version,
@@ -210,7 +212,7 @@ _SCHEMAS: dict[tuple[TableSchema, str], str] = {}  # the results of `_line_schem
 
 
 def _line_schema(schema: TableSchema, pipeline: str) -> str:
-    """The `schema` of the lines with rows of this definition, as JSON."""
+    """The `schema` of the lines with rows of this definition, as JSON. It is built once, and then kept."""
     if (schema, pipeline) not in _SCHEMAS:
         table = f"{pipeline}.{schema.table.database}.{schema.table.name}"
         fields = [connect_field(column) for column in schema.columns]

@@ -59,14 +59,15 @@ def _string_type(column: Column) -> dict[str, Any]:
 
 
 def _bytes_type(column: Column) -> dict[str, Any]:
+    """The type of a column with binary values: a point, another geometry, a BIT, or plain bytes."""
     if column.is_geometry:
         fields: list[dict[str, Any]] = [
             {"type": "bytes", "optional": False, "field": "wkb"},
             {"type": "int32", "optional": True, "field": "srid"},
         ]
         if column.source_type.name == "point":
-            fields = [{"type": "double", "optional": False, "field": axis} for axis in "xy"] + fields
-            return _named_type("struct", "io.debezium.data.geometry.Point") | {"fields": fields}
+            axes = [{"type": "double", "optional": False, "field": axis} for axis in "xy"]
+            return _named_type("struct", "io.debezium.data.geometry.Point") | {"fields": axes + fields}
         return _named_type("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
     if column.source_type.name == "bit":
         return _named_type("bytes", "io.debezium.data.Bits") | {"parameters": {"length": str(column.source_type.size)}}
@@ -127,9 +128,9 @@ def _decimal_encoder(scale: int) -> Callable[[Decimal | str], str]:
     """The encoder of Kafka Connect's Decimal: the digits as one integer in two's complement, big endian."""
 
     def encode(value: Decimal | str) -> str:
-        digits = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
-        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1  # bytes, with room for the sign bit
-        return json_binary(digits.to_bytes(size, "big", signed=True))
+        unscaled = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
+        size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1  # bytes, with room for the sign bit
+        return json_binary(unscaled.to_bytes(size, "big", signed=True))
 
     return encode
 
@@ -138,8 +139,8 @@ def _datetime_encoder(unit: int) -> Callable[[datetime], str]:
     """The encoder of a time without a zone: the time since 1970, as if in UTC, in units of `unit` microseconds."""
 
     def encode(value: datetime) -> str:
-        whole = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-        return str(((whole.days * 86_400 + whole.seconds) * 1_000_000 + whole.microseconds) // unit)
+        elapsed = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return str(((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds) // unit)
 
     return encode
 
@@ -153,20 +154,21 @@ def _encode_time(value: str) -> str:
 
 
 def _geometry_encoder(column: Column) -> Callable[[bytes], str]:
-    """The encoder of geometries: a struct of WKB and SRID, for a point also of x and y.
+    """The encoder of geometries: a JSON object with WKB and SRID; for a point, also with x and y.
 
-    The SRID is taken out of an EWKB value. It is null if the copy has plain WKB, or if the value has no SRID.
+    An EWKB value is split into its SRID and plain WKB. The SRID is null if the copy has plain WKB, or if the value has
+    no SRID.
     """
 
     def encode(value: bytes) -> str:
         # WKB has the byte order in byte 0 and the type in bytes 1 to 4. EWKB can have an SRID in bytes 5 to 8.
         order, srid = "<" if value[0] else ">", "null"
-        kind = struct.unpack_from(f"{order}I", value, 1)[0]
-        if column.choice == EWKB and kind & _WKB_SRID:
+        type_number = struct.unpack_from(f"{order}I", value, 1)[0]
+        if column.choice == EWKB and type_number & _WKB_SRID:
             srid = str(struct.unpack_from(f"{order}I", value, 5)[0])
-            value = value[:1] + struct.pack(f"{order}I", kind & ~_WKB_SRID) + value[9:]
+            value = value[:1] + struct.pack(f"{order}I", type_number & ~_WKB_SRID) + value[9:]
         parts = f'"wkb":"{base64.b64encode(value).decode()}","srid":{srid}'
-        if column.source_type.name == "point":
+        if column.source_type.name == "point":  # its coordinates come after the type
             x, y = struct.unpack_from(f"{order}dd", value, 5)
             parts = f'"x":{x!r},"y":{y!r},{parts}'
         return f"{{{parts}}}"

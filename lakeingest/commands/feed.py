@@ -24,9 +24,9 @@ def feed(
 ) -> None:
     """Write the changelog of a table to `out`, in the format `form`: each line is a JSON document.
 
-    The function returns at the end of the spool; with `follow`, once `stopping` returns True. `version` is the version
-    of lakeingest, which debezium-json names as its writer. The lines of each part are flushed, so that a reader gets
-    them at once.
+    The function returns at the end of the spool; with `follow`, it waits there for more changes. It returns earlier,
+    after the lines of a part, once `stopping` returns True. `version` is the version of lakeingest, which debezium-json
+    names as its writer. The lines of each part are flushed, so that a reader gets them at once.
     """
     changelog = Changelog(config, table)
     lines = (

@@ -76,7 +76,10 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 
 
 def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
-    """The source that a URL names, and the database, or None for all. `password` is used if the URL has none."""
+    """The source that a URL names, and the database; None if the URL names no database, which means all databases.
+
+    `password` is used if the URL has no password. Raises UsageError for a URL of another form.
+    """
     # the message quotes no part of the URL: any part may belong to a password with signs that are not percent-encoded
     malformed = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"
@@ -87,12 +90,12 @@ def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
         database = parts.path.removeprefix("/")
         if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
             raise malformed
-        query = {
-            part.partition("=")[0]: unquote(part.partition("=")[2]) for part in filter(None, parts.query.split("&"))
-        }
-        tls = {key.removeprefix("tls."): value for key, value in query.items()}
-        if "/" in database or parts.fragment or not query.keys() <= _TLS_OPTIONS:
+        pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
+        query = {key: unquote(value) for key, _, value in pairs}
+        has_unknown_keys = bool(query.keys() - _TLS_OPTIONS)
+        if "/" in database or parts.fragment or has_unknown_keys:
             raise malformed
+        tls = {key.removeprefix("tls."): value for key, value in query.items()}
         source = Source(
             host=parts.hostname,
             port=3306 if parts.port is None else parts.port,
@@ -120,9 +123,11 @@ def _read_tables(
             try:
                 read_schema(connection, table)
             except OperatorNeeded as error:
+                # the file has the reason beside the table's name in tables.exclude: both ends would be said twice
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
+        # the server's dialect alone; each dialect that is not MariaDB's counts as MySQL's
         is_mariadb = dialect(connection) is MARIADB
         dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
         readable = [table for table in tables if table not in refused]
@@ -145,13 +150,16 @@ def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[Ta
     refused: dict[TableId, str] = {}
     unlogged = unlogged_keys(server, readable)
     while True:
-        refused_so_far = len(refused)
-        names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
-        for table in (unlogged.keys.keys() | unlogged.unknown) & set(readable) - refused.keys():
-            if names and (reason := hindrance(Tables(include=names), table, unlogged)):
-                refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
-        if len(refused) == refused_so_far:
+        not_refused = [table for table in readable if table not in refused]
+        with_keys = (unlogged.keys.keys() | unlogged.unknown) & set(not_refused)
+        if not with_keys:
             return refused
+        options = Tables(include=tuple(f"re:{re.escape(str(table))}" for table in not_refused))
+        reasons = {table: reason for table in with_keys if (reason := hindrance(options, table, unlogged))}
+        if not reasons:
+            return refused
+        for table, reason in reasons.items():
+            refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
 
 
 def _file_text(
@@ -163,7 +171,7 @@ def _file_text(
     *,
     names_are_patterns: bool = True,
 ) -> str:
-    """The text of the file. `title` becomes the pipeline's name; a name's forbidden characters are replaced by `-`."""
+    """The text of a pipeline.yml. The pipeline's name is `title`, with `-` for characters that a name cannot have."""
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_as_one_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"

@@ -64,36 +64,36 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
     differing = "; ".join(str(column) for column in columns if column.differing)
-    idle = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
+    not_compared = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
     fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
-    missed = f"no value of {idle} was written lately: insert or update rows and ask again"
+    missed = f"no value of {not_compared} was written lately: insert or update rows and ask again"
     return (
         Checked("parity", f"{differing}; {fix}" if differing else None),
-        Checked("parity of all columns", missed if idle else None, fatal=False),
+        Checked("parity of all columns", missed if not_compared else None, fatal=False),
     )
 
 
 def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
-    """The parity of each column of each table. A NULL on both sides is not counted."""
+    """The parity of each column of each table. A value that is NULL on both sides does not count as compared."""
     # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()
     recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
     changed = _last_changes(source, recent, schemas, state.executed)
     in_binlog = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
-    # Step 2: read the same rows from the tables.
+    # Step 2: read the same rows from the tables; of each table, those that were changed last.
     in_table = {
         table: rows_of(source.connection, schema, list(in_binlog[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
     }
-    # Step 3: read the changes after `stop`. Step 2 may have read the rows after these changes, so they are left out.
-    later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
+    # Step 3: read the changes after `stop`. Step 2 may have read rows with these changes: such rows are left out.
+    changed_later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
     columns: list[ColumnParity] = []
     for table, schema in schemas.items():
-        pairs = [
-            (row, in_binlog[table][key])
-            for row in in_table[table]
-            if (key := tuple(row[name] for name in schema.key)) in in_binlog[table] and key not in later[table]
-        ]
+        pairs = []
+        for row in in_table[table]:
+            key = tuple(row[name] for name in schema.key)
+            if key in in_binlog[table] and key not in changed_later[table]:
+                pairs.append((row, in_binlog[table][key]))
         columns += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
     return columns
 
@@ -115,9 +115,10 @@ def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Ro
 def _last_changes(
     source: BinlogSource, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
 ) -> LastChanges:
-    """The last change of each key in a segment. Of each table, only about the latest CHANGE_ROWS change rows count.
+    """By table and key: the row after the key's last change in a segment; None if the row is deleted or not visible.
 
-    With `executed`, a change counts as visible only if its transaction is in this set. Without, all are visible.
+    Of each table, only about the latest CHANGE_ROWS change rows count. With `executed`, a change is visible only if its
+    transaction is in this set; without `executed`, each change is visible.
     """
 
     def exists(row: Row) -> bool:
@@ -133,6 +134,7 @@ def _last_changes(
             # drop the oldest batch while the others have enough rows
             while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
                 latest.popleft()
+    # of several changes of a key, the last one stays in the dict
     return {
         table: {
             tuple(row[name] for name in schemas[table].key): row if exists(row) else None

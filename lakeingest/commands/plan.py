@@ -39,7 +39,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The rest of a table's first copy: the numbers of rows, bytes, chunks and waves, and the time.
+    """What is left of a table's first copy: the numbers of rows, bytes, chunks and waves, and the time.
 
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
@@ -130,19 +130,25 @@ def _plan_table(
     unlogged: Unlogged,
     generated: GeneratedColumns,
 ) -> TablePlan:
-    """The plan of one table. Raises Retryable if the source or the lake does not answer now."""
+    """The plan of one table. The table cannot be copied if one of the steps finds a reason.
+
+    Raises Retryable if the source or the lake does not answer now.
+    """
     retention = server.retention_seconds
     name, staged = table_name(config.target, table), existing_copies.staged.get(table)
+    # Step 1: the reason why no run can continue the copy that the lake has
     refusal = existing_copies.unopened or existing_copies.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
+    # Step 2: changes by foreign keys. `cascades` is asked only if it can have a finding.
     unlogged_count = len(unlogged.keys.get(table, ()))
-    are_missing = unlogged_count and config.tables.of(table).cascades == "missing"
-    missing = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []
+    are_missing = unlogged_count > 0 and config.tables.of(table).cascades == "missing"
+    missing_changes = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []
     if unlogged_count or table in unlogged.unknown:
         finding = cascades(server.with_tables([table]), config.tables).finding
         reasons += [finding] if finding else []
+    # Step 3: the definition, and a first chunk. An error is a reason, too.
     try:
         with source.named_errors():
             schema = source.schema(table, config.tables.of(table).choices)
@@ -169,7 +175,7 @@ def _plan_table(
                 schema.key,
                 key_path,
                 columns,
-                (*_lossy_columns(schema), *missing),
+                (*_lossy_columns(schema), *missing_changes),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
@@ -201,23 +207,24 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
     lower = None  # the key from which on rows are still to be copied; None: from the first row on
-    rows, size = planner.estimated_rows, planner.estimated_bytes
+    rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
             return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, 0.0)
         lower = staged.progress.splits.copied_up_to
-        rows_left = max(0, rows - staged.progress.rows)
-        rows, size = rows_left, size * rows_left // max(rows, 1)
+        rows_left = max(0, planner.estimated_rows - staged.progress.rows)
+        bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)
     wave = planner.next_wave(lower)
     began = time.monotonic()
     # Any position will do as `settled`, because the chunk's watermarks are not used.
     uuid, written = source.state().uuid, source.written()
     read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=written)
-    seconds = time.monotonic() - began
+    chunk_seconds = time.monotonic() - began
     if wave[0].range.upper is None:
-        rows = read.rows.num_rows  # the chunk reaches the end of the table, so this number is exact
+        rows_left = read.rows.num_rows  # the chunk reaches the end of the table, so this number is exact
     chunks = len(wave)
     if wave[-1].range.upper is not None:  # the wave does not reach the end of the table: at least one chunk follows it
-        chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))
+        chunks = max(chunks + 1, math.ceil(rows_left / planner.chunk_rows))
     waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
-    return CopyPlan(rows, size, planner.chunk_rows, chunks, waves, at_once, seconds * math.ceil(chunks / at_once))
+    seconds = chunk_seconds * math.ceil(chunks / at_once)
+    return CopyPlan(rows_left, bytes_left, planner.chunk_rows, chunks, waves, at_once, seconds)

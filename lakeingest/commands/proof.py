@@ -32,6 +32,7 @@ def proofs(config: Config) -> Iterator[Checked]:
 
 def _of_source(source: Source) -> str | None:
     """A warning if the source, or its replica, need not prove who it is; None if each of them must, or is local."""
+    # without a replica, `of_rows` is the source itself
     for key, server in (("source", source), ("source.replica", source.of_rows)):
         if server.is_proven or server.is_local:
             continue

@@ -1,7 +1,7 @@
 """Repair: rows that differ between source and copy are read again, and no other rows.
 
-`verify` finds the differences. A second comparison confirms each difference, then a re-snapshot reads its row again. A
-re-snapshot is exact even while applications write, and so is the repair.
+`verify` finds the differences. A second comparison confirms them, then a re-snapshot reads the rows again that differ
+in both comparisons. A re-snapshot is exact even while applications write, and so is the repair.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def repair(
 ) -> Verifications:
     """Repair as `repair_tables` does, then raise the most serious error of the tables that could not be compared.
 
-    The Verifications are the `result` of this error.
+    The `result` of this error has the comparisons of the other tables.
     """
     results = repair_tables(config, tables, spark, observe)
     results.raise_refused()
@@ -61,9 +61,9 @@ def _repair_table(
         if not verified.differences:
             break
         # Step 1: compare again. Only differences that both comparisons found are repaired.
-        differences = set(verified.differences)
+        differences_before = set(verified.differences)
         verified = _verify_again(config, verified, spark)
-        confirmed = [difference for difference in verified.differences if difference in differences]
+        confirmed = [difference for difference in verified.differences if difference in differences_before]
         if not confirmed:
             continue  # perhaps the next round confirms the differences that only the second comparison found
         # Step 2: read the rows of these differences again.
@@ -79,6 +79,7 @@ def _repair_table(
 
 
 def _verify_again(config: Config, verified: TableVerification, spark: "SparkSession | None") -> TableVerification:
+    """Compare the table of `verified` once more. Raises the error if the table cannot be compared."""
     [result] = verify(config, [str(verified.table)], spark)
     return result
 
@@ -93,7 +94,7 @@ def _read_again(
     """Ask for a re-snapshot of the keys of these differences, and wait until it has ended."""
     with Source.open(config.source) as source:
         schema = source.schema(verified.table, config.tables.of(verified.table).choices)
-    keys = tuple({_key_of_resnapshot(schema, difference.key): None for difference in differences})
+    keys = tuple(dict.fromkeys(_key_of_resnapshot(schema, difference.key) for difference in differences))
     ask(
         config, Action.RESNAPSHOT, [str(verified.table)], scope=Scope(keys=keys), observe=observe, spark=spark
     ).raise_failure()
@@ -102,6 +103,6 @@ def _read_again(
 def _key_of_resnapshot(schema: TableSchema, key: Key) -> Key:
     """The key of a difference in the form that a re-snapshot takes.
 
-    If only the server can order the keys, the key of a difference has texts, which are made into values first.
+    If only the server can order the keys, the key of a difference consists of texts. They become values first.
     """
     return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))

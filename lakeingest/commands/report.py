@@ -74,15 +74,13 @@ class Report(ABC):
 
     def _repr_html_(self) -> str:
         sides, rows = self._layout()
-        head, body = (
-            _html_row("th", map(printable, self.headers), sides),
-            "".join(_html_row("td", row, sides) for row in rows),
-        )
+        head = _html_row("th", map(printable, self.headers), sides)
+        body = "".join(_html_row("td", row, sides) for row in rows)
         note = f"<div>{escape(self.note)}</div>" if self.note else ""
         return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
 
     def _layout(self) -> tuple[list[Side], list[list[str]]]:
-        """The alignment of each column, and the rows with their values as texts."""
+        """The alignment of each column (right if it has a number), and the rows with their values as texts."""
         rows = [tuple(row) for row in self.cells()]
         columns = [[row[index] for row in rows] for index in range(len(self.headers))]
         sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]
@@ -99,6 +97,7 @@ def _is_number(value: object) -> bool:
 
 
 def _cell_text(value: object) -> str:
+    """The text of a value in a cell; '' for None."""
     match value:
         case None:
             return ""

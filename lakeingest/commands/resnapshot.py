@@ -36,11 +36,12 @@ def scope_of(
     or the condition is empty, if the server refuses the condition, or if a key does not fit the key's columns.
     """
     has_range = start is not None or stop is not None
-    if sum((where is not None, keys is not None, has_range, gap)) > 1:
+    options_given = sum((where is not None, keys is not None, has_range, gap))
+    if options_given > 1:
         raise UsageError("one of a condition, keys, a range and a gap, not several")
     if gap:
         return OVER_GAP
-    if where is None and keys is None and not has_range:
+    if options_given == 0:
         return WHOLE
     chosen = chosen_tables(config, tables)
     if where is None and len(chosen) != 1:
@@ -51,7 +52,7 @@ def scope_of(
             for schema in schemas:
                 _assert_condition_accepted(source, schema, where)
             return Scope(where=where)
-    [schema] = schemas
+    [schema] = schemas  # keys and ranges are of one table
     if keys is not None:
         if not keys:
             raise UsageError("no keys are listed")
@@ -77,6 +78,7 @@ def key_of(text: str) -> Any:
 
 
 def _parsed_key(schema: TableSchema, key: Any) -> Key:
+    """The key of a table for a value or a list of values. Raises UsageError if it does not fit the key's columns."""
     values = key if isinstance(key, list | tuple) else [key]
     return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_as_text)))
 

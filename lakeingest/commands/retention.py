@@ -16,8 +16,8 @@ from lakeingest.spool.spool import Spool
 class Retention:
     """A server's binlog `files`, and the age in `seconds` at which the server deletes a file.
 
-    `seconds` is None if the server keeps files for ever, or does not say. `now` is the server's clock, in seconds since
-    1970.
+    `seconds` is None if the server keeps files for ever, or does not say. `now` is the time of the server's clock, in
+    seconds since 1970.
     """
 
     server_uuid: str
@@ -27,7 +27,7 @@ class Retention:
 
     @classmethod
     def of_source(cls, source: Source, files: Sequence[str]) -> "Retention":
-        """Ask this source for its retention. Its binlog has these files."""
+        """Ask this source for its retention. `files` are the files of the source's binlog."""
         return cls(source.uuid(), files, source.shown_retention_seconds(), source.clock())
 
     def has_deleted(self, position: Position) -> bool:
@@ -56,7 +56,8 @@ class Retention:
     def warning(self, seconds_left: Collection[int]) -> str | None:
         """A warning if less than half of the retention is left for one of the tables; otherwise None.
 
-        `seconds_left` has a number for each table.
+        `seconds_left`: for how many seconds the source will still keep the binlog of each table. Tables for which this
+        is unknown or has no limit are left out.
         """
         if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
             return None
@@ -75,12 +76,12 @@ def binlog_gone_message(tables: Iterable[TableId]) -> str:
 
 
 def unread_from(spool: Spool | None, progress: Progress) -> Position | None:
-    """The position after which no run has read the binlog for a table; None if its copy has no position yet.
+    """The position after which no run has read the binlog for a table.
 
     This is the end of the spool if the spool has all changes that the copy still needs. Otherwise it is the position of
-    the copy.
+    the copy; None if the copy has no position yet.
     """
     if spool is None or (spool.position.server_uuid, spool.position.epoch) != (progress.server_uuid, progress.epoch):
-        return progress.position
+        return progress.position  # a spool of another server or epoch has no changes for this copy
     is_spooled = spool.watched_from(progress.table) <= progress.needed_from <= spool.position.place
     return spool.position if is_spooled else progress.position

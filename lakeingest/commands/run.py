@@ -75,6 +75,7 @@ class RunResult(Report):
 
     @property
     def _ending_note(self) -> str:
+        """How the run ended, in one line."""
         if self.followed and self.caught_up:
             return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
         if self.followed:
@@ -96,10 +97,10 @@ def run(
 ) -> RunResult:
     """Copy new tables, apply the binlog, and publish.
 
-    The binlog is applied up to the source's written position after the last chunk. `tables` are names of the form
-    `database.table`; without names, all included tables are meant. With `follow`, the run does not end, and connects
-    again when the source was unreachable. A run ends early, after a commit, when `max_minutes` are over or `stopping`
-    returns True. The same call continues from this commit.
+    The binlog is applied up to the position that the source has written once the last chunk is read. `tables` are names
+    of the form `database.table`; without names, all included tables are meant. With `follow`, the run goes on after
+    that, and connects again if the source was unreachable. A run ends early, after a commit, when `max_minutes` are
+    over or `stopping` returns True. The same call continues from this commit.
 
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
@@ -110,8 +111,8 @@ def run(
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
     with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
-        for name, reason in open_run.left.items():
-            observe(LeftAsItIs(name, reason))
+        for table_id, reason in open_run.left.items():
+            observe(LeftAsItIs(table_id, reason))
         caught_up = follow_source(open_run, must_end, began) if follow else run_bounded(open_run, must_end)
         results = tuple(_result(table) for table in open_run.requested)
         failures = open_run.failures.values()
@@ -127,6 +128,7 @@ def run(
 
 
 def _result(table: TableRun) -> TableResult:
+    """The state of a table after the run; zeros and None if it has no copy."""
     if table.copy is None:
         return TableResult(table.id, 0, 0, None, published=False)
     progress = table.progress

@@ -66,7 +66,8 @@ def sample(config: Config, table: str, rows: int) -> Sample:
     with BinlogSource.open(config.source) as source:
         [chosen] = config.tables.choose(config.tables.select(source.tables()), [table])
         schema = source.schema(chosen, config.tables.of(chosen).choices)
-        chunk = Chunk(chosen, KeyRange(upper=source.next_boundary(schema, None, rows)))
+        boundary = source.next_boundary(schema, None, rows)  # None if the table has no more rows than that
+        chunk = Chunk(chosen, KeyRange(upper=boundary))
         uuid = source.state().uuid
         settled = settled_now(config.source, source.connection, uuid)
         read = read_chunk(config.source, schema, chunk, uuid, FIRST_EPOCH, settled=settled)

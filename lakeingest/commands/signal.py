@@ -92,7 +92,7 @@ def ask(
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> SignalResults:
-    """Store signals for the tables, and wait until all have ended; with `wait=False`, only store them.
+    """Store signals for the tables, and wait until all signals have ended; with `wait=False`, only store them.
 
     Most actions are one signal for all the tables; without names, for all tables of the pipeline. `resnapshot` and
     `rollback` are one signal for each table. `cancel` is one signal for each re-snapshot of the tables that has not
@@ -102,26 +102,29 @@ def ask(
     """
     kind, chosen = Action(action), chosen_tables(config, tables)
     if (owner := owner_of(state_of(config))) is not None:
+        # refuse the folder of another pipeline; the server is not compared, because the source is not asked
         assert_owner(state_of(config), owner, StateOwner(config.name, owner.server))
     folder = SignalFolder(state_of(config))
     # for each signal to store: its tables, and for `cancel` the number of the re-snapshot to cancel
-    targets: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
+    to_store: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
     if kind is Action.CANCEL:
         signals = [document.signal for document in folder.read()]
-        targets = [(signal.tables, signal.number) for signal in signals if _is_cancellable(signal, chosen)]
+        to_store = [(signal.tables, signal.number) for signal in signals if _is_cancellable(signal, chosen)]
     elif kind in {Action.RESNAPSHOT, Action.ROLLBACK}:
-        targets = [((table,), None) for table in chosen]
-    least = _least_number(config, folder)
-    numbers = []
-    for names, cancels in targets:
+        to_store = [((table,), None) for table in chosen]
+    least_number = _least_number(config, folder)
+    numbers = []  # of the stored signals
+    for concerned, cancels in to_store:
         # the defaults hold the values of this turn of the loop
-        def make_signal(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
-            return Signal(number, kind, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
+        def make_signal(
+            number: int, concerned: tuple[TableId, ...] = concerned, cancels: int | None = cancels
+        ) -> Signal:
+            return Signal(number, kind, this_process(), datetime.now(UTC), concerned, scope, cancels, ddl=ddl)
 
-        numbers.append(folder.add(make_signal, least).signal.number)
+        numbers.append(folder.add(make_signal, least_number).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
-    documents = (folder.one(number) for number in numbers)
+    documents = (folder.one(number) for number in numbers)  # None for a signal that is not stored any more
     return SignalResults(SignalResult.of(document) for document in documents if document is not None)
 
 
@@ -139,7 +142,7 @@ def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
 
 
 def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
-    """Whether this signal is a re-snapshot of one of these tables that has not ended. No tables stand for all."""
+    """Whether this signal is a re-snapshot of one of these tables, and has not ended. Empty `tables` stand for all."""
     is_chosen = not tables or bool(set(signal.tables).intersection(tables))
     return signal.action is Action.RESNAPSHOT and signal.state in OPEN and is_chosen
 
@@ -155,11 +158,11 @@ def _least_number(config: Config, folder: SignalFolder) -> int:
         return 1
     target = open_target(config)
     tables = config.tables.select(copied(target, config.target))
-    numbers = [0]
+    numbers_in_commits = [0]
     for staged in copies(target, tables).staged.values():
-        numbers += staged.progress.answered
-        numbers += staged.progress.reread.signals if staged.progress.reread else ()
-    return max(numbers) + 1
+        numbers_in_commits += staged.progress.answered
+        numbers_in_commits += staged.progress.reread.signals if staged.progress.reread else ()
+    return max(numbers_in_commits) + 1
 
 
 def _wait(
@@ -202,6 +205,7 @@ def _carry_out(
     If a signal has not ended afterwards, the error of this work is raised; if the work had no error, Retryable. If all
     signals have ended, an error of this work is ignored.
     """
+    # the tables of all signals, for a run; no names stand for all tables
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
         if any(document.signal.action in _NEED_RUN for document in signals):
@@ -209,7 +213,7 @@ def _carry_out(
         else:
             serve_without_run(config, observe)
     except LeaseHeld:
-        raise
+        raise  # also if all signals have ended: the caller looks at them again
     except LakeIngestError:
         if poll_unfinished():
             raise
@@ -219,9 +223,9 @@ def _carry_out(
 
 
 def _error_of_signal(why: str) -> LakeIngestError:
-    """The error with which a signal failed, made from the text `why`, which begins with the name of the error.
+    """The error with which a signal failed. The text `why` has the form `NameOfError: message`.
 
-    UsageError if `why` begins with no such name.
+    UsageError if `why` does not begin with the name of an error of lakeingest.
     """
     name, _, text = why.partition(": ")
     kind = getattr(errors, name, None)

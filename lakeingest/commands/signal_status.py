@@ -72,10 +72,10 @@ class Signals:
         """Read the stored signals; nothing is changed."""
         documents = SignalFolder(state_of(config)).read()
         spool = None
-        if documents:
+        if documents:  # without signals no table is paused, and only pauses need the spool
             try:
                 spool = Spool.load(state_of(config) / "spool")
-            except LakeIngestError:  # a run is removing segments, or the spool is damaged; a run reports the damage
+            except LakeIngestError:  # a run is removing segments, or the spool is damaged: a run reports the damage
                 spool = None
         return cls(documents, spool, retention)
 
@@ -108,23 +108,25 @@ class Signals:
             return None
         pause = _last_pause(signals, table)
         # without a spool, the next run reads the binlog from the copy's position on
-        spool_bytes, unread_from = None, position
+        spool_bytes, unread_since = None, position
         if self.spool is not None:
-            since = self.spool.start if position is None else max(position.place, self.spool.start)
-            spool_bytes, unread_from = self.spool.bytes_of(table, since), self.spool.position
-        seconds = (
-            None if self.retention is None or unread_from is None else self.retention.seconds_left(config, unread_from)
-        )
+            # only changes after the copy's position are counted: the copy has the earlier ones
+            kept_for = self.spool.start if position is None else max(position.place, self.spool.start)
+            spool_bytes, unread_since = self.spool.bytes_of(table, kept_for), self.spool.position
+        seconds = None
+        if self.retention is not None and unread_since is not None:
+            seconds = self.retention.seconds_left(config, unread_since)
         return Paused(pause.when, pause.who, spool_bytes, seconds)
 
 
 def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:
-    """The last `pause` of a table that did not fail and was not cancelled. A paused table has one."""
+    """Of a paused table, the last `pause` signal that neither failed nor was cancelled."""
     pauses = [signal for signal in signals if signal.action is Action.PAUSE and signal.concerns(table)]
     return [pause for pause in pauses if pause.state not in {State.FAILED, State.CANCELLED}][-1]
 
 
 def _open_signal(document: SignalDocument) -> OpenSignal:
+    """The signal of a document, which has not ended."""
     signal = document.signal
     action, state = signal.action.value, signal.state.value
     return OpenSignal(signal.number, action, signal.tables, state, signal.who, signal.when, document.note)

@@ -31,7 +31,7 @@ def parse_since(text: str, now: datetime) -> Since:
         if _GTIDS.match(text):
             return GtidSet.parse(text)
         return ReadTo.parse(text)
-    except StateUnreadable as error:
+    except StateUnreadable as error:  # it has one of these two forms, with a mistake in it
         raise UsageError(f"--since: {error}") from error
     except ValueError:
         pass  # no position of the changelog
@@ -50,7 +50,7 @@ def parse_since(text: str, now: datetime) -> Since:
 
 
 def position_after(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
-    """The position in the changelog of a reader that asks for the changes after `since`.
+    """The position in the changelog that stands for `since`: a reader gets the changes after this position.
 
     `name` is the name of the table's changelog. `restarted` is the place at which the changelog begins if the copy was
     started over, otherwise None.
@@ -70,10 +70,10 @@ def position_after(table: TableId, since: Since, log: StoredChangelog, name: str
             read_to = ReadTo(since.place(held.opened.epoch))
         case GtidSet() | datetime():
             place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
-            if place is None:
+            if place is None:  # the stored changes begin later
                 raise changelog_gone(table, since, stretch, name)
             read_to = ReadTo(place)
-    if restarted is not None and restarted > stretch.start:
+    if restarted is not None and restarted > stretch.start:  # the changes before belong to an earlier changelog
         stretch = replace(stretch, start=restarted)
     if stretch.begins_after(read_to):
         raise changelog_gone(table, since, stretch, name)

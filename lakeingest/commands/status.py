@@ -37,27 +37,24 @@ from lakeingest.state.stopped import Stopped, read_stopped
 class TableStatus:
     """A table's state.
 
-    `rows` and `position` are those of the published copy; before the first publish, those of the staged rows.
-
-    `shown` is the state that readers see, with its times; None if nothing is published, or if this state cannot be
-    read. `staged` is the position of staged rows that are newer than `shown`; None if there are no such rows.
-    `lag_bytes` is the length of the binlog between `position` and the source's written position; None if unknown.
-    `gate` is the result of the last gate; None if no gate has run. `stopped` is why the last run failed for this table;
-    None if the run did not fail for this table.
-
-    `binlog_seconds` is how long the source will still keep the binlog that the next run needs for this table. It is 0
-    if the source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
-
-    `included` is False for a table that has a copy, but that tables.include and exclude no longer choose. `in_source`
-    is whether the source has the table; None if the source was not asked. `hidden`: the user of the pipeline has no
-    right to read the table. Then `in_source` is False, although the source may have the table.
-
-    `nulled` is the number of values that are NULL only because the user chose so. `cascades` is the number of foreign
-    keys whose changes are missing in the copy because the user chose so. `keeps_deleted`: `rows` includes rows that are
-    marked as deleted.
-
-    `signals` are the signals of the table that have not ended. `paused` is the table's pause, None if it is not paused.
-    `rolled_back` is a text about a rollback after the last publish, None if there was none.
+    `rows`, `position`: of the published copy; before the first publish, of the staged rows; 0 and None without a copy.
+    `lag_bytes`: the length of the binlog between `position` and the source's written position; None if unknown.
+    `gate`: the result of the last gate; None if no gate has run.
+    `nulled`: the number of values that are NULL only because the user chose so.
+    `stopped`: why the last run failed for this table; None if the run did not fail for this table.
+    `in_source`: whether the source has the table; None if nobody asked, or if the source did not answer.
+    `cascades`: the number of foreign keys whose changes are missing in the copy because the user chose so.
+    `signals`: the signals of the table that have not ended.
+    `paused`: the table's pause; None if the table is not paused.
+    `keeps_deleted`: `rows` includes rows that are marked as deleted.
+    `included`: False for a table that has a copy, but that tables.include and exclude no longer choose.
+    `binlog_seconds`: how long the source will still keep the binlog that the next run needs for this table; 0 if the
+    source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
+    `shown`: the state that readers see, with its times; None if nothing is published, or if it cannot be read.
+    `staged`: the position of staged rows that are newer than `shown`; None if there are no such rows.
+    `hidden`: the user of the pipeline has no right to read the table. Then `in_source` is False, although the source
+    may have the table.
+    `rolled_back`: a text about a rollback after the last publish; None if there was none.
     """
 
     table: TableId
@@ -186,24 +183,28 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def _binlog_notes(self) -> list[str]:
-        """Notes: the tables whose binlog is deleted; how long the source will keep the binlog for the others.
+        """Up to two notes about the binlog that the next run needs.
 
-        The second note is a warning if this time is short.
+        The first note names the tables whose binlog the source has deleted. The second note says how long the source
+        will keep the binlog for the other tables; it is a warning if this time is short.
         """
-        lost = [table.table for table in self if table.binlog_gone]
-        seconds = [table.binlog_seconds for table in self if table.binlog_seconds is not None and not table.binlog_gone]
-        notes = [binlog_gone_message(lost)] if lost else []
-        if self.retention is None or not seconds:
+        tables_gone = [table.table for table in self if table.binlog_gone]
+        notes = [binlog_gone_message(tables_gone)] if tables_gone else []
+        others = [table for table in self if not table.binlog_gone]
+        seconds_left = [table.binlog_seconds for table in others if table.binlog_seconds is not None]
+        if self.retention is None or not seconds_left:
             return notes
-        warning = self.retention.warning(seconds)
-        return [*notes, warning or f"the source has the binlog that the next run needs for {spoken(min(seconds))} more"]
+        least = spoken(min(seconds_left))
+        warning = self.retention.warning(seconds_left)
+        return [*notes, warning or f"the source has the binlog that the next run needs for {least} more"]
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
     """The states of the given tables; without names, of all included tables and of all that this pipeline has copied.
 
     With `offline`, the source is not asked. If the source does not answer, the states come from the lake alone, and
-    `source_error` of the result is the source's error. If the lake has no copy, the source's error is raised.
+    `source_error` of the result is the source's error. But if the lake has no copy of an included table, the source's
+    error is raised.
     """
     target = open_target(config)
     source = _SourceState() if offline else _ask_source(config)
@@ -221,23 +222,26 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     )
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
-    statuses = Statuses(
-        replace(
+    states = list[TableStatus]()
+    for table in config.tables.choose(all_tables, tables):
+        in_lake = _table_status(config, target, table, source, spool, signals)
+        stopped = read_stopped(state_of(config), table) or in_lake.stopped
+        is_included = table not in excluded_copies
+        is_asked = is_included and not offline and source.error is None  # the source is asked for included tables only
+        state = replace(
             in_lake,
             signals=signals.of(table),
             paused=signals.pause_of(config, table, in_lake.position),
             stopped=stopped,
             gate=_failed_gate(stopped) or in_lake.gate,
-            in_source=None if offline or source.error or table in excluded_copies else table in source.tables,
+            in_source=table in source.tables if is_asked else None,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
-            included=table not in excluded_copies,
+            included=is_included,
             hidden=table in source.hidden,
         )
-        for table in config.tables.choose(all_tables, tables)
-        for in_lake in [_table_status(config, target, table, source, spool, signals)]
-        for stopped in [read_stopped(state_of(config), table) or in_lake.stopped]
-    )
+        states.append(state)
+    statuses = Statuses(states)
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
     statuses.retention = source.retention
     return statuses
@@ -251,7 +255,7 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
 
 
 def _may_be_ours(target: Tables, table: TableId) -> bool:
-    """True, also if the lake has no table of this name; False only if lakeingest did not make the lake's table."""
+    """False if the lake's table of this name was not made by lakeingest; otherwise True, also without such a table."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
@@ -261,7 +265,7 @@ class _SourceState:
 
     If the source did not answer, only `error` is set. If the source was not asked, no field is set.
     `cascades` has, for each table, the number of foreign keys whose changes are missing in the copy. `hidden` are
-    tables that the user has no right to read.
+    tables that the user has no right to read; `tables` does not have them.
     """
 
     error: LakeIngestError | None = None
@@ -279,8 +283,9 @@ def _ask_source(config: Config) -> _SourceState:
         with Source.open(config.source) as source:
             of_pipeline = known_tables(config, source)
             tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
-            without_cascades = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = count_unlogged_keys(Server.of(source.connection, without_cascades)) if without_cascades else {}
+            # of other tables, the copies have all changes
+            incomplete = [table for table in tables if config.tables.of(table).cascades == "missing"]
+            cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
             sizes = source.files()
             retention = Retention.of_source(source, list(sizes))
             return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
@@ -289,7 +294,10 @@ def _ask_source(config: Config) -> _SourceState:
 
 
 def _load_spool(config: Config) -> Spool | None:
-    """The spool. None if a run is removing segments, or if the spool is damaged: a run reports the damage."""
+    """The spool. None if there is none, if a run is removing segments, or if the spool is damaged.
+
+    A run reports the damage.
+    """
     try:
         return Spool.load(state_of(config) / "spool")
     except LakeIngestError:
@@ -301,12 +309,13 @@ def _table_status(
 ) -> TableStatus:
     """The state of one table, from the lake, the spool, the signals and what the source has said."""
     name, retention = table_name(config.target, table), source.retention
+    without_copy = TableStatus(table, name, "not copied yet", rows=0, waves=0, position=None, lag_bytes=None, gate=None)
     try:
         staged = target.inspect(table)
     except LakeIngestError as error:
-        return TableStatus(table, name, "stopped", 0, 0, None, None, None, stopped=Stopped.of(table, error))
+        return replace(without_copy, state="stopped", stopped=Stopped.of(table, error))
     if staged is None:
-        return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
+        return without_copy
     progress, properties = staged.progress, target.properties(table)
     shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
@@ -314,11 +323,13 @@ def _table_status(
         state = "published"
     elif progress.gap:  # changes are lost, so all rows are read again and compared
         state = "comparing"
-    elif staged.published is not None and not progress.splits.complete:
+    elif staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
         state = "copying again"
+    elif shown is not None:  # readers see an earlier commit
+        state = "published"
     else:
-        state = progress.phase.value if shown is None else "published"
-    gate, next_read = properties.get(GATE), unread_from(spool, progress)
+        state = progress.phase.value
+    gate, unread_since = properties.get(GATE), unread_from(spool, progress)
     return TableStatus(
         table,
         name,
@@ -329,8 +340,10 @@ def _table_status(
         _lag_bytes(position, source),
         json.loads(gate) if gate else None,
         progress.nulled,
-        binlog_seconds=None if retention is None or next_read is None else retention.seconds_left(config, next_read),
-        binlog_gone=retention is not None and next_read is not None and retention.has_deleted(next_read),
+        binlog_seconds=(
+            None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
+        ),
+        binlog_gone=retention is not None and unread_since is not None and retention.has_deleted(unread_since),
         shown=shown,
         staged=None if staged.visible or shown is None else progress.position,
         rolled_back=signals.rollback_note(table, staged.published),
@@ -350,9 +363,10 @@ def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
 
 
 def _lag_bytes(position: Position | None, source: _SourceState) -> int | None:
-    """The number of bytes of binlog after a position. None if unknown, or if the position is of another server."""
+    """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
     if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
         return None
-    if source.written is None or not is_in_one_of(position.at, source.sizes):
+    is_deleted = not is_in_one_of(position.at, source.sizes)
+    if source.written is None or is_deleted:
         return None
     return bytes_between(position.at, source.written, source.sizes)

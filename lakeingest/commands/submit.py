@@ -55,7 +55,7 @@ class Submission:
 
 
 class _Variables(Mapping[str, str]):
-    """An environment in which each variable NAME has the value `${NAME}`. It collects the `names` asked for."""
+    """An environment in which each variable NAME has the value `${NAME}`. `names` collects the variables asked for."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -71,7 +71,10 @@ class _Variables(Mapping[str, str]):
         return len(self.names)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The default, if the file has one, because the job will use the same default; otherwise `${NAME}`."""
+        """The default, if the file has one, because the job will use the same default; otherwise `${NAME}`.
+
+        Only a variable without a default is added to `names`.
+        """
         return self[key] if default is None else default
 
 
@@ -89,10 +92,12 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
             raise ConfigError(
                 f"--set {overridden}: a job has the file as it is written, with its password; change the file"
             )
+    # Step 1: check the file and its service
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
     service = _checked_service(config, key, path)
     _assert_submittable(config)
+    # Step 2: build the job's archive, and the job
     folder = path.parent.resolve() / "build" / "submit"
     pins = archive.requirements(*service.extra, *_catalog_packages(config))
     with _build_errors(folder):
@@ -105,7 +110,7 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     job = Job(
         config.name,
         "",  # the token, which is set below, because it depends on the other values
-        uris["job"].replace(".tar.gz", ".py"),
+        uris["job"].replace(".tar.gz", ".py"),  # the program, which is stored beside the job's archive
         ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
         uris,
         _jar_settings(config, service),
@@ -114,8 +119,11 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     pending = folder / f"pending-{key}.json"
     job = replace(job, token=_request_token(pending, job))
     request = service.request(job)
-    with _build_errors(folder):  # after all checks, because it may take minutes
+    # Step 3: build the archives of the dependencies. It comes last, because it may take minutes, and the steps before
+    # can fail.
+    with _build_errors(folder):
         dependencies = archive.dependencies(folder, pins)
+    # in the order of their URIs: the program, the job's archive, the archives of the dependencies
     files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
     uploads = tuple(map(Upload, files, (job.entry_point, *uris.values())))
     secret_of_variable = {name: service.secrets.get(name) for name in sorted(variables.names | service.secrets.keys())}
@@ -132,10 +140,10 @@ def _checked_service(config: Config, key: str, path: Path) -> Service:
 
     Raises OperatorNeeded if the service's client is not installed.
     """
-    values = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
-    if values[key] is None:
+    configured = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
+    if configured[key] is None:
         raise ConfigError(f"{path}: submit.{key} is required for a job of this service")
-    service = SERVICES[key](values[key])
+    service = SERVICES[key](configured[key])
     service.require_client()
     return service
 
@@ -147,11 +155,11 @@ def _request_token(pending: Path, job: Job) -> str:
     request was lost, and the job may have been started. Then the token of that request is used once more.
     """
     try:
-        earlier = json.loads(pending.read_text())
-        if earlier["job"] == job_digest(job):
-            return str(earlier["token"])
+        lost_request = json.loads(pending.read_text())
+        if lost_request["job"] == job_digest(job):
+            return str(lost_request["token"])
     except (OSError, *DAMAGED):
-        pass
+        pass  # no file is left over, or it is damaged
     return uuid.uuid4().hex
 
 

@@ -24,7 +24,7 @@ _LOG_SECONDS = 30.0  # the time from one reading of a job's log to the next
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a job: its id, the exit code of lakeingest in it, and the error; None if the code is 0."""
+    """The end of a job: the job's id, the exit code of lakeingest, and the error. `error` is None if the code is 0."""
 
     job: str
     exit: int
@@ -59,13 +59,14 @@ def send(submission: Submission, say: Say) -> str:
 
 def follow(submission: Submission, job_id: str, say: Say, every_seconds: float = 10.0) -> Outcome:
     """Wait until the job has ended. Each change of the job's state goes to `say`, the log of its driver to stderr."""
-    service, printed, last_word = submission.service, 0, ""
+    service, last_word = submission.service, ""
+    printed_length = 0  # so many characters of the log are printed
     answered_at = logged_at = time.monotonic()
     while True:
         try:
             state = service.state(job_id)
             answered_at = time.monotonic()
-        except Retryable:
+        except Retryable:  # the service does not answer, but the job goes on
             if time.monotonic() - answered_at > _PATIENCE_SECONDS:
                 raise
             time.sleep(every_seconds)
@@ -75,14 +76,14 @@ def follow(submission: Submission, job_id: str, say: Say, every_seconds: float =
             say(f"job {job_id}: {last_word.lower()}")
         if state.ended or time.monotonic() - logged_at > _LOG_SECONDS:
             logged_at = time.monotonic()
-            printed = _print_log(submission, job_id, printed, say)
+            printed_length = _print_log(submission, job_id, printed_length, say)
         if state.ended:
             return _outcome(submission, job_id, state)
         time.sleep(every_seconds)
 
 
-def _print_log(submission: Submission, job_id: str, printed: int, say: Say) -> int:
-    """Print the job's log after the first `printed` characters. Returns how many characters are printed now.
+def _print_log(submission: Submission, job_id: str, printed_length: int, say: Say) -> int:
+    """Print the job's log after the first `printed_length` characters. Returns how many characters are printed now.
 
     If the log cannot be read, nothing of it is printed.
     """
@@ -90,9 +91,9 @@ def _print_log(submission: Submission, job_id: str, printed: int, say: Say) -> i
         text = submission.service.log(job_id)
     except (Retryable, OperatorNeeded) as error:
         say(f"the log cannot be read: {error}")
-        return printed
-    sys.stderr.write(printable_lines(text[printed:]))
-    return max(printed, len(text))
+        return printed_length
+    sys.stderr.write(printable_lines(text[printed_length:]))
+    return max(printed_length, len(text))
 
 
 def _outcome(submission: Submission, job_id: str, state: State) -> Outcome:
@@ -111,6 +112,7 @@ def _outcome(submission: Submission, job_id: str, state: State) -> Outcome:
     # the words of the services for a job that somebody has ended
     if "CANCEL" in state.word or state.word == "INTERRUPTED":
         return Outcome(job_id, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
+    # a service may write the exit code of lakeingest into its reason
     why = f"the job has {state.word.lower()}: {state.reason or 'the service gives no reason'}"
     match = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
     code = int(match[1]) if match and int(match[1]) in _OWN_EXIT_CODES else OperatorNeeded.exit_code

@@ -38,17 +38,19 @@ def unpublished_rows(
     splits = progress.splits
     ddl_ahead = halts(spool, schema.table, progress.needed_from)
     end = ddl_ahead[0].before.place if ddl_ahead else spool.position.place
-    if not splits.all or not (splits.ordered or splits.complete):
-        return end, iter(())  # no chunk is read; or only the server can order the keys, and some chunks are not read
+    if not splits.all:
+        return end, iter(())  # no chunk is read yet
+    if not splits.ordered and not splits.complete:
+        return end, iter(())  # only the server can order the keys, and some chunks are not read yet
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
-    # `floor`: the place up to which the split's rows may contain changes
+    # Leave out splits whose rows may have changes from after `end`. `floor`: the rows have no change from after it.
     marks = [
         (split.range, mark) for split, mark in zip(splits.all, all_marks, strict=True) if max(split.floor, mark) <= end
     ]
     if not marks:
         return end, iter(())
     rows = versions.rows(schema, staged.version)
-    if len(marks) < len(splits.all):
+    if len(marks) < len(splits.all):  # some splits are left out
         rows = _rows_in_ranges(rows, schema.key, [keys for keys, _ in marks])
     return end, rows_after_changes(rows, _needed_changes(spool, schema, marks, end), schema.key, schema)
 
@@ -64,7 +66,7 @@ def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], en
     last_changes = collapsed(files, schema.key, marks, end, Slice())
     # the last changes are in the order of their files: split them where the next file begins
     numbers, starts = np.unique(last_changes.files, return_index=True)
-    parts = np.split(last_changes.rows, starts[1:])
+    parts = np.split(last_changes.rows, starts[1:])  # one empty part if there is no change, hence `strict=False`
     return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
 
 

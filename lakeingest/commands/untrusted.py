@@ -19,7 +19,10 @@ from lakeingest.quality import suites
 
 
 def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
-    """Validate the file and its quality suites. Warnings list the servers, code, variables and secrets of its runs."""
+    """Validate the file and its quality suites. Warnings list the servers, code, variables and secrets of its runs.
+
+    A file with mistakes gets only their text. If its keys depend on variables, only variables and secrets are listed.
+    """
     checked: list[Checked] = []
     try:
         doc = read_document(path, overrides)
@@ -27,8 +30,8 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
     except (ConfigError, NotBuiltYet) as error:
         return CheckResult((Checked("pipeline.yml", str(error)),))
     if config is None:
-        unread = "it depends on variables, which are not read; give those keys values with --set to see the rest"
-        checked.append(Checked("pipeline.yml", unread))
+        finding = "it depends on variables, which are not read; give those keys values with --set to see the rest"
+        checked.append(Checked("pipeline.yml", finding))
     else:
         checked += [Checked("pipeline.yml", None), *_used_things(config)]
     return CheckResult((*checked, warning("variables and secrets that a run reads", references(doc))))

@@ -90,7 +90,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
 
     def raise_refused(self) -> None:
-        """Raise the most serious error of the refused tables. The `result` of the error is this object."""
+        """Raise the most serious error of the refused tables, if there are any. The error's `result` is this object."""
         if self.refused:
             error = most_serious(self.refused.values())
             error.result = self
@@ -151,7 +151,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
                 prepared[table] = schema, _published_state(config, target, schema)
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
-        keys = source.unlogged_keys(with_cascades, are_logged=True).keys
+        unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
@@ -160,7 +160,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             BinlogSource.open(config.source) as source,
             target.storage_errors(),
         ):
-            parents = {key.parent for key in family(table, keys)} - {table}
+            parents = {key.parent for key in family(table, unlogged)} - {table}
             parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in sorted(parents)]
             assert session is not None  # noqa: S101 - a table is prepared
             results.append(_verify_table(source, target, session, schema, staged, parent_schemas))
@@ -180,7 +180,7 @@ def _collect_refusal(source: Source, refused: dict[TableId, LakeIngestError], ta
 
 
 def _published_state(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """The last commit of a table, which readers see.
+    """The last commit of a table, if readers see this commit.
 
     Raises an error if readers do not see the last commit, or if the last commit has another definition than the source.
     """
@@ -190,6 +190,7 @@ def _published_state(config: Config, target: Tables, schema: TableSchema) -> Sta
         if (stopped := read_stopped(state_of(config), schema.table)) is not None:
             raise stopped.as_error()
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
+    # if copies follow DDL, the next run mends this; otherwise `assert_unchanged` asks for a new copy
     if config.evolves and staged.progress.fingerprint != schema.fingerprint:
         raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")
     assert_unchanged(staged, schema)
@@ -206,7 +207,7 @@ def _verify_table(
     staged: Staged,
     parents: Sequence[TableSchema],
 ) -> TableVerification:
-    """Compare one table. `parents` are the tables whose changes can change rows of the table by foreign keys."""
+    """Compare one table. `parents` are the tables whose changes can change rows of this table by foreign keys."""
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
@@ -223,9 +224,13 @@ def _verify_table(
 def _assert_unchanged(
     source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
 ) -> None:
-    """Raise SourceMoved if the binlog after the position has changes of the table, or of one of its `parents`.
+    """Raise an error if the binlog cannot prove that the table is unchanged since the position.
 
-    Raises BinlogGone if the source no longer has the binlog at this position.
+    Raises:
+        SourceMoved: the binlog after the position has changes of the table, or of one of its `parents`.
+        BinlogGone: the source no longer has the binlog after the position.
+        SourceReplaced: the source is another server now.
+
     """
     watched = {watched_schema.table: watched_schema for watched_schema in (schema, *parents)}
     source.assert_there(position)

@@ -28,7 +28,7 @@ _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 
 def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
-    """The client of a service. It sends a request up to `tries` times, if the service throttles it or does not answer.
+    """The client of a service. It sends a request up to `tries` times if the service throttles or does not answer.
 
     The client finds credentials and endpoints where AWS's own tools do. Raises OperatorNeeded if boto3 is missing.
     """
@@ -57,8 +57,9 @@ def credentials() -> dict[str, str]:
     with translate_errors("AWS credentials"):
         session_credentials = boto3.Session().get_credentials()
         keys = None if session_credentials is None else session_credentials.get_frozen_credentials()
-    names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
-    return {name: value for name, boto_name in names.items() if (value := getattr(keys, boto_name, None))}
+    boto_names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
+    values = {name: getattr(keys, boto_name, None) for name, boto_name in boto_names.items()}  # None without keys
+    return {name: value for name, value in values.items() if value}
 
 
 @contextmanager
@@ -82,7 +83,8 @@ def translate_errors(doing: str, key: str | None = None) -> Iterator[None]:
         raise Retryable(f"{doing}: no answer: {error}; run the same command again") from error
     except ClientError as error:
         code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-        if status >= _SERVER_ERRORS or status == _TOO_MANY or "Throttl" in code or code == "RequestLimitExceeded":
+        is_throttled = status == _TOO_MANY or "Throttl" in code or code == "RequestLimitExceeded"
+        if status >= _SERVER_ERRORS or is_throttled:
             raise Retryable(f"{doing}: {error}; run the same command again") from error
         if key is not None and code in _NAMES:
             raise ConfigError(f"{key}: {doing}: {error}") from error

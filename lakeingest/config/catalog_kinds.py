@@ -59,9 +59,10 @@ def _hive_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
 def _rest_properties(catalog: Catalog, _: Place) -> dict[str, str]:
     properties = catalog.plain_properties
     # Set the protocol's default URI for tokens: PyIceberg's default is wrong, because a slash is missing in it, and
-    # Iceberg's Java client warns if the property is not set.
-    tokens = {"oauth2-server-uri": f"{catalog.address.rstrip('/')}/v1/oauth/tokens"}
-    return {"type": "rest", "uri": catalog.address, **(tokens if "credential" in properties else {}), **properties}
+    # Iceberg's Java client warns if the property is not set. The user's properties come last, so they override it.
+    needs_token = "credential" in properties
+    tokens = {"oauth2-server-uri": f"{catalog.address.rstrip('/')}/v1/oauth/tokens"} if needs_token else {}
+    return {"type": "rest", "uri": catalog.address, **tokens, **properties}
 
 
 _EMBEDDED = CatalogKind(

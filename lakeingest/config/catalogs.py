@@ -1,8 +1,13 @@
 """`target.catalog` of pipeline.yml: the catalog of the copies.
 
-The types are: `sql`, a SQLite file in the warehouse (the default), or a PostgreSQL server that `uri` names; `rest`, a
-server of Iceberg's REST protocol; `glue`, Amazon's catalog; `hive`, a Hive metastore, also for Hudi tables; `path`, no
-catalog, because readers find Hudi tables by their folders. `catalog_kinds` has the clients' properties for each type.
+The types are:
+- `sql`: a PostgreSQL server that `uri` names; without `uri` a SQLite file in the warehouse, which is the default.
+- `rest`: a server of Iceberg's REST protocol.
+- `glue`: Amazon's catalog.
+- `hive`: a Hive metastore, also for Hudi tables.
+- `path`: no catalog, because readers find Hudi tables by their folders.
+
+The module `catalog_kinds` has the properties of each type for its clients.
 """
 
 import re
@@ -50,6 +55,7 @@ class Catalog(Frozen):
 
     @model_validator(mode="after")
     def _assert_complete(self) -> "Self":
+        """Raise ValueError if the type lacks its URI, or if a key does not fit the type."""
         if is_reference(self.address):  # only the job will know the URI behind the reference
             return self
         scheme = self.address.partition("://")[0]
@@ -58,7 +64,7 @@ class Catalog(Frozen):
         if self.type == "hive" and scheme != "thrift":
             raise ValueError("a catalog of type hive needs its uri: thrift://host:9083")
         if self.type in {"sql", None} and self.uri is not None:
-            PostgreSql.parse(self.address)
+            PostgreSql.parse(self.address)  # raises ValueError for an address of another form
         self._assert_endpoints()
         if self.type != "rest" and self.first_publish != "auto":
             raise ValueError("first_publish is for a catalog of type rest")
@@ -69,20 +75,21 @@ class Catalog(Frozen):
     def _assert_endpoints(self) -> None:
         """Raise ValueError if an endpoint has a password in it, or if a secret would be sent in plain text.
 
-        Two kinds of secrets are not sent to the catalog: those of stores, and those with which requests to AWS are
-        signed.
+        Two kinds of secrets do not count, because they are not sent to the catalog: secrets of stores, and secrets with
+        which requests to AWS are signed.
         """
         endpoints = endpoints_of(self.plain_properties)
         if self.type in {"rest", "hive"}:
             endpoints["uri"] = self.address
         for name, url in endpoints.items():
             assert_endpoint(name, url)
-        keys_of_stores = ("s3.", "gcs.", "client.")
-        secrets = [name for name in self.plain_properties if is_secret(name) and not name.startswith(keys_of_stores)]
+        not_sent = ("s3.", "gcs.", "client.")  # how the names of these two kinds begin
+        sent_secrets = [name for name in self.plain_properties if is_secret(name) and not name.startswith(not_sent)]
         for name, url in endpoints.items():
-            if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_plain_text(url):
+            gets_secrets = self.type == "rest" and name in {"uri", "oauth2-server-uri"}
+            if gets_secrets and sent_secrets and is_plain_text(url):
                 raise ValueError(
-                    f"{name} is http://, on another host: whoever is between would read {secrets[0]}; use https://"
+                    f"{name} is http://, on another host: whoever is between would read {sent_secrets[0]}; use https://"
                 )
 
     @property
@@ -120,7 +127,7 @@ class Catalog(Frozen):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the catalog is a SQLite file under the warehouse, which other machines cannot use."""
+        """Whether the catalog is a SQLite file in the warehouse, which other machines cannot use."""
         return self.type in {"sql", None} and self.uri is None
 
     @property

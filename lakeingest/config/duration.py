@@ -11,6 +11,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _parse_duration(value: Any) -> timedelta:
+    """The length of time in a text such as 5d. Raises ValueError for any other value."""
     match = _DURATION.fullmatch(str(value))
     if match is None:
         raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")

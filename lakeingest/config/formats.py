@@ -63,11 +63,13 @@ class Format:
 
 
 def _iceberg_settings(target: Target) -> dict[str, str]:
+    """The Spark settings of the catalog. A property of the catalog overrides the same property of the store."""
     prefix = f"spark.sql.catalog.{target.catalog.name}"
-    catalog = kind_of(target.catalog).spark(target.catalog, target.warehouse)
+    catalog_properties = kind_of(target.catalog).spark(target.catalog, target.warehouse)
+    properties = _store_properties(target) | catalog_properties
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{key}": value for key, value in (_store_properties(target) | catalog).items()},
+        **{f"{prefix}.{key}": value for key, value in properties.items()},
         f"{prefix}.cache-enabled": "false",  # so that Spark sees commits of PyIceberg at once
         EXTENSIONS: _ICEBERG_EXTENSION,
     }
@@ -110,6 +112,7 @@ def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
 
 
 def _hudi_settings(target: Target) -> dict[str, str]:
+    """The Spark settings of Hudi tables; those of Hadoop's client only for a warehouse in an object store."""
     hadoop = {} if target.warehouse.scheme is None else target.storage.hadoop()
     return {
         **{f"spark.hadoop.{key}": value for key, value in hadoop.items()},

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import (
-    BaseModel,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
 
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
@@ -100,7 +94,7 @@ class Config(Frozen):
                 " leave it out"
             )
         self._assert_stores_built()
-        if not info.context:
+        if not info.context:  # on a cluster, `Place` has refused folders of this machine
             self._assert_executors_reach_places()
         if self.target.warehouse.scheme is not None and not lake.by_folder and self.target.catalog.is_embedded:
             raise ValueError(
@@ -120,7 +114,7 @@ class Config(Frozen):
         for key, place in (("target.warehouse", self.target.warehouse), ("state", self.state)):
             if place.scheme is not None:
                 keys_of_store = {"properties", *store_of(place.scheme).only}
-                for name in sorted(self.target.storage.model_fields_set - keys_of_store):
+                for name in sorted(self.target.storage.model_fields_set - keys_of_store):  # only the first is named
                     raise ValueError(f"target.storage.{name}: {key} is on {place.scheme}://, which has no {name}")
         if lake.by_folder and self.state.scheme is not None and self.target.warehouse.scheme is None:
             raise ValueError(
@@ -179,9 +173,9 @@ class Config(Frozen):
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
-        quality = self.quality.model_copy(
-            update={"suites": suites if self.quality.suites or suites.path.is_dir() else None}
-        )
+        # the default folder counts only if it exists
+        has_suites = self.quality.suites is not None or suites.path.is_dir()
+        quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
         return self.model_copy(update=changed)
 
@@ -203,11 +197,13 @@ def load_config(
     cluster: bool = False,
     offline: bool = False,
 ) -> Config:
-    """Read pipeline.yml. Raises ConfigError, which names the key, the variable or the file with the mistake.
+    """Read pipeline.yml.
 
     `overrides` have the form `dotted.key=value`. The default `environment` is that of this process. `cluster`: Spark
     runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the source, so the
     variable of the source's password need not be set.
+
+    Raises the errors of `parse_config`. A ConfigError names the key, the variable or the file with the mistake.
     """
     doc = read_document(path, overrides)
     if offline and isinstance(doc.get("source"), dict):
@@ -235,7 +231,8 @@ def parse_config(
 ) -> Config:
     """The configuration in a document. Relative paths are taken from `folder`.
 
-    Secrets to which the document refers are fetched. With `cluster` they are not, because the job will fetch them.
+    Secrets to which the document refers are fetched; not with `cluster`, because then the job fetches them. Raises
+    ConfigError for mistakes, NotBuiltYet for what is not built yet, and the errors of `with_secrets`.
     """
     filled = _fill_variables(doc, environment)
     return _validate_filled(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
@@ -244,8 +241,8 @@ def parse_config(
 def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
     """The configuration in a document, validated without reading variables or secrets.
 
-    None if the document is right or wrong depending on the value of a variable, for example where a key needs a number.
-    Raises ConfigError for mistakes in values without variables.
+    None if it depends on the value of a variable whether the document is right, for example where a key needs a number.
+    Raises ConfigError for mistakes in values without variables, NotBuiltYet for what is not built yet.
     """
     filled = _fill_variables(doc, _UnreadEnvironment())
     try:
@@ -272,10 +269,10 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document whose variables are filled in; with `unread`, by `_UnreadEnvironment`.
+    """The configuration of a document whose variables are replaced by values; with `unread`, by `_UnreadEnvironment`.
 
-    Raises ConfigError for mistakes. Without mistakes, raises NotBuiltYet for what is not built yet. Raises
-    _DependsOnVariable if all refused values have unread variables in them.
+    Raises ConfigError for mistakes. Without mistakes, raises NotBuiltYet for what is not built yet. With `unread`,
+    raises _DependsOnVariable if all refused values have variables in them.
     """
     not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in not_built]
@@ -283,15 +280,16 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
     try:
         config = Config.model_validate(_without_keys(filled, not_built), context=cluster)
     except ValidationError as error:
-        # mistakes come first: a key that is not built yet must not hide a typo
+        # with `unread`, a value with a variable may be right once the variable is read
         details = [detail for detail in error.errors() if not (unread and _has_variable(detail))]
+        # mistakes are raised first: a key that is not built yet must not hide a typo
         if mistakes := [_mistake_text(detail) for detail in details if not _is_not_built(detail)]:
             raise ConfigError("; ".join([*mistakes, *refused])) from None
-        if not details:
+        if not details:  # all refused values have variables in them
             raise _DependsOnVariable from None
         # the remaining details are values that are not built yet
         refused += [str(detail["ctx"]["error"]) for detail in details]
-    if refused or config is None:
+    if refused or config is None:  # a document without a Config has something refused
         raise NotBuiltYet("; ".join(refused))
     return config
 
@@ -302,18 +300,19 @@ def _apply_override(doc: dict[str, Any], override: str) -> None:
     if not equals:
         raise ConfigError("--set: wanted key=value")
     *parents, last = key.split(".")
+    block = doc
     for parent in parents:
-        doc = doc.setdefault(parent, {})
-        if not isinstance(doc, dict):
+        block = block.setdefault(parent, {})
+        if not isinstance(block, dict):
             raise ConfigError(f"--set {key}: {parent} holds no keys")
     try:
-        doc[last] = read_yaml(value)
+        block[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 
 
 def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with each ${VAR} and ${VAR:-default} in it replaced. Raises ConfigError for a missing variable."""
+    """The value with each ${VAR} and ${VAR:-default} in it replaced. Raises ConfigError if a variable has no value."""
     if isinstance(value, Mapping):
         return {key: _fill_variables(item, environment) for key, item in value.items()}
     if isinstance(value, list):
@@ -331,7 +330,7 @@ def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """The texts in a document, each after its key as in `_dotted_keys`. A text in a list has the key of the list."""
+    """Pairs of key and text: each text in a document, after its key as in `_dotted_keys`, or the key of its list."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
@@ -343,7 +342,7 @@ def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
 
 
 def _dotted_keys(doc: Any, prefix: str = "") -> Iterable[str]:
-    """All keys of a document, each as its path of keys joined by dots. A dot within a key is replaced by `_DOT`."""
+    """All keys of a document, each with the keys above it, joined by dots. `_DOT` replaces a dot within a key."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             dotted = f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key)
@@ -352,7 +351,7 @@ def _dotted_keys(doc: Any, prefix: str = "") -> Iterable[str]:
 
 
 def _without_keys(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
-    """The document without these keys, which are written as `_dotted_keys` writes them."""
+    """The document without `keys`, which are written as `_dotted_keys` writes them. `prefix` is the key of `doc`."""
     if not isinstance(doc, Mapping):
         return doc
     dotted = {key: f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key) for key in doc}
@@ -384,7 +383,7 @@ def _mistake_text(detail: Any) -> str:
 def _known_names(loc: Sequence[Any]) -> list[str]:
     """The keys that are known in the block of an unknown key. `loc` is the path of the unknown key."""
     model: type[BaseModel] = Config
-    for part in loc[:-1]:
+    for part in loc[:-1]:  # a part without a model of its own, such as a pattern of tables.options, is passed over
         fields = [field for name, field in model.model_fields.items() if part in {name, field.alias}]
         model = next((inner for field in fields for inner in _models(field.annotation)), model)
     return sorted(field.alias or name for name, field in model.model_fields.items())

@@ -15,10 +15,12 @@ _DIGITS = 8  # the digits of the digest at the end of a name in which characters
 
 
 def _checked_pattern(location: str) -> str:
+    """The pattern without a slash at its end. Raises ValueError for a malformed pattern."""
     plain = _FIELD.sub("x", location)
     if set(_FIELD.findall(location)) - {"database", "table"} or re.search(r"[{}]", plain):
         raise ValueError(f"{location!r} has other fields than {{database}} and {{table}}")
-    if not re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain) or not set(plain.split("/")).isdisjoint({".", ".."}):
+    has_dot_parts = not set(plain.split("/")).isdisjoint({".", ".."})
+    if has_dot_parts or not re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain):
         raise ValueError(f"{location!r} is neither a folder below the warehouse nor a URI")
     return location.rstrip("/")
 
@@ -32,9 +34,10 @@ def is_of_one_table(location: str) -> bool:
 
 
 def folder_of(location: str, warehouse: Place, table: TableId) -> Place:
-    """The folder that the pattern `location` gives to a table."""
+    """The folder that the pattern `location` gives to a table. A relative path is taken from the warehouse."""
     place = Place.of(location.format(database=_uri_safe(table.database), table=_uri_safe(table.name)))
-    return place if place.written.startswith("/") or place.scheme else Place(f"{warehouse}/{place}")
+    is_absolute = place.written.startswith("/") or place.scheme is not None
+    return place if is_absolute else Place(f"{warehouse}/{place}")
 
 
 def _uri_safe(name: str) -> str:

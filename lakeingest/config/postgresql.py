@@ -86,7 +86,7 @@ class PostgreSql:
     def sqlalchemy(self) -> str:
         """The URL for SQLAlchemy, with its password."""
         settings = {} if self.mode is None else {_MODE: self.mode}
-        if self.mode in _PROVING:
+        if self.mode in _PROVING:  # the address overrides this default
             settings[_ROOTS] = ssl.get_default_verify_paths().cafile or "system"
         url = self.url.set(drivername=f"{SCHEME}+psycopg", query={**settings, **self.url.query})
         return url.render_as_string(hide_password=False)
@@ -94,7 +94,7 @@ class PostgreSql:
     def jdbc(self) -> dict[str, str]:
         """The properties of Iceberg's JDBC catalog: URL, user and password."""
         settings = {} if self.mode is None else {_MODE: self.mode}
-        if self.mode in _PROVING and _ROOTS not in self.url.query:
+        if self.mode in _PROVING and _ROOTS not in self.url.query:  # without a file of authorities, those of Java
             settings |= _JAVA_ROOTS
         query = urlencode({**settings, **self.url.query})
         secrets = {"jdbc.user": self.url.username, "jdbc.password": self.url.password}

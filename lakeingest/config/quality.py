@@ -12,7 +12,7 @@ class Quality(Frozen):
 
     `on_failure` says what happens if rows fail. `sql` says whether SQL in suites is allowed: SQL can call any function
     of the JVM and read any file of the machine. `samples` says whether the pages of gates show values of rows that
-    fail; without them, they show only the keys of such rows.
+    fail; if False, the pages show only the keys of such rows.
     """
 
     suites: Place | None = None

@@ -52,16 +52,17 @@ def with_secrets(doc: Mapping[str, Any]) -> dict[str, Any]:
 def _with_values(doc: Any, path: tuple[str, ...], doc_key: str, value: Callable[[str, str], str]) -> Any:
     """The document with each reference at this path of keys replaced by `value(reference, dotted_key)`.
 
-    `doc_key` is the dotted key of `doc` itself, '' for the whole document.
+    `doc` is the whole document or a value in it, `doc_key` its dotted key, '' for the whole document. `*` in the path
+    stands for each key.
     """
     if not path:
         return value(doc, doc_key) if is_reference(doc) else doc
     if not isinstance(doc, Mapping):
         return doc
-    first, rest = path[0], path[1:]
-    matching_keys = {key for key in doc if first in {"*", key}}
+    key_here, inner_path = path[0], path[1:]
+    matching_keys = {key for key in doc if key_here in {"*", key}}
     return {
-        key: _with_values(item, rest, f"{doc_key}.{key}".lstrip("."), value) if key in matching_keys else item
+        key: _with_values(item, inner_path, f"{doc_key}.{key}".lstrip("."), value) if key in matching_keys else item
         for key, item in doc.items()
     }
 
@@ -94,6 +95,7 @@ def _fetch(scheme: str, name: str) -> str:
 
 
 def _fetch_from_file(name: str) -> str:
+    """The text of the file with this path, without a line feed at its end."""
     path = Path(name)
     if not path.is_absolute():
         raise ConfigError(f"file://{name} needs an absolute path, file:///PATH")
@@ -106,6 +108,7 @@ def _fetch_from_file(name: str) -> str:
 
 
 def _fetch_from_amazon(name: str) -> str:
+    """The text of a secret. An ARN names its region; any other secret is in the region of the environment."""
     region = name.split(":")[3] if name.startswith("arn:") and name.count(":") > 3 else None  # noqa: PLR2004 - of an ARN
     client = amazon.client("secretsmanager", region)
     with amazon.translate_errors(f"Secrets Manager does not give the secret {name}"):
@@ -116,6 +119,7 @@ def _fetch_from_amazon(name: str) -> str:
 
 
 def _fetch_from_google(name: str) -> str:
+    """The text of a secret: of its version in `name`, or of the latest version."""
     if not _GOOGLE_NAME.fullmatch(name):
         raise ConfigError(f"gcp-secretmanager://{name} needs the form projects/P/secrets/NAME[/versions/N]")
     try:

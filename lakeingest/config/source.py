@@ -31,9 +31,9 @@ def _read_pem(file: Path) -> str:
 class Tls(Frozen):
     """How connections to the source are encrypted, and how the server proves that it is the right one.
 
-    If `mode` is None, it is `required` with a `pin`, `preferred` on loopback without a `ca`, and otherwise
-    `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys. `server_public_key`
-    encrypts a password that is sent without TLS.
+    Without `mode`, the mode is `required` if there is a `pin`, `preferred` on loopback if there is no `ca`, and
+    otherwise `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys.
+    `server_public_key` encrypts a password that is sent without TLS.
     """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
@@ -49,6 +49,7 @@ class Tls(Frozen):
 
     @model_validator(mode="after")
     def _assert_one_proof(self) -> Self:
+        """Raise ValueError for a malformed pin, or for a pin beside another proof of the server."""
         for pin in self.pin:
             if not _PIN.fullmatch(pin):
                 raise ValueError(f"pin is {PIN} and the Base64 of a SHA-256, as errors print it")
@@ -97,7 +98,7 @@ class Ssh(Frozen):
         return not re.search(r"-----BEGIN | (ssh|ecdsa)-", text)
 
     def below(self, folder: Path) -> Self:
-        """The same settings with absolute paths: relative paths are taken from `folder`."""
+        """The same settings with absolute paths: relative paths are taken from `folder`. Contents of files stay."""
         key, known_hosts = (
             str(folder / text) if self.is_file(text) else text
             for text in (self.key.get_secret_value(), self.known_hosts)
@@ -149,7 +150,7 @@ class Source(Frozen):
 
     @property
     def is_proven(self) -> bool:
-        """Whether a server must prove who it is before a connection to it is used."""
+        """Whether the server must prove who it is before a connection to it is used."""
         return bool(self.tls.pin) or self.tls_mode in VERIFYING
 
     @property
@@ -171,6 +172,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_tokens_encrypted(self) -> Self:
+        """Raise ValueError if the region of tokens is malformed, or if the server of tokens need not prove itself."""
         if self.token_region is None:
             return self
         if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):
@@ -184,6 +186,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_public_key_used(self) -> Self:
+        """Raise ValueError if the mode of TLS never sends a password without TLS, so that the key has no effect."""
         if self.tls.server_public_key is not None and self.tls_mode not in {"disabled", "preferred"}:
             raise ValueError(
                 f"tls.server_public_key is for connections without TLS, and tls.mode is {self.tls_mode}: leave it out,"
@@ -193,6 +196,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_server_ids(self) -> Self:
+        """Raise ValueError if `server_ids` is malformed, an empty range, or has numbers of more than 32 bits."""
         if self.server_ids != "auto" and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", self.server_ids):
             raise ValueError("server_ids is `auto` or a range such as 5400-5499")
         if not self.server_id_range:

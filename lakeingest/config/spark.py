@@ -54,7 +54,10 @@ class Spark(Frozen):
 
     @property
     def local_slots(self) -> int | None:
-        """The number of parallel tasks that a master such as `local[4]` names; None if it names none."""
+        """The number of parallel tasks that a master such as `local[4]` names; None if it names none.
+
+        `local` alone stands for one task. Without a master, no number is named.
+        """
         slots = re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", self.master or "local[*]")
         return None if slots is None else int(slots[1] or 1)
 

@@ -71,7 +71,8 @@ class Storage(Frozen):
     def renamed_properties(self, names: Mapping[str, str]) -> dict[str, str]:
         """The values of `properties` under the names of another client.
 
-        `names` maps each name of the other client to the name of the property. Missing properties are left out.
+        `names` maps each name of the other client to a name in `properties`. Names that `properties` lacks are left
+        out.
         """
         return {
             other_name: self.properties[name].get_secret_value()

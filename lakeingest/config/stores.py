@@ -33,6 +33,7 @@ def store_of(scheme: str | None) -> Store:
 
 
 def _s3_pyiceberg(storage: Storage) -> Options:
+    # for an endpoint, PyIceberg's client would put the bucket into the path, as with `path_style`
     virtual = None if storage.path_style or storage.endpoint is None else "true"
     return without_none(
         {
@@ -56,15 +57,17 @@ def _s3_spark(storage: Storage) -> Options:
 
 
 def _s3_obstore(storage: Storage, bucket: str) -> Options:
-    own: dict[str, str | None] = {"endpoint": storage.endpoint, "region": storage.region}
+    """The settings of obstore's client. Without `path_style`, the bucket becomes a part of the endpoint's host."""
+    settings: dict[str, str | None] = {"endpoint": storage.endpoint, "region": storage.region}
     if storage.endpoint is not None and not storage.path_style:
-        own |= {"endpoint": storage.endpoint.replace("://", f"://{bucket}."), "virtual_hosted_style_request": "true"}
+        endpoint = storage.endpoint.replace("://", f"://{bucket}.")
+        settings |= {"endpoint": endpoint, "virtual_hosted_style_request": "true"}
     credentials = {
         "access_key_id": "s3.access-key-id",
         "secret_access_key": "s3.secret-access-key",
         "session_token": "s3.session-token",
     }
-    return without_none(own) | storage.renamed_properties(credentials)
+    return without_none(settings) | storage.renamed_properties(credentials)
 
 
 def _gcs_obstore(storage: Storage, _: str) -> Options:

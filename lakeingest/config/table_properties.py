@@ -53,7 +53,7 @@ def is_usable(name: str, value: str) -> bool:
 def _values_as_texts(properties: Any) -> Any:
     """The properties with values as Iceberg stores them: numbers and booleans of YAML become texts."""
     if not isinstance(properties, Mapping):
-        return properties
+        return properties  # pydantic reports it
     return {
         name: str(value).lower() if isinstance(value, bool | int | float) else value
         for name, value in properties.items()
@@ -61,6 +61,7 @@ def _values_as_texts(properties: Any) -> Any:
 
 
 def _assert_allowed(properties: dict[str, str]) -> dict[str, str]:
+    """The properties unchanged. Raises ValueError for a property that is refused, or has an unusable value."""
     for name, value in properties.items():
         reason = next((reason for names, reason in REFUSED.items() if re.fullmatch(names, name)), None)
         if reason is not None:

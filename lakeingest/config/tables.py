@@ -112,7 +112,8 @@ class Tables(BaseModel):
         """
         if not included:
             raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
-        return sorted({table_named(included, name) for name in names}) or list(included)
+        chosen = sorted({table_named(included, name) for name in names})
+        return chosen or list(included)  # none are chosen only if there are no names
 
     def of(self, table: TableId) -> TableOptions:
         """The options of a table. If several patterns set the same option, the last of these patterns counts."""
@@ -120,7 +121,8 @@ class Tables(BaseModel):
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
-                for key in {"types", "properties"} & set_here.keys():  # patterns set single keys of these two
+                # `types` and `properties` are mappings: a later pattern replaces single keys in them
+                for key in {"types", "properties"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
         return TableOptions(**merged)
@@ -129,8 +131,8 @@ class Tables(BaseModel):
 def table_named(included: Iterable[TableId], name: str) -> TableId:
     """The included table with this name, which is written `database.table`.
 
-    Each of the two parts can be quoted as in SQL, by backquotes or double quotes. But if a table has exactly this name,
-    with the quotes, this table is meant. Raises UsageError if no included table has the name.
+    Each of the two parts can be quoted as in SQL, by backquotes or double quotes. But if the name of a table has these
+    quotes in it, this table is meant. Raises UsageError if no included table has the name.
     """
     tables = {str(table): table for table in included}
     if name in tables:

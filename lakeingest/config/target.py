@@ -94,7 +94,8 @@ class Target(Frozen):
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
         """The source's table whose copy has this namespace and name; None if no copy can have them."""
-        # NUL separates namespace and name, because both may have dots. If a field comes twice, both texts are the same.
+        # NUL separates namespace and name, because both may have dots. If a field comes twice, `(?P=…)` wants the same
+        # text in both places.
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
@@ -105,8 +106,8 @@ class Target(Frozen):
     def folder(self, table: TableId) -> Place:
         """The folder of a copy, in the warehouse.
 
-        Percent-encoded are the characters that are not allowed in a file name or a URI, and the dots of names that have
-        another meaning: `.`, `..` and `.hoodie`.
+        Two things are percent-encoded: characters that are not allowed in a file name or a URI, and the dots of names
+        that have another meaning (`.`, `..` and `.hoodie`).
         """
         namespace, name = (segment(part, _UNSAFE, _HUDI_FOLDERS) for part in self.identifier(table))
         return self.warehouse / namespace / name

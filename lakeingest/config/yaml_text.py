@@ -31,17 +31,17 @@ def _construct(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
     Raises YAMLError if there are too many nodes or levels.
     """
-    waiting, count = [(node, 1)], 0
-    while waiting:
-        part, level = waiting.pop()
-        count += 1
-        if level > _MAX_LEVELS or count > _MAX_NODES:
+    uncounted, node_count = [(node, 1)], 0  # nodes with their levels
+    while uncounted:
+        part, level = uncounted.pop()
+        node_count += 1
+        if level > _MAX_LEVELS or node_count > _MAX_NODES:
             raise _limit_error(part.start_mark)
-        inner = part.value
+        children = part.value
         if isinstance(part, yaml.MappingNode):
-            inner = [key_or_value for pair in part.value for key_or_value in pair]
-        if isinstance(inner, list):
-            waiting += [(child, level + 1) for child in inner]
+            children = [key_or_value for pair in part.value for key_or_value in pair]
+        if isinstance(children, list):  # the value of any other node is a text
+            uncounted += [(child, level + 1) for child in children]
     return loader.construct_document(node)
 
 
