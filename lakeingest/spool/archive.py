@@ -77,7 +77,7 @@ def ensure_name(spool: File) -> str:
     """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
     if name := name_of(spool):
         return name
-    clear(spool)  # the spool is of an earlier version, or its process ended while it was opened
+    clear(spool)  # the spool is of an earlier version, or the run that opened it ended before it gave the name
     give_name(spool)
     return name_of(spool)
 
@@ -126,7 +126,7 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
                 _delete_files(spool, segment)
         archived = all_archived(spool)
         _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
-        levels = [segment.level for segment in archived]
+        levels = [segment.level for segment in archived]  # from the files' names; `_join` also reads the manifests
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
@@ -161,6 +161,7 @@ def _unneeded(
 def _join(spool: File, epoch: int) -> None:
     """Join neighbours of each level that has at least `JOIN` segments."""
     for level in range(LAST_LEVEL):
+        # listed again for each level, because the segments that were joined just now have the next level
         archived = [(segment, segment.read()) for segment in all_archived(spool)]
         if sum(segment.level == level for segment, _ in archived) < JOIN:
             continue
@@ -178,7 +179,10 @@ def _kind(segment: Archived, manifest: Manifest, level: int) -> tuple[bool, bool
 
 
 def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
-    """Replace neighbours by one segment of `level`. If they cannot be joined, each of them gets this level."""
+    """Replace neighbours by one segment of `level`.
+
+    A single segment, and neighbours that cannot be joined, are only moved to this level.
+    """
     whole = join_segments(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
     if whole is None:
         for segment, manifest in group:
@@ -203,7 +207,7 @@ def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
 
 def _remove(spool: File, archived: Sequence[Archived]) -> None:
     """Delete these manifests, in order, then the files that they name. So no manifest names a missing file."""
-    manifests = []
+    manifests: list[Manifest] = []
     for segment in archived:
         manifests.append(segment.read())
         segment.file.delete()

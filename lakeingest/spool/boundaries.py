@@ -10,7 +10,10 @@ from lakeingest.state import store
 
 @dataclass(slots=True)
 class Boundaries:
-    """The document `boundaries.json`: ends of transactions, each with the second (since 1970) when its file began."""
+    """The document `boundaries.json`: ends of transactions, each with the second when its binlog file began.
+
+    Seconds are counted since 1970. `file` is the document's file.
+    """
 
     file: File
     known: Mapping[FilePosition, int] = field(default_factory=dict)

@@ -56,12 +56,12 @@ class StoredChangelog:
     _lost: set[str] = field(default_factory=set)  # missing files that manifests name
 
     def held(self) -> Held | None:
-        """All segments that are stored now; None if there is no spool. Raises StateUnreadable if it is damaged."""
+        """All segments that are stored now; None without a spool. Raises StateUnreadable if the spool is damaged."""
         for _ in range(_TRIES):
             with suppress(_Moved):
                 return self._held(allow_gap=False)
             time.sleep(_PAUSE_SECONDS)
-        # the gap is in every listing, so no run at work causes it: the segments after it are held
+        # a gap that is in every listing stays, because no run at work causes it: the segments after the gap are held
         return _retried(lambda: self._held(allow_gap=True))
 
     def _held(self, *, allow_gap: bool) -> Held | None:
@@ -77,6 +77,7 @@ class StoredChangelog:
         paths = (self.folder / "segments").listed("*.json")
         paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}
+        # forget the manifests that are gone
         self._known = {file: entry for file, entry in self._known.items() if file in manifests}
         try:
             opened = Position.from_json(files.document(path))
@@ -90,7 +91,8 @@ class StoredChangelog:
         # a gap: the chain of segments does not reach back to the first listed manifest
         starts = [manifest.start.place(opened.epoch) for manifest in manifests.values()]
         has_gap = bool(manifests) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
-        if name != name_of(self.folder) or (has_gap and not allow_gap):
+        is_begun_anew = name != name_of(self.folder)  # during the listing: it may have segments of both spools
+        if is_begun_anew or (has_gap and not allow_gap):
             raise _Moved
         return Held(name, opened, end, tuple(segments))
 
@@ -109,14 +111,16 @@ class StoredChangelog:
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
         """All segments that are held now, and the stretch of them that has every change of the table.
 
-        If the last segments do not watch the table, the copy may be newer than the end of the stretch. Then changes
-        between the two are missing, and the stretch is empty (`Held.stretch`). Raises ChangelogGone without a spool.
+        If the last segments do not watch the table, the copy may be newer than the end of the stretch. If the copy is
+        newer, changes between that end and the copy are missing, so the stretch is empty (see `Held.stretch`).
+
+        Raises ChangelogGone without a spool.
         """
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.ends_watch or not stretch.segments:
-            # these cases need the copy's place: first the place, then the segments, so that a commit that is published
-            # meanwhile is no gap
+            # In these two cases `Held.stretch` needs the copy's place. The segments are read again after it: in the
+            # older ones, changes before a commit that was published meanwhile would seem to be missing.
             shown = self.shown()
             held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)
@@ -169,8 +173,8 @@ class StoredChangelog:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 parts.append(ChangeFile(part, definition_of(part) or definition_before_ddl))
         try:
-            # Step 2: list the reread rows after the segments, because a run stores the reread rows as of a place before
-            # it stores the segment that begins there. So the reread rows before each segment of step 1 are listed.
+            # Step 2: list the reread rows, after the segments. A run stores the reread rows as of a place before it
+            # stores the segment that begins at this place. So all reread rows that precede a segment of step 1 exist.
             rereads = RereadFolder.of(self.folder, table).files_after(replace(since, log=name), stretch.end)
         except FileNotFoundError as error:
             raise _Moved from error
@@ -187,7 +191,7 @@ class StoredChangelog:
         None if this place is not known: a transaction before the held segments is not in the set, or the place may be
         in a lost file.
         """
-        if not held.gtids <= gtids:
+        if not held.gtids <= gtids:  # the place is before the held segments
             return None
 
         def search() -> Place | None:
@@ -203,7 +207,7 @@ class StoredChangelog:
         None if the place cannot be known: it may be before the held segments, or in a lost file.
         """
         micros = int(moment.timestamp() * 1_000_000)
-        if _ends_by(held.end.history, micros):
+        if _ends_by(held.end.history, micros):  # no held transaction is after the moment
             return held.end.place
 
         def search() -> Place | None:
@@ -214,6 +218,7 @@ class StoredChangelog:
             )
 
         place = _retried(search, self._lost.add)
+        # the start: already the first held transaction is after the moment, and those before it are not known
         return None if place == held.start else place
 
     def _last_place_before(
@@ -222,15 +227,17 @@ class StoredChangelog:
         are_after: "Callable[[pa.RecordBatch], np.ndarray]",
         is_before: Callable[[Manifest], bool],
     ) -> Place | None:
-        """The place of the last transaction before the first one that is after the sought place.
+        """The place of the last held transaction before the first transaction that is sought.
 
-        `are_after` tells for each transaction of a batch whether it is after the sought place, `is_before` whether all
-        transactions of a segment are before it. None if a lost file may have the first transaction after it.
+        `are_after` tells for each transaction of a batch whether it is one of the sought transactions, `is_before`
+        whether a segment has none of them. Returns the start of `held` if its first transaction is sought, and the end
+        of `held` if none is. None if a lost file may have the first sought transaction.
         """
-        place, current = held.start, self.held()
-        # the present segments, because a run may have joined the segments of `held`; but those of `held` if the present
-        # ones begin later
-        segments = held.segments if current is None or current.start > held.start else current.segments
+        place = held.start  # of the last transaction that was found not to be sought
+        # A run may have joined the segments of `held` meanwhile. So the present segments are searched, unless some of
+        # the segments of `held` are no longer among them.
+        present = self.held()
+        segments = held.segments if present is None or present.start > held.start else present.segments
         for segment in segments:
             if segment.transactions in self._lost:
                 if not is_before(segment):
@@ -240,11 +247,12 @@ class StoredChangelog:
             try:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
-                        after = are_after(batch)
-                        count_before = int(np.argmax(after)) if after.any() else len(after)
+                        are_sought = are_after(batch)
+                        # `argmax` gives the number of transactions before the first sought one
+                        count_before = int(np.argmax(are_sought)) if are_sought.any() else len(are_sought)
                         if count_before:
                             place = Place(*(batch[name][count_before - 1].as_py() for name in ("epoch", "file", "pos")))
-                        if count_before < len(after):
+                        if count_before < len(are_sought):
                             return place
             except FileNotFoundError as error:
                 raise _Moved(segment.transactions) from error
@@ -253,7 +261,10 @@ class StoredChangelog:
         return held.end.place
 
     def spool(self) -> Spool:
-        """The spool without the archive, as a run loads it; loaded again while a run at work changes the folder."""
+        """The spool without the archive, as a run loads it. While a run at work changes the folder, it is loaded again.
+
+        Raises StateUnreadable if it still cannot be loaded, or if there is no spool.
+        """
 
         def load() -> Spool:
             try:
@@ -303,7 +314,10 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
 
 
 def _ends_by(history: History | None, micros: int) -> bool:
-    """Whether the last transaction of a history was committed at or before this time, in µs since 1970."""
+    """Whether the last transaction of a history was committed at or before this time, in µs since 1970.
+
+    False if the history or its last transaction is not known.
+    """
     return history is not None and history.last is not None and history.last.committed_at <= micros
 
 

@@ -54,7 +54,7 @@ class Spool:
         self.folder = folder
         self._head = head
         self._boundaries = boundaries
-        self._opened, self._opened_pending = opened, pending
+        self._opened, self._opened_pending = opened, pending  # `pending`: the XA transactions prepared at `opened`
         self._segments = dict(segments)
         self._position = reduce(_position_after, self._segments.values(), opened)
         self._last = last  # the highest number of a manifest file, including those that `load` skipped
@@ -67,7 +67,7 @@ class Spool:
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder; None without one. Raises StateUnreadable if the spool is damaged, or has a gap."""
+        """The spool in the folder; None without a spool. Raises StateUnreadable if it is damaged, or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -88,7 +88,7 @@ class Spool:
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
         skipped = {number: segment for number, segment in segments.items() if number not in live}
-        end = opened.at  # of the segments before the one that the loop compares
+        end = opened.at  # where the segments end that the loop has seen
         for number, segment in list(live.items()):
             if segment.stop.place(opened.epoch) <= end.place(opened.epoch):
                 del live[number]  # it was joined into a segment before it
@@ -135,7 +135,7 @@ class Spool:
 
     @property
     def pending(self) -> Pending | None:
-        """The XA transactions that are prepared at `position`, as far as the spool knows; None if it has no record."""
+        """The XA transactions that are prepared at `position`, as far as the spool knows; None if it records none."""
         return next(reversed(self._segments.values())).pending if self._segments else self._opened_pending
 
     def has_same_history(self, position: Position) -> bool | None:
@@ -150,11 +150,11 @@ class Spool:
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """The noted ends of transactions after `position`, each with the second (since 1970) when its file began."""
+        """The noted ends of transactions after `position`, each with the `began` that `note` stored."""
         return self._boundaries.after(self.position.place)
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Store the end of a transaction for `boundaries`. Stored ends up to `position` are dropped.
+        """Store the end of a transaction for `boundaries`, if it is after `position`, and drop the ends that are not.
 
         `began` is the second (since 1970) in which the binlog file of `boundary` began.
         """
@@ -207,7 +207,8 @@ class Spool:
             number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
         ]
         for number in later:
-            # the last segment gets all files of `read`, because each merge reads that segment
+            # The last segment gets all files of `read`, because each merge reads that segment. Counts that an
+            # interrupted call has stored are dropped.
             is_last = number == self._last
             segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
@@ -229,16 +230,16 @@ class Spool:
             start = end
 
     def put_table(self, number: int, table: TableId, read: Manifest) -> None:
-        """Let a segment watch one more table. `read` is the same part of the binlog, read for that table alone."""
+        """Let a segment watch one more table. `read` is the same part of the binlog, read for that table alone.
+
+        Raises SpoolGap if `read` is another part of the binlog, or if the segment watches the table already.
+        """
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
             raise SpoolGap(f"no segment from {read.start} to {read.stop} waits for the changes of {table}")
         self.assert_owned()
-        wider = replace(
-            segment,
-            tables={**segment.tables, table: read.tables[table]},
-            nulled={**segment.nulled, **read.nulled},
-        )
+        tables = {**segment.tables, table: read.tables[table]}
+        wider = replace(segment, tables=tables, nulled={**segment.nulled, **read.nulled})
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
         self._replace_manifest(number, wider)
@@ -265,7 +266,7 @@ class Spool:
         self._segments = {number: read, **self._segments}
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
-        """The files that have the table's changes after the place `after`, up to `stop`.
+        """The files that have the table's changes after the place `after`, up to `stop`, and perhaps other changes.
 
         Raises SpoolGap if the spool begins later or ends earlier, or if a segment between these places does not watch
         the table.
@@ -316,9 +317,8 @@ class Spool:
 
         The archive keeps them for readers of the changelog, for the time `keep` after they were spooled.
         """
-        ended = [
-            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= place
-        ]
+        epoch = self._opened.epoch
+        ended = [number for number, segment in self._segments.items() if segment.stop.place(epoch) <= place]
         if not ended and not self._skipped:
             return
         self.assert_owned()
@@ -336,12 +336,12 @@ class Spool:
         """Take these tables out of a segment, and delete their files. The segment does not watch them any more."""
         self.assert_owned()
         segment = self._segments[number]
-        watched = {table: file for table, file in segment.tables.items() if table not in tables}
+        watched = {table: entry for table, entry in segment.tables.items() if table not in tables}
         self._replace_manifest(number, replace(segment, tables=watched))
         with store.storage_errors(self.folder):
-            for file in (segment.tables[table] for table in tables):
-                if file is not None:
-                    (self.folder / file[0]).delete()
+            for table in tables:
+                if (entry := segment.tables[table]) is not None:
+                    (self.folder / entry[0]).delete()
 
     def join(self, numbers: Sequence[int], whole: Manifest) -> None:
         """Replace neighbours by `whole`, which was joined from them. `numbers`: the numbers of the neighbours.
@@ -349,11 +349,11 @@ class Spool:
         An interruption leaves some of their manifests beside the manifest of `whole`; `load` passes over them.
         """
         self.assert_owned()
-        first, *others = numbers
+        first, *later_numbers = numbers
         parts = [self._segments[number] for number in numbers]
         self._replace_manifest(first, whole)
         with store.storage_errors(self.folder):
-            for number in others:
+            for number in later_numbers:
                 del self._segments[number]
                 self._manifest(number).delete()
             (self.folder / "segments").sync()

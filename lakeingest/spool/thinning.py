@@ -34,20 +34,20 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
         }
         with store.storage_errors(spool.folder):
             if any(path.changed() > kept_since for path in unneeded.values()):
-                return  # the files of later segments are not older
+                return  # the files of later segments are not older, so they stay, too
         if unneeded:
             spool.drop(number, unneeded)
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join small neighbours that watch the same tables, as soon as there are `JOIN` of them. The last segment stays.
+    """Join each `JOIN` small neighbours that watch the same tables. The last segment is not joined.
 
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.
     """
     for level in range(LAST_LEVEL):
         for group in list(_alike(spool, level, stands)):
-            for first in range(0, len(group) - JOIN + 1, JOIN):  # an incomplete group waits for more segments
+            for first in range(0, len(group) - JOIN + 1, JOIN):  # fewer than `JOIN` at the end wait for more segments
                 numbers, parts = zip(*group[first : first + JOIN], strict=True)
                 whole = join_segments(spool.folder, parts)
                 if whole is not None:
