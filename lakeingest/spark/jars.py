@@ -53,6 +53,7 @@ def settings_with_jars(
             if not has_only_our_jars or _ivy() is None or not all(name in SHA256 for name in names):
                 yield settings  # the session starts under the lock, because Spark fetches the jars
                 return
+            # checked again, because another process may have fetched jars while this process waited for the lock
             fetch(folder, [name for name in names if not _is_whole(folder, name)], java)
     yield _with_paths(settings, folder, names) if has_only_our_jars else settings
 
@@ -62,7 +63,7 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 
     Raises OperatorNeeded if Ivy cannot fetch a jar, or if a jar differs from its release.
     """
-    for name in names:  # a damaged file would be kept
+    for name in names:  # removed first, because Ivy would keep a damaged file
         for file in (_copy_path(folder, name), _cache_path(folder, name)):
             file.unlink(missing_ok=True)
     parts = (name.split(":") for name in names)
@@ -134,7 +135,7 @@ def _is_whole(folder: Path, jar: str) -> bool:
 
 
 def _copy_path(folder: Path, jar: str) -> Path:
-    """The path to which Spark, or `fetch`, lets Ivy copy a jar from the cache."""
+    """The path to which Ivy copies a jar from its cache, for Spark or for `fetch`."""
     group, artifact, version = jar.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 

@@ -113,7 +113,7 @@ class OwnWork(Generic[Result]):
         self._at_once, self._is_cancelled = max(1, min(at_once, workers.count)), threading.Event()
 
     def cancel(self) -> None:
-        """Begin no more tasks."""
+        """Begin no more tasks. Those at work go on, but `__call__` then raises an error if a task was not begun."""
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
@@ -149,7 +149,7 @@ def serve(ends: Iterable[int]) -> NoReturn:
             _work(Connection(end))
     for end in every_end:
         os.close(end)
-    with suppress(ChildProcessError):
+    with suppress(ChildProcessError):  # no worker is left
         while True:
             os.wait()
     end_process(0)
@@ -159,7 +159,7 @@ def _work(run: Connection) -> NoReturn:
     """Answer tasks until the run closes its end of the socket."""
     threading.Thread(target=_end_with, args=(run.fileno(),), daemon=True).start()
     hang_up = _hang_up_of(run.fileno())
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError):  # the run has closed its end
         while True:
             task = run.recv_bytes()
             if hang_up.poll(0):  # the run has ended after it sent the task
@@ -192,5 +192,5 @@ def _outcome(task: bytes) -> bytes:
         error.add_note(f"in a worker process:\n{traceback.format_exc()}")
         try:
             return pickle.dumps((None, error.with_traceback(None)))
-        except Exception:  # noqa: BLE001 - an error with something that only its process can have
+        except Exception:  # noqa: BLE001 - the error has something that cannot be pickled
             return pickle.dumps((None, RuntimeError(traceback.format_exc())))

@@ -103,7 +103,7 @@ def _start_session(config: Config) -> "SparkSession":
         raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or use a machine with Spark") from error
 
     home = java_home()
-    if home is not None:
+    if home is not None:  # None: Spark finds the Java on PATH
         os.environ["JAVA_HOME"] = str(home)
     if runs_here(config):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -162,7 +162,7 @@ def _assert_answers(master: str) -> None:
         except (OSError, ValueError) as error:
             reasons.append(f"{address}: {error}")
         else:
-            return
+            return  # one master that answers is enough
     raise OperatorNeeded(f"{MASTER} {master} does not answer ({'; '.join(reasons)}); start it, or correct spark.conf")
 
 
@@ -225,15 +225,15 @@ def _can_load(session: "SparkSession", name: str) -> bool:
 
 
 def spark_finding(config: Config, session: "SparkSession | None" = None) -> str | None:
-    """A finding if Spark cannot be used here, or if a given `session` cannot be used; else None."""
+    """Why Spark cannot be used here; or, if a `session` is given, why this session cannot be used. None if it can."""
     if session is not None:
         return _misfit(session, config)
     if find_spec("pyspark") is None:
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
-        if active_session() is None:
+        if active_session() is None:  # a session would be started
             settings(config)  # raises if there are no jars for this Spark
-            java_home()
+            java_home()  # raises if there is no Java
     except OperatorNeeded as error:
         return str(error)
     return None
@@ -262,7 +262,7 @@ def java_home() -> Path | None:
 @cache
 def _version(java: Path) -> str | None:
     """The major version of a Java, from its file `release`, or else from `java -version`. None if neither has it."""
-    with suppress(OSError):
+    with suppress(OSError):  # without the file, the program is asked
         release = (java.resolve().parents[1] / "release").read_text()
         if (stated := re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)) and os.access(java, os.X_OK):
             return stated[1]
@@ -281,7 +281,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():  # in another thread, nobody can set a handler
             signal.signal(signal.SIGINT, handler)
 
 
@@ -312,7 +312,7 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     copies = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
-    with log as file:
+    with log as file:  # closed at once: stdout and stderr keep it open
         for descriptor in copies:
             os.dup2(file.fileno(), descriptor)
     try:
