@@ -15,21 +15,22 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 def find_archives() -> None:
     """Add the archives to `sys.path`. In client mode, also make their folder the working folder."""
-    if not _add_archives(Path.cwd()) and find_spec("lakeingest") is None:
-        from pyspark import SparkFiles
-        from pyspark.sql import SparkSession
+    if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
+        return  # the service has unpacked the archives here, or lakeingest is installed
+    from pyspark import SparkFiles
+    from pyspark.sql import SparkSession
 
-        SparkSession.builder.getOrCreate()
-        unpacked = Path(SparkFiles.getRootDirectory())
-        if not _add_archives(unpacked):
-            sys.exit("lakeingest: neither installed nor among the job's archives: --archives URI#job,URI#dependencies")
-        os.chdir(unpacked)  # as on an executor, so that job/pipeline.yml is found
+    SparkSession.builder.getOrCreate()  # unpacks the archives
+    unpacked = Path(SparkFiles.getRootDirectory())
+    if not _add_archives(unpacked):
+        sys.exit("lakeingest: neither installed nor among the job's archives: --archives URI#job,URI#dependencies")
+    os.chdir(unpacked)  # as on an executor, so that job/pipeline.yml is found
 
 
 def _add_archives(folder: Path) -> bool:
-    """Add the archives in this folder to `sys.path`. Returns False if the folder has no archives."""
+    """Add the archives in this folder to `sys.path`. Returns False, and adds nothing, if lakeingest is not in them."""
     archives = [str(folder / name) for name in ARCHIVES if (folder / name).is_dir()]
-    if archives and Path(archives[0], "lakeingest").is_dir():
+    if archives and Path(archives[0], "lakeingest").is_dir():  # the first archive is `job`, unless it is missing
         sys.path[:0] = [path for path in archives if path not in sys.path]
         return True
     return False

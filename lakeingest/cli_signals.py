@@ -68,7 +68,7 @@ def resnapshot(
 
 
 def _add_signal_command(action: str, text: str) -> None:
-    """Add a command with this help text, which stores a signal for tables. It has only the options of all signals."""
+    """Add a command that stores a signal for tables. `text` is its help; it has only the options of all signals."""
 
     @signals.command(action, help=text)
     def signal(

@@ -65,7 +65,7 @@ def _raw_line(event: Event) -> str | None:
     """The line of an event, in which names may have unprintable characters; None for an event that has no line."""
     match event:
         case WaveCommitted():
-            rate = event.rows / event.seconds if event.seconds else 0
+            rate = event.rows / event.seconds if event.seconds else 0  # a wave can take no measurable time
             return (
                 f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
                 f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
@@ -73,7 +73,7 @@ def _raw_line(event: Event) -> str | None:
         case RowsReread():
             last = ", the last" if event.is_last else ""
             return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
-        case Spooled() if event.transactions:
+        case Spooled() if event.transactions:  # without transactions, there is no line
             return (
                 f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"
             )
@@ -310,9 +310,10 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
-        if plan.copy is None:
+        if plan.copy is None:  # the table cannot be copied: only the reasons are shown
             continue
-        copy, retention = plan.copy, "for ever"
+        copy = plan.copy
+        retention = "for ever"
         if plan.retention_seconds is not None and plan.margin_seconds is not None:
             retention = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
         yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
@@ -329,6 +330,7 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
 
 
 def _duration(seconds: float) -> str:
+    """A duration in the largest unit that it fills, such as "2.5 hours". It can be negative, as a margin can."""
     size, unit = next((unit for unit in _UNITS if abs(seconds) >= unit[0]), _UNITS[-1])
     return f"{seconds / size:,.1f} {unit}"
 
@@ -359,7 +361,7 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
 
 
 def _difference_lines(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
-    """A line for each of the first KEYS_SHOWN differences, and a line with the number of the other differences."""
+    """A line for each of the first KEYS_SHOWN differences; if there are more, a line with the number of the others."""
     for difference in differences[:KEYS_SHOWN]:
         yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
     if len(differences) > KEYS_SHOWN:

@@ -155,8 +155,8 @@ def ivy_folder(folder: Path) -> Path:
         return in_home
     if below_folder.exists() and not is_private(below_folder):
         raise OperatorNeeded(
-            f"others than this user can write to {below_folder}, from which Spark would take code; let nobody else write"
-            " to it and the folders above, or set spark.jars in pipeline.yml"
+            f"others than this user can write to {below_folder}, from which Spark would take code; let nobody else"
+            " write to it and the folders above, or set spark.jars in pipeline.yml"
         )
     return below_folder
 
