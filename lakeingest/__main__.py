@@ -1,7 +1,7 @@
 """`python -m lakeingest` is the command `lakeingest`. This file is also the program of a job on a cluster.
 
-Such a job has this file and archives with lakeingest. So this file first adds the archives to `sys.path`. The service
-has unpacked them: in the working folder (YARN and Kubernetes in cluster mode, EMR Serverless); or in client mode in a
+Such a job has this file and archives with lakeingest. So this file first adds the unpacked archives to `sys.path`. On
+YARN and Kubernetes in cluster mode, and on EMR Serverless, they are in the working folder. In client mode they are in a
 folder of Spark, which exists only after a session has started.
 """
 
@@ -14,7 +14,10 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 
 def find_archives() -> None:
-    """Add the archives to `sys.path`. In client mode, also make their folder the working folder."""
+    """Add the archives to `sys.path`. In client mode, also make their folder the working folder.
+
+    In client mode, an installed lakeingest is used without archives. Exits if lakeingest is found in neither way.
+    """
     if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
         return  # the service has unpacked the archives here, or lakeingest is installed
     from pyspark import SparkFiles

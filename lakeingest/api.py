@@ -119,10 +119,11 @@ class Pipeline:
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read rows of tables again: all, those that `where` selects, the listed keys, or the keys in [from_, to).
+        """Read all rows of tables again, or those that `where` selects, or those with keys in `keys` or in [from_, to).
 
         With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
-        is a value of the key's column, or a list of values in the order of the key's columns. Keys are for one table.
+        is a value of the key's column, or a list of values in the order of the key's columns. With keys, only one table
+        can be named.
 
         A re-snapshot is a signal for each table. A run that is at work carries out the signals; without such a run,
         this call does. The call returns when readers see the rows; with `wait=False`, the call returns at once.

@@ -114,12 +114,12 @@ def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
 
 
 def _has_only_this_user(number: int) -> bool:
-    """Whether a group is root's group, or the group of this user alone: the main group, which has the user's name."""
+    """Whether a group is root's group, or this user's own: the main group, with the user's name and no other member."""
     if number == 0:
         return True
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid())
     except KeyError:  # the group or the user has no entry, so nobody knows the members
         return False
-    # `gr_mem` lacks users whose main group it is
+    # the name is compared, too, because `gr_mem` lacks the users whose main group it is
     return number == user.pw_gid and set(group.gr_mem) <= {user.pw_name} and group.gr_name == user.pw_name

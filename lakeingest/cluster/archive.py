@@ -90,7 +90,7 @@ def requirements(*more: str) -> list[str]:
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives with the pinned packages, in the folder. If an archive is missing, pip fetches the packages.
+    """The archives with the pinned packages, in the folder. If one is missing, pip fetches the packages for all.
 
     Each archive is smaller than 100 MB, the limit of some services for a file. Raises OperatorNeeded if pip fails.
     """
@@ -208,7 +208,7 @@ def _fetch(pins: list[str], folder: Path) -> None:
 
 
 def _install(arguments: list[str], folder: Path) -> None:
-    """Let pip install into the folder what `arguments` say, for a job's Python and machines.
+    """Let pip install packages into the folder, for a job's Python and machines. `arguments` name the packages.
 
     Raises OperatorNeeded if pip fails.
     """

@@ -17,9 +17,9 @@ _PATIENCE_SECONDS = 15.0  # for all tries of one request; by default, Google's c
 
 
 def google_types() -> Any:
-    """Google's package with the types of requests. Its import takes seconds.
+    """Google's package with the types of requests. The import takes seconds.
 
-    Raises OperatorNeeded if it is not installed.
+    Raises OperatorNeeded if the package is not installed.
     """
     try:
         from google.cloud import dataproc_v1
@@ -58,7 +58,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def read_options() -> dict[str, Any]:
-    """The options of a request that only reads: its timeout, and how long it is repeated if the service fails."""
+    """The options of a request that only reads: its timeout, and how long to repeat it if the service fails."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 

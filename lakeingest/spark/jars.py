@@ -34,10 +34,11 @@ def settings_with_jars(
 ) -> Iterator[Mapping[str, str]]:
     """Fetch missing jars, and yield the settings with which a session must start within the block.
 
-    `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. Then the
-    settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds. Spark
-    itself fetches the jars if pipeline.yml sets other jars or another way to resolve them, if Ivy is missing, or if the
-    SHA-256 of a jar is not known.
+    `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. The yielded
+    settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds.
+
+    The given settings are yielded, and Spark itself fetches missing jars, if pipeline.yml sets other jars or another
+    way to resolve them. The same is done with missing jars if Ivy is missing or the SHA-256 of a jar is not known.
 
     Raises OperatorNeeded if a jar cannot be fetched, or if it differs from its release.
     """

@@ -2,8 +2,8 @@
 
 A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
 Each worker has one end of a socket, and the run has the other end. When the run ends, even if it is killed, its ends
-are closed. Then the workers end at once, also in the middle of a task: nobody takes its result, and the source would
-have to keep a read view for it.
+are closed. Then the workers end at once, also in the middle of a task, because nobody takes the result of the task, and
+the source would have to keep a read view for it.
 """
 
 import json
@@ -70,7 +70,10 @@ class OwnWorkers:
     def prepare(
         self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
     ) -> "OwnWork[Result]":
-        """The work of calling the function with each descriptor. All are pickled now, in the caller's thread."""
+        """The work of calling the function with each descriptor.
+
+        The function and the descriptors are pickled now, in the caller's thread.
+        """
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:
@@ -117,7 +120,7 @@ class OwnWork(Generic[Result]):
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
-        """The results, in the order of the descriptors. Raises the error of the first task that failed."""
+        """The results, in the order of the tasks. If tasks failed, the error of the first of them is raised."""
         pool = ThreadPoolExecutor(self._at_once)
         outcomes = [pool.submit(self._answer, task) for task in self._tasks]
         try:

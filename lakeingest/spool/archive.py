@@ -104,12 +104,14 @@ def give_name(spool: File) -> None:
 
 
 def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
-    """Move segments from the spool into the archive, or delete them. Remove archived segments that nobody needs.
+    """Move segments from the spool into the archive; or delete them, if `kept_for` is zero and no reader is at work.
 
-    A segment is needed for the time `kept_for` after it was spooled, and while a reader at work has not read it yet. In
-    an object store the time counts from the move into the archive, because the move gives the manifest a new time.
-    Archived segments before a gap are not needed. After a crash each segment is in the spool's folder, in the archive,
-    or in both; the next call finishes the work.
+    Then archived segments that nobody needs are removed, and small neighbours are joined. A segment is needed for the
+    time `kept_for` after it was spooled, and while a reader at work has not read it yet. In an object store the time
+    counts from the move into the archive, because the move gives the manifest a new time. Archived segments before a
+    gap are not needed.
+
+    After a crash each segment is in the spool's folder, in the archive, or in both; the next call finishes the work.
     """
     folder = spool / "archive"
     ensure_name(spool)

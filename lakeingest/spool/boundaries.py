@@ -10,9 +10,9 @@ from lakeingest.state import store
 
 @dataclass(slots=True)
 class Boundaries:
-    """The document `boundaries.json`: ends of transactions, each with the second when its binlog file began.
+    """The document `boundaries.json`, in `file`.
 
-    Seconds are counted since 1970. `file` is the document's file.
+    `known` has the noted ends of transactions, each with the second (since 1970) when its binlog file began.
     """
 
     file: File

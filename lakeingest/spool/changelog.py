@@ -1,8 +1,8 @@
 """The stored changelog as its readers get it: archive, spool and reread rows, while a run writes them.
 
 A reader takes no lock. If a run moves, joins or removes a listed file before the reader opens it, the reader lists the
-folder once more. It finds segments by the places that they cover, not by their names. So it misses no change, and
-gets no change twice.
+folder once more. A reader finds segments by the places that they cover, not by their names. So a reader misses no
+change, and gets no change twice.
 """
 
 import time
@@ -65,9 +65,10 @@ class StoredChangelog:
         return _retried(lambda: self._held(allow_gap=True))
 
     def _held(self, *, allow_gap: bool) -> Held | None:
-        """The segments of one listing; those after the last gap if `allow_gap`.
+        """The segments of one listing of the folder; None without a spool.
 
-        Raises `_Moved` if a run changed the folder meanwhile. Without `allow_gap`, a gap counts as such a change.
+        With `allow_gap`, only the segments after the last gap. Without `allow_gap`, `_Moved` is raised for a gap. It is
+        also raised if a run changed the folder meanwhile.
         """
         path = self.folder / "opened.json"
         if not path.exists():

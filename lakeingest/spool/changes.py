@@ -32,8 +32,8 @@ class ChangeFile:
 class Changes:
     """The changes of a table after `since`, up to the place `end`.
 
-    The files of `parts` are open. The files of `rereads` are opened when they are read, because there may be too many
-    of them. `ends_watch`: the table is not watched after `end`.
+    The files of `parts` are open. The files of `rereads` are opened one after another, when they are read, because they
+    may be too many. `ends_watch`: the table is not watched after `end`.
     """
 
     table: TableId
@@ -51,7 +51,7 @@ class Changes:
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
         """Change rows, reread rows and DDL in order, after `since` and up to `stop`.
 
-        Without `since` they begin after the `since` of this object, without `stop` they end at its `end`. The metadata
+        If `since` is None, the rows begin after `self.since`; if `stop` is None, they end at `self.end`. The metadata
         of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
         Reread rows as of `stop` come after `stop`, so they are left out.
 

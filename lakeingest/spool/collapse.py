@@ -211,7 +211,7 @@ def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
 
 
 def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
-    """For each change, whether it is after the mark of the range that has its key, as `MergePlan.should_apply`."""
+    """For each change, whether it is after the mark of the range that has its key. False if no range has the key."""
     is_after_mark = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
         is_after_mark |= _is_after(changes, mark) & within(changes, key, keys)

@@ -27,7 +27,7 @@ from lakeingest.state.definition import schema_from_json, schema_to_json
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How a copy followed DDL, and the transaction of the DDL.
+    """How a copy followed DDL. `place`, `committed_at` and `gtid` are those of the DDL's transaction.
 
     `origins` has the old name of each column of `after`, None for a new column. `fills` has the values of new columns
     in old rows; a new column that `fills` does not name is NULL there.

@@ -1,9 +1,9 @@
-"""Patches: rows that were read again, as change rows in files of their own until a merge has applied them.
+"""Patches: rows that were read again, as change rows in files of their own. A merge applies them to the copy.
 
 patches/<database>.<table>/<name>.parquet   a patch: `+I` for rows of the read view, `-D` for keys without a row in it
 
-The file names of a re-snapshot begin with the number of its signal. The files stay until the signal has ended, because
-they tell which keys the re-snapshot has read.
+The file names of a re-snapshot begin with the number of its signal. The files stay until the signal has ended, also
+after a merge, because they tell which keys the re-snapshot has read.
 """
 
 import datetime as dt

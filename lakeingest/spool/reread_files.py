@@ -89,9 +89,9 @@ class RereadFolder:
             raise StaleWriter(f"another run wrote {path}; run the same command again")
 
     def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
-        """The files with rows after the position `since`, and as of places up to `end`, in order.
+        """The files with rows that are after the position `since` and as of places up to `end`, in order.
 
-        They belong to the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        Only files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile, and
         StateUnreadable if a document is damaged.
         """
         rows: list[RereadRows] = []

@@ -57,7 +57,7 @@ def has_removed(
 
 
 def versions(files: Iterable[File], columns: Sequence[str], select: Filter) -> set[Row]:
-    """The old and new rows of all changes in these files that `select` keeps, as tuples of these columns."""
+    """The rows of all changes in these files, old and new, that the filter `select` keeps, as tuples of `columns`."""
     rows: set[Row] = set()
     for file in files:
         rows |= rows_of(select(_read(file, columns)), columns)

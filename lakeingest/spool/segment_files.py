@@ -119,7 +119,10 @@ def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
 
 
 def whole_file(folder: File, name: str, rows: int) -> File:
-    """The file with this name in the spool's folder. Raises StateUnreadable if it has not exactly `rows` rows."""
+    """The file with this name in the spool's folder.
+
+    Raises StateUnreadable if the file is missing or damaged, or if its row count is not `rows`.
+    """
     try:
         count = files.parquet_metadata(folder / name).num_rows
     except (OSError, pa.ArrowException) as error:

@@ -194,8 +194,8 @@ class Spool:
     def widen(self, read: Manifest) -> None:
         """Let all segments after the start of `read` watch the tables of `read`, too.
 
-        `read` has only changes of these tables, up to the end of the spool. An interruption leaves segments that watch
-        a table without a copy; the next call replaces the table's files in these segments.
+        `read` has only changes of these tables, up to the end of the spool. After an interruption, some segments watch
+        a table that has no copy yet; the next call replaces the table's files in these segments.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
@@ -303,7 +303,7 @@ class Spool:
         return any(segment.lacks_cascades for segment in self._segments_between(after, self.position.place))
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """The number of values in the table's new rows that are NULL by the user's choice, between these places."""
+        """The number of values in the table's new rows that are NULL by the user's choice, from `after` to `stop`."""
         return sum(segment.nulled.get(table, 0) for segment in self._segments_between(after, stop))
 
     def bytes_of(self, table: TableId, after: Place) -> int:
