@@ -137,8 +137,8 @@ def _unneeded(
     archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None
 ) -> list[Archived]:
     """The archived segments that nobody needs: covered by a larger segment, before a gap, or old and read already."""
-    # Step 1: segments that a larger one covers, which is before them in `archived`
-    unneeded, chain = [], list[Archived]()
+    # Step 1: segments that a larger segment covers; the larger segment is before them in `archived`
+    unneeded, chain = list[Archived](), list[Archived]()
     for segment in archived:
         if chain and segment.stop <= chain[-1].stop:
             unneeded.append(segment)
@@ -151,10 +151,10 @@ def _unneeded(
             break
         connected.append(segment)
     unneeded += chain[: len(chain) - len(connected)]
-    # Step 3: the oldest of the others, up to the first one that is needed: a later removal would make a gap
+    # Step 3: the oldest of the other segments, up to the first one that is needed, because a gap must not follow the needed one
     for segment in reversed(connected):
-        unread = read_up_to is not None and segment.stop > read_up_to
-        if unread or now - segment.file.changed() < kept_for.total_seconds():
+        is_unread = read_up_to is not None and segment.stop > read_up_to
+        if is_unread or now - segment.file.changed() < kept_for.total_seconds():  # unread, or too young
             break
         unneeded.append(segment)
     return unneeded

@@ -225,35 +225,35 @@ class StoredChangelog:
     def _last_place_before(
         self,
         held: Held,
-        are_after: "Callable[[pa.RecordBatch], np.ndarray]",
-        is_before: Callable[[Manifest], bool],
+        are_sought: "Callable[[pa.RecordBatch], np.ndarray]",
+        has_none_sought: Callable[[Manifest], bool],
     ) -> Place | None:
-        """The place of the last held transaction before the first transaction that is sought.
+        """The place of the last held transaction before the first sought transaction.
 
-        `are_after` tells for each transaction of a batch whether it is one of the sought transactions, `is_before`
-        whether a segment has none of them. Returns the start of `held` if its first transaction is sought, and the end
-        of `held` if none is. None if a lost file may have the first sought transaction.
+        `are_sought` tells for each transaction of a batch whether it is sought, `has_none_sought` whether a segment has
+        no such transaction. Returns the start of `held` if the first held transaction is sought, the end of `held` if
+        none is sought, and None if a lost file may have the first sought transaction.
         """
-        place = held.start  # of the last transaction that was found not to be sought
+        place = held.start  # the place up to which no transaction is sought
         # A run may have joined the segments of `held` meanwhile. So the present segments are searched, unless some of
         # the segments of `held` are no longer among them.
         present = self.held()
         segments = held.segments if present is None or present.start > held.start else present.segments
         for segment in segments:
             if segment.transactions in self._lost:
-                if not is_before(segment):
+                if not has_none_sought(segment):
                     return None
                 place = segment.stop.place(held.opened.epoch)
                 continue
             try:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
-                        are_sought = are_after(batch)
+                        sought = are_sought(batch)
                         # `argmax` gives the number of transactions before the first sought one
-                        count_before = int(np.argmax(are_sought)) if are_sought.any() else len(are_sought)
+                        count_before = int(np.argmax(sought)) if sought.any() else len(sought)
                         if count_before:
                             place = Place(*(batch[name][count_before - 1].as_py() for name in ("epoch", "file", "pos")))
-                        if count_before < len(are_sought):
+                        if count_before < len(sought):
                             return place
             except FileNotFoundError as error:
                 raise _Moved(segment.transactions) from error

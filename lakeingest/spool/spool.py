@@ -88,7 +88,7 @@ class Spool:
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
         skipped = {number: segment for number, segment in segments.items() if number not in live}
-        end = opened.at  # where the segments end that the loop has seen
+        end = opened.at  # where the segments before the present one end
         for number, segment in list(live.items()):
             if segment.stop.place(opened.epoch) <= end.place(opened.epoch):
                 del live[number]  # it was joined into a segment before it
@@ -203,17 +203,16 @@ class Spool:
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
         self.assert_owned()
-        later = [
-            number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
-        ]
-        for number in later:
+        for number, segment in list(self._segments.items()):
+            if segment.stop.place(epoch) <= read.start.place(epoch):
+                continue
             # The last segment gets all files of `read`, because each merge reads that segment. Counts that an
             # interrupted call has stored are dropped.
             is_last = number == self._last
-            segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            entries = read.tables if is_last else dict.fromkeys(read.tables)  # None: no file of the table
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
             nulled |= read.nulled if is_last else {}
-            wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
+            wider = replace(segment, tables={**segment.tables, **entries}, nulled=nulled)
             self._replace_manifest(number, wider)
 
     @property
@@ -387,6 +386,7 @@ class Spool:
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
     def _segments_between(self, after: Place, stop: Place) -> Iterable[Manifest]:
+        """The segments of which a part is between the places `after` and `stop`."""
         epoch = self._opened.epoch
         return [
             segment
