@@ -151,7 +151,8 @@ def _unneeded(
             break
         connected.append(segment)
     unneeded += chain[: len(chain) - len(connected)]
-    # Step 3: the oldest of the other segments, up to the first one that is needed, because a gap must not follow the needed one
+    # Step 3: the oldest of the other segments. The first needed segment ends the loop, because a removal after it would
+    # make a gap.
     for segment in reversed(connected):
         is_unread = read_up_to is not None and segment.stop > read_up_to
         if is_unread or now - segment.file.changed() < kept_for.total_seconds():  # unread, or too young

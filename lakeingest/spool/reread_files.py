@@ -77,7 +77,7 @@ class RereadFolder:
             written = self.files_after(ReadTo(stop, log=log), stop)
         if not written:
             return 0
-        return (written[-1].last.reread or 0) + 1
+        return (written[-1].last.reread or 0) + 1  # one more than the number of the last row
 
     def add(self, first: ReadTo, written: Sequence[tuple[str, int]]) -> None:
         """Let readers see the rows of these files, as `write` returned them. `first` is the position of the first row.
@@ -94,20 +94,20 @@ class RereadFolder:
         Only files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile, and
         StateUnreadable if a document is damaged.
         """
-        rows: list[RereadRows] = []
+        named_files: list[RereadRows] = []  # the files that the documents name, in order
         documents = self.path.listed("*.json")
         positions = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda position: position.order)
         for first in positions:
             if first.log == since.log and since.place <= first.place <= end:
                 # the rows as of each place are numbered from 0 on, without a gap
                 expected = replace(first, reread=0)
-                if rows and rows[-1].last.place == first.place:
-                    expected = _advanced(rows[-1].last, 1)
+                if named_files and named_files[-1].last.place == first.place:
+                    expected = _advanced(named_files[-1].last, 1)
                 # if two documents are added while the folder is listed, the listing may have only the later document
                 if first != expected:
                     raise FileNotFoundError(f"{self.path / str(expected)}.json")
-                rows += self._files(first)
-        return [file for file in rows if file.last.order > since.order]
+                named_files += self._files(first)
+        return [file for file in named_files if file.last.order > since.order]
 
     def _files(self, first: ReadTo) -> Iterator[RereadRows]:
         """The files that one document names. `first` is the position of the first row in them."""
