@@ -63,9 +63,10 @@ class OwnWorkers:
         self._idle = queue.SimpleQueue[Connection | None]()  # None: a worker has ended
         self._workers = []
         for ours, theirs in pairs:
-            theirs.close()
-            self._workers.append(Connection(ours.detach()))
-            self._idle.put(self._workers[-1])
+            theirs.close()  # the nursery has its own copy of it
+            worker = Connection(ours.detach())
+            self._workers.append(worker)
+            self._idle.put(worker)
 
     def prepare(
         self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
@@ -89,7 +90,7 @@ class OwnWorkers:
             worker.send_bytes(task)
             result, error = pickle.loads(worker.recv_bytes())  # noqa: S301 - of our own worker, over its socket
         except (EOFError, OSError) as lost:
-            self._idle.put(None)
+            self._idle.put(None)  # other callers may wait for this worker
             raise self._loss_error() from lost
         self._idle.put(worker)
         if error is not None:
@@ -98,8 +99,8 @@ class OwnWorkers:
 
     def close(self) -> None:
         """Kill the workers. Nobody takes the result of a task that a worker still has."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._nursery.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all have ended already
+            os.killpg(self._nursery.pid, signal.SIGKILL)  # the group of the nursery and its workers
         self._nursery.wait()
         for worker in self._workers:
             worker.close()

@@ -106,7 +106,7 @@ def _start_session(config: Config) -> "SparkSession":
     if home is not None:  # None: Spark finds the Java on PATH
         os.environ["JAVA_HOME"] = str(home)
     if runs_here(config):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the address at which Spark listens
     elif config.spark.master is not None:
         _assert_answers(config.spark.master)
     os.environ["PYSPARK_PYTHON"] = executors_python(config)  # only spark-submit reads `spark.pyspark.python`
@@ -139,7 +139,7 @@ def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
 
     public = public_settings(config, session_settings)
     password = config.source.password.get_secret_value()
-    hidden = {name: value for name, value in os.environ.items() if value and value == password}
+    hidden = {name: value for name, value in os.environ.items() if value and value == password}  # put back below
     for name in hidden:
         del os.environ[name]
     try:
@@ -152,7 +152,7 @@ def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
 
 def _assert_answers(master: str) -> None:
     """Raise OperatorNeeded if no master of a standalone cluster can be reached. Spark itself would try for a minute."""
-    if not master.startswith("spark://"):
+    if not master.startswith("spark://"):  # not a standalone cluster
         return
     reasons = []
     for address in master.removeprefix("spark://").split(","):
@@ -173,6 +173,7 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}
+    # `fit_session` sets the settings that are not fixed, so these cannot be missing
     missing = [
         key for key, value in required.items() if _is_fixed(session, key) and not _has_value(session, key, value)
     ]

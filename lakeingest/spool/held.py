@@ -103,23 +103,23 @@ class Held:
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch, chained = opened.epoch, list[Manifest]()
-    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `best` is the
-    # best segment to put before `chained`: of those that stop at or after `end`, the one with the earliest start.
+    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `earliest` is
+    # the segment to put before it: of the segments that stop at or after `end`, the one that begins first.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
-    best: Manifest | None = None
+    earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: segment.stop.place(epoch), reverse=True):
         if _stop(segment, opened) < end:  # all segments that stop at or after `end` have been compared
-            if best is None:
+            if earliest is None:
                 break  # a gap before `end`
-            chained.append(best)
-            end, best = best.start.place(epoch), None
+            chained.append(earliest)
+            end, earliest = earliest.start.place(epoch), None
             if _stop(segment, opened) < end:
                 break  # a gap before the new `end`
         start = segment.start.place(epoch)
-        if start < end and (best is None or start < best.start.place(epoch)):
-            best = segment
-    if best is not None:
-        chained.append(best)
+        if start < end and (earliest is None or start < earliest.start.place(epoch)):
+            earliest = segment
+    if earliest is not None:
+        chained.append(earliest)
     chained.reverse()
     return chained
 

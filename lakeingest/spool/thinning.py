@@ -27,11 +27,11 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
     if needed_by_readers(spool.folder) is not None:
         return
     kept_since = spool.folder.now() - keep.total_seconds()  # files that were written after this time stay
-    for number, _, segment, after in list(spool.parts())[:-1]:
+    for number, _, segment, end in list(spool.parts())[:-1]:
         unneeded = {
             table: spool.folder / entry[0]
             for table, entry in segment.tables.items()
-            if entry and table in needed and needed[table] >= after.place
+            if entry and table in needed and needed[table] >= end.place
         }
         with store.storage_errors(spool.folder):
             if any(path.changed() > kept_since for path in unneeded.values()):
@@ -61,11 +61,12 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
         # The distance to the next number tells the level, because a joined segment takes the place of `JOIN` numbers.
         # `passed` differs on the two sides of a copy's place, so that no group reaches over that place.
-        (number, start, segment, _), (following, *_) = pair
+        (number, start, segment, _), (next_number, *_) = pair
         rows = sum(entry[1] for entry in segment.tables.values() if entry)
-        is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
-        passed = sum(place <= start.place for place in stands)
-        return is_small and not segment.alterations, passed, sorted(segment.tables)
+        has_level = JOIN**level <= next_number - number < JOIN ** (level + 1)
+        can_be_joined = has_level and rows <= LARGE_ROWS and not segment.alterations
+        passed = sum(place <= start.place for place in stands)  # the number of copies at or before the segment
+        return can_be_joined, passed, sorted(segment.tables)
 
     for (can_be_joined, *_), group in groupby(pairwise(spool.parts()), kind):
         if can_be_joined:
