@@ -152,13 +152,13 @@ def line_maker() -> Callable[[Event], str | None]:
 
     Once the run has caught up and follows the source, only publishes, signals, DDL and problems have a line.
     """
-    following = False
+    is_following = False
 
     def line_of(event: Event) -> str | None:
-        nonlocal following
+        nonlocal is_following
         shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
-        has_line = not following or isinstance(event, shown_always)
-        following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
+        has_line = not is_following or isinstance(event, shown_always)
+        is_following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None
 
     return line_of
@@ -180,17 +180,17 @@ def observer(console: Console) -> Iterator[Observer]:
     name = TextColumn("{task.description}", markup=False)
     columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
-        tasks: dict[str, TaskID] = {}
+        bar_of: dict[str, TaskID] = {}  # by the table's name, for tables that were planned in this run
 
         def draw(event: Event) -> None:
             if isinstance(event, Planned):
                 table = str(event.table)
-                tasks[table] = bars.add_task(printable(table), total=event.estimated_rows)
-            elif isinstance(event, WaveCommitted) and str(event.table) in tasks:
-                task = tasks[str(event.table)]
-                bars.advance(task, event.rows)
-                if event.complete:  # the total was an estimate
-                    bars.update(task, total=bars.tasks[task].completed)
+                bar_of[table] = bars.add_task(printable(table), total=event.estimated_rows)
+            elif isinstance(event, WaveCommitted) and str(event.table) in bar_of:
+                bar = bar_of[str(event.table)]
+                bars.advance(bar, event.rows)
+                if event.complete:  # the total was an estimate: now it is the number of rows that were copied
+                    bars.update(bar, total=bars.tasks[bar].completed)
             if text := line_of(event):
                 bars.console.print(Text(text))
 

@@ -103,7 +103,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
             for name, files in zip(names, _divided_files(fetched, len(names)), strict=True):
                 with gzip.open(archive, "wb", compresslevel=6) as file:
                     _pack(file, files)
-                archive.rename(folder / name)
+                archive.rename(folder / name)  # the name exists only once the archive is complete
     return tuple(folder / name for name in names)
 
 

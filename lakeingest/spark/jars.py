@@ -46,12 +46,14 @@ def settings_with_jars(
         yield settings
         return
     folder, names = ivy_folder(work_folder(config)), FORMATS[config.target.format].jars(config.target)
+    # whether pipeline.yml sets neither other jars nor another way to resolve them
     has_only_our_jars = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
     if not all(_is_whole(folder, name) for name in names):
         make_folder(folder, PRIVATE)
         with (folder / "lakeingest.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not has_only_our_jars or _ivy() is None or not all(name in SHA256 for name in names):
+            can_fetch = has_only_our_jars and _ivy() is not None and all(name in SHA256 for name in names)
+            if not can_fetch:
                 yield settings  # the session starts under the lock, because Spark fetches the jars
                 return
             # checked again, because another process may have fetched jars while this process waited for the lock
@@ -70,7 +72,8 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
     parts = (name.split(":") for name in names)
     # Ivy's configuration `master` of a Maven module is the module's jar alone, without sources and documents
     dependencies = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master"/>' for org, name, rev in parts
+        f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default->master"/>'
+        for group, artifact, version in parts
     )
     program = str(java / "bin" / "java") if java else shutil.which("java") or "java"
     pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")

@@ -48,7 +48,7 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
     if config.spark.jars == "auto":
         our_settings["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
         our_settings["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
-    elif config.spark.jars != "provided":
+    elif config.spark.jars != "provided":  # the user's own jars; "provided" means that Spark has the jars
         our_settings["spark.jars"] = ",".join(config.spark.jars)
     return our_settings | spark_properties(config.target) | config.spark.conf
 
