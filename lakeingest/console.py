@@ -271,19 +271,20 @@ def pipeline_line(config: "Config") -> str:
 
 def run_lines(result: "RunResult") -> Iterator[str]:
     """A line for each table of a run; then a line about its end, if the run followed the source or was ended early."""
-    stopped = {stop.table: stop for stop in result.stopped}
-    for table in result.tables:
-        if table.table in stopped:
-            error = stopped[table.table].error
+    errors = {stopped.table: stopped.error for stopped in result.stopped}  # the names of the errors' classes
+    for outcome in result.tables:
+        table = outcome.table
+        if table in errors:
+            error = errors[table]
             what_readers_see = _WHAT_READERS_SEE.get(error, "keep the last good commit")
-            yield f"{table.table}: stopped, {error}; readers {what_readers_see}"
+            yield f"{table}: stopped, {error}; readers {what_readers_see}"
             continue
-        position = "" if table.position is None else f" as of {table.position.at}"
-        if table.table in result.paused:
-            yield f"{table.table}: paused{position}; `lakeingest resume {table.table}` lets it go on"
+        position = "" if outcome.position is None else f" as of {outcome.position.at}"
+        if table in result.paused:
+            yield f"{table}: paused{position}; `lakeingest resume {table}` lets it go on"
             continue
-        state = f"published{position}" if table.published else "not published yet"
-        yield f"{table.table}: {table.rows:,} rows, {state}"
+        state = f"published{position}" if outcome.published else "not published yet"
+        yield f"{table}: {outcome.rows:,} rows, {state}"
     if result.followed:
         yield result.note
     elif not result.caught_up:
@@ -293,7 +294,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
 def stopped_lines(result: "RunResult", raised_error: BaseException) -> Iterator[str]:
     """A line with the error of each stopped table, except the raised error, which is printed when the command ends."""
     raised_message = " ".join(str(raised_error).split())
-    yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != raised_message)
+    for stopped in result.stopped:
+        if stopped.message != raised_message:
+            yield f"{stopped.message} (runbook: {stopped.error})"
 
 
 def check_lines(result: "CheckResult") -> Iterator[str]:

@@ -136,14 +136,16 @@ def rows_after_changes(
             last_change[values] = number, row
     # Step 2: give the rows whose keys have no change.
     for batch in rows:
+        if not last_change:
+            yield batch
+            continue
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
-        yield (
-            batch.filter(pa.array([values not in last_change for values in keys], pa.bool_())) if last_change else batch
-        )
+        are_unchanged = pa.array([values not in last_change for values in keys], pa.bool_())
+        yield batch.filter(are_unchanged)
     # Step 3: give the rows of the last changes, in the order of the changes, without deletes.
     for number, part in enumerate(changes):
-        last_rows = sorted(row for part_number, row in last_change.values() if part_number == number)
-        last_changes = part.take(pa.array(last_rows, pa.int64()))
+        row_numbers = sorted(row for part_number, row in last_change.values() if part_number == number)
+        last_changes = part.take(pa.array(row_numbers, pa.int64()))
         are_kept = [not is_deleted for is_deleted in last_changes[change.DELETED].to_pylist()]
         new_rows = last_changes.filter(pa.array(are_kept, pa.bool_())).select(list(schema.names))
         yield from new_rows.cast(table_schema(schema)).to_batches(BATCH_ROWS)
