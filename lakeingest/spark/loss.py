@@ -52,14 +52,14 @@ def named_loss() -> Iterator[None]:
 
 
 def has_jvm_ended() -> bool:
-    """Whether PySpark's JVM has ended; False if no JVM was started."""
+    """Whether PySpark's JVM has ended: it does not accept a connection. False if no JVM was started."""
     pyspark = sys.modules.get("pyspark")
     gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
     if gateway is None:
         return False
-    at = gateway.gateway_parameters
+    parameters = gateway.gateway_parameters
     try:
-        socket.create_connection((at.address, at.port), _CONNECT_SECONDS).close()
+        socket.create_connection((parameters.address, parameters.port), _CONNECT_SECONDS).close()
     except OSError:
         return True
     return False

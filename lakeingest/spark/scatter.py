@@ -107,6 +107,7 @@ def read_archives_once() -> None:
     the file lists of all archives before each task. Reading the lists again takes longer than many tasks.
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
+    # forget the importers that Python has made already, so that `_Archive` takes their place
     for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
         del sys.path_importer_cache[path]
 

@@ -131,6 +131,7 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
         metadata = _metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
+            # exactly one column has this name
             [statistics] = [column.statistics for column in columns if column.path_in_schema == name]
             if statistics is None or not statistics.has_min_max:
                 return None
@@ -144,12 +145,13 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata
     With `deleted`, another column says whether each row deletes its key. In metadata columns, reread rows have the
     place `stop`.
     """
-    table = rows_at(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
-    names = [name for name in table.column_names if name not in change.ORIGIN]
-    taken = table.select(names)
+    origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND]
+    changes = rows_at(file, rows, origin)
+    names = [name for name in changes.column_names if name not in change.ORIGIN]
+    taken = changes.select(names)
     if metadata:
-        taken = with_change_metadata(taken, metadata, table, stop)
-    return taken.append_column(DELETED, _deletes(table)) if deleted else taken
+        taken = with_change_metadata(taken, metadata, changes, stop)
+    return taken.append_column(DELETED, _deletes(changes)) if deleted else taken
 
 
 def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
@@ -191,6 +193,7 @@ def _starts(sizes: Iterable[int]) -> "np.ndarray":
 
 @contextmanager
 def _opened(file: File) -> Iterator[pq.ParquetFile]:
+    """An open file of the spool. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
     try:
         with parquet(file) as opened:
             yield opened
