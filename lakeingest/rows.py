@@ -179,6 +179,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
         match name:
             case change.OP:
                 column = pa.array(_OPS).take(kinds.combine_chunks())
+                # a reread row that was not deleted was read, not inserted
                 column = pc.if_else(pc.and_(is_reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())

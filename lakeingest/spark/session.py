@@ -295,7 +295,7 @@ def _start_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        cause = error.java_exception
+        cause = error.java_exception  # at the end of the loop, the innermost one
         while cause.getCause() is not None:
             cause = cause.getCause()
         raise _error_not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error

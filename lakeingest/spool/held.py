@@ -63,7 +63,8 @@ class Held:
             lacks_changes = ends_watch and shown > end
             if lacks_changes or not segments:
                 return Stretch(shown, shown, (), ends_watch)
-        return Stretch(self._start(segments[0]) if segments else end, end, segments, ends_watch)
+        start = self._start(segments[0]) if segments else end
+        return Stretch(start, end, segments, ends_watch)
 
     def segments_after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
         """The segments among `segments` that may have changes after the position `since`.

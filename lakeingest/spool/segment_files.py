@@ -93,6 +93,7 @@ class SegmentFiles:
         return self._writers[table][2]
 
     def _new_writer(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
+        """A writer of the table's change rows, or of transactions if `table` is None."""
         if table is None:
             return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
         schema = self._schemas[table]

@@ -255,12 +255,12 @@ class Spool:
         self._archive_or_delete(self._skipped)  # else `load` would take these manifests for a part of the spool again
         self._skipped = {}
         archive.remove_segments(self.folder)
-        number = min(self._segments) - 1 if self._segments else self._last + 1
+        number = min(self._segments) - 1 if self._segments else self._last + 1  # `load` takes segments in this order
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
         # the manifest first: `load` passes over it until the start has moved back
         store.replace(self._manifest(number), read.to_json())
-        self._move_start(opened, None)
+        self._move_start(opened, None)  # None: which XA transactions are prepared there is not recorded
         self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
 
