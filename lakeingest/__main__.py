@@ -1,7 +1,7 @@
 """`python -m lakeingest` is the command `lakeingest`. This file is also the program of a job on a cluster.
 
-Such a job has this file and archives with lakeingest. So this file first adds the archives to `sys.path`. The service
-has unpacked them: in the working folder (YARN and Kubernetes in cluster mode, EMR Serverless); or in client mode in a
+Such a job has this file and archives with lakeingest. So this file first adds the unpacked archives to `sys.path`. On
+YARN and Kubernetes in cluster mode, and on EMR Serverless, they are in the working folder. In client mode they are in a
 folder of Spark, which exists only after a session has started.
 """
 
@@ -14,22 +14,26 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 
 def find_archives() -> None:
-    """Add the archives to `sys.path`. In client mode, also make their folder the working folder."""
-    if not _add_archives(Path.cwd()) and find_spec("lakeingest") is None:
-        from pyspark import SparkFiles
-        from pyspark.sql import SparkSession
+    """Add the archives to `sys.path`. In client mode, also make their folder the working folder.
 
-        SparkSession.builder.getOrCreate()
-        unpacked = Path(SparkFiles.getRootDirectory())
-        if not _add_archives(unpacked):
-            sys.exit("lakeingest: neither installed nor among the job's archives: --archives URI#job,URI#dependencies")
-        os.chdir(unpacked)  # as on an executor, so that job/pipeline.yml is found
+    In client mode, an installed lakeingest is used without archives. Exits if lakeingest is found in neither way.
+    """
+    if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
+        return  # the service has unpacked the archives here, or lakeingest is installed
+    from pyspark import SparkFiles
+    from pyspark.sql import SparkSession
+
+    SparkSession.builder.getOrCreate()  # unpacks the archives
+    unpacked = Path(SparkFiles.getRootDirectory())
+    if not _add_archives(unpacked):
+        sys.exit("lakeingest: neither installed nor among the job's archives: --archives URI#job,URI#dependencies")
+    os.chdir(unpacked)  # as on an executor, so that job/pipeline.yml is found
 
 
 def _add_archives(folder: Path) -> bool:
-    """Add the archives in this folder to `sys.path`. Returns False if the folder has no archives."""
+    """Add the archives in this folder to `sys.path`. Returns False, and adds nothing, if lakeingest is not in them."""
     archives = [str(folder / name) for name in ARCHIVES if (folder / name).is_dir()]
-    if archives and Path(archives[0], "lakeingest").is_dir():
+    if archives and Path(archives[0], "lakeingest").is_dir():  # the first archive is `job`, unless it is missing
         sys.path[:0] = [path for path in archives if path not in sys.path]
         return True
     return False

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Pipeline:
     """A pipeline.yml and the commands for its tables. Tables are named `database.table`; no names mean all tables.
 
-    If a Spark session is given or is running, the pipeline uses this session, and never stops it. In this session it
-    sets what a running session can change. OperatorNeeded is raised if the session does not have another setting that
-    lakeingest needs.
+    If a Spark session is given or is running, the pipeline uses this session, and never stops it. The pipeline sets
+    those of its settings that a running session can change. If the session lacks a setting that only a new session can
+    get, OperatorNeeded is raised.
 
     If no Spark session is given or running, the pipeline starts a session when it first needs one. `close` stops the
     session that the pipeline has started.
@@ -119,10 +119,11 @@ class Pipeline:
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read rows of tables again: all, those that `where` selects, the listed keys, or the keys in [from_, to).
+        """Read all rows of tables again, or those that `where` selects, or those with keys in `keys` or in [from_, to).
 
         With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
-        is a value of the key's column, or a list of values in the order of the key's columns. Keys are for one table.
+        is a value of the key's column, or a list of values in the order of the key's columns. With keys, only one table
+        can be named.
 
         A re-snapshot is a signal for each table. A run that is at work carries out the signals; without such a run,
         this call does. The call returns when readers see the rows; with `wait=False`, the call returns at once.
@@ -182,7 +183,10 @@ class Pipeline:
         ddl: str | None = None,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Store signals for the tables, and wait until they have ended. Raises the error of the first that failed."""
+        """Store signals for the tables and, with `wait`, wait until the signals have ended.
+
+        Raises the error of the first signal that failed.
+        """
         from lakeingest.commands.signal import ask
         from lakeingest.pipeline.events import unobserved
 
@@ -203,7 +207,7 @@ class Pipeline:
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, only the changes after this position or time, in a form that `lakeingest changelog --since` takes.
+        With `since`, only the changes after a position or a time, which `lakeingest changelog --since` takes, too.
         With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import Changelog
@@ -232,6 +236,7 @@ class Pipeline:
 
         started, running = self._started_session, active_session()
         self._started_session = None
+        # the running session can be one that somebody else has started since
         if started is not None and running is not None and running.sparkContext is started.sparkContext:
             running.stop()
 
@@ -250,5 +255,5 @@ class Pipeline:
         try:
             yield self._given_session
         finally:
-            if running is None:
+            if running is None:  # a session that runs now was started by the block
                 self._started_session = active_session()

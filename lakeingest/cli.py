@@ -186,8 +186,8 @@ def run(
 
     loaded = loaded_config(config, overrides)
     committed = console.Committed()
-    names = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
-    overridden: dict[str, Any] = {"set": names} if names else {}
+    set_keys = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
+    overridden: dict[str, Any] = {"set": set_keys} if set_keys else {}
 
     stopping = watch_sigterm() if follow else lambda: False
     try:
@@ -210,7 +210,8 @@ def run(
             progress = {"caught_up": False, "tables": console.to_document(committed.tables)}
         else:
             progress = console.to_document(partial)
-        if not isinstance(ending_error, NotOurState):  # with this error, the folder belongs to another pipeline
+        # with this error the state folder belongs to another pipeline, and keeps the outcome of that pipeline's run
+        if not isinstance(ending_error, NotOurState):
             _record_outcome(loaded, overridden | failure | progress)
         if partial is not None:
             print_result(partial, as_json, console.run_lines(partial))
@@ -344,7 +345,7 @@ def main() -> NoReturn:
         terminal.exit_silently()
     if code == 0:
         _stop_spark()
-    sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
+    sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
 
 
 def _run_command() -> int:
@@ -360,12 +361,17 @@ def _run_command() -> int:
 
 
 def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error to raise for the error that ended a run. If the next run can continue, its message has the commits."""
+    """The error to raise for the error that ended a run.
+
+    If the next run can continue, the message names the commits of this run. If there are none, only the message of
+    Ctrl-C, SIGTERM or another plain Retryable says so.
+    """
     if isinstance(error, Terminated):
         error = _TERMINATED_ERROR
     if isinstance(error, KeyboardInterrupt):  # not KeyboardInterrupt itself, because Typer would drop the message
         return typer.Abort(f"interrupted; {committed}; the same command goes on from it")
-    if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
+    is_plain = type(error) is Retryable  # such as `_TERMINATED_ERROR`
+    if isinstance(error, Retryable) and (committed.tables or is_plain):
         return type(error)(f"{error}; {committed}")
     return error
 

@@ -68,7 +68,7 @@ def resnapshot(
 
 
 def _add_signal_command(action: str, text: str) -> None:
-    """Add a command with this help text, which stores a signal for tables. It has only the options of all signals."""
+    """Add a command that stores a signal for tables. The command has the help `text` and no options of its own."""
 
     @signals.command(action, help=text)
     def signal(
@@ -146,7 +146,7 @@ def _ask(
     scope: Any = None,
     ddl: str | None = None,
 ) -> None:
-    """Store the signals, report their progress on stderr, and print their results."""
+    """Store the signals, report their progress on stderr, and print their results. Raises the error of a failed one."""
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:

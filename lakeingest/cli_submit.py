@@ -46,17 +46,17 @@ def submit(
         print_result(result, as_json, console.submission_lines(submission))
         return
     job = submitted.send(submission, _say)
-    line = f"lakeingest submit {service} -c {config} --cancel {job}"
-    _say(f"job {job} is started on {submission.service.title}; to end it: {line}")
+    cancel_line = f"lakeingest submit {service} -c {config} --cancel {job}"
+    _say(f"job {job} is started on {submission.service.title}; to end it: {cancel_line}")
     if not wait:
         typer.echo(json.dumps({"service": service, "job": job}) if as_json else job)
         return
     try:
         outcome = submitted.follow(submission, job, _say)
     except KeyboardInterrupt:
-        raise typer.Abort(f"interrupted; job {job} goes on; to end it: {line}") from None
+        raise typer.Abort(f"interrupted; job {job} goes on; to end it: {cancel_line}") from None
     except Terminated:
-        raise Retryable(f"stopped by SIGTERM; job {job} goes on; to end it: {line}") from None
+        raise Retryable(f"stopped by SIGTERM; job {job} goes on; to end it: {cancel_line}") from None
     if as_json:
         typer.echo(json.dumps({"service": service, "job": job, "exit": outcome.exit, "error": outcome.error}))
     if outcome.error is not None:

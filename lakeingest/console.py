@@ -65,7 +65,7 @@ def _raw_line(event: Event) -> str | None:
     """The line of an event, in which names may have unprintable characters; None for an event that has no line."""
     match event:
         case WaveCommitted():
-            rate = event.rows / event.seconds if event.seconds else 0
+            rate = event.rows / event.seconds if event.seconds else 0  # a wave can take no measurable time
             return (
                 f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
                 f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
@@ -73,7 +73,7 @@ def _raw_line(event: Event) -> str | None:
         case RowsReread():
             last = ", the last" if event.is_last else ""
             return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
-        case Spooled() if event.transactions:
+        case Spooled() if event.transactions:  # without transactions, there is no line
             return (
                 f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"
             )
@@ -152,13 +152,13 @@ def line_maker() -> Callable[[Event], str | None]:
 
     Once the run has caught up and follows the source, only publishes, signals, DDL and problems have a line.
     """
-    following = False
+    is_following = False
 
     def line_of(event: Event) -> str | None:
-        nonlocal following
+        nonlocal is_following
         shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
-        has_line = not following or isinstance(event, shown_always)
-        following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
+        has_line = not is_following or isinstance(event, shown_always)
+        is_following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None
 
     return line_of
@@ -180,17 +180,17 @@ def observer(console: Console) -> Iterator[Observer]:
     name = TextColumn("{task.description}", markup=False)
     columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
-        tasks: dict[str, TaskID] = {}
+        bar_of: dict[str, TaskID] = {}  # by the table's name, for tables that were planned in this run
 
         def draw(event: Event) -> None:
             if isinstance(event, Planned):
                 table = str(event.table)
-                tasks[table] = bars.add_task(printable(table), total=event.estimated_rows)
-            elif isinstance(event, WaveCommitted) and str(event.table) in tasks:
-                task = tasks[str(event.table)]
-                bars.advance(task, event.rows)
-                if event.complete:  # the total was an estimate
-                    bars.update(task, total=bars.tasks[task].completed)
+                bar_of[table] = bars.add_task(printable(table), total=event.estimated_rows)
+            elif isinstance(event, WaveCommitted) and str(event.table) in bar_of:
+                bar = bar_of[str(event.table)]
+                bars.advance(bar, event.rows)
+                if event.complete:  # the total was an estimate: now it is the number of rows that were copied
+                    bars.update(bar, total=bars.tasks[bar].completed)
             if text := line_of(event):
                 bars.console.print(Text(text))
 
@@ -271,19 +271,20 @@ def pipeline_line(config: "Config") -> str:
 
 def run_lines(result: "RunResult") -> Iterator[str]:
     """A line for each table of a run; then a line about its end, if the run followed the source or was ended early."""
-    stopped = {stop.table: stop for stop in result.stopped}
-    for table in result.tables:
-        if table.table in stopped:
-            error = stopped[table.table].error
+    errors = {stopped.table: stopped.error for stopped in result.stopped}  # the names of the errors' classes
+    for outcome in result.tables:
+        table = outcome.table
+        if table in errors:
+            error = errors[table]
             what_readers_see = _WHAT_READERS_SEE.get(error, "keep the last good commit")
-            yield f"{table.table}: stopped, {error}; readers {what_readers_see}"
+            yield f"{table}: stopped, {error}; readers {what_readers_see}"
             continue
-        position = "" if table.position is None else f" as of {table.position.at}"
-        if table.table in result.paused:
-            yield f"{table.table}: paused{position}; `lakeingest resume {table.table}` lets it go on"
+        position = "" if outcome.position is None else f" as of {outcome.position.at}"
+        if table in result.paused:
+            yield f"{table}: paused{position}; `lakeingest resume {table}` lets it go on"
             continue
-        state = f"published{position}" if table.published else "not published yet"
-        yield f"{table.table}: {table.rows:,} rows, {state}"
+        state = f"published{position}" if outcome.published else "not published yet"
+        yield f"{table}: {outcome.rows:,} rows, {state}"
     if result.followed:
         yield result.note
     elif not result.caught_up:
@@ -293,7 +294,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
 def stopped_lines(result: "RunResult", raised_error: BaseException) -> Iterator[str]:
     """A line with the error of each stopped table, except the raised error, which is printed when the command ends."""
     raised_message = " ".join(str(raised_error).split())
-    yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != raised_message)
+    for stopped in result.stopped:
+        if stopped.message != raised_message:
+            yield f"{stopped.message} (runbook: {stopped.error})"
 
 
 def check_lines(result: "CheckResult") -> Iterator[str]:
@@ -310,9 +313,10 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
-        if plan.copy is None:
+        if plan.copy is None:  # the table cannot be copied: only the reasons are shown
             continue
-        copy, retention = plan.copy, "for ever"
+        copy = plan.copy
+        retention = "for ever"
         if plan.retention_seconds is not None and plan.margin_seconds is not None:
             retention = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
         yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
@@ -329,6 +333,7 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
 
 
 def _duration(seconds: float) -> str:
+    """A duration in the largest unit that it fills, such as "2.5 hours". It can be negative, as a margin can."""
     size, unit = next((unit for unit in _UNITS if abs(seconds) >= unit[0]), _UNITS[-1])
     return f"{seconds / size:,.1f} {unit}"
 
@@ -359,7 +364,7 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
 
 
 def _difference_lines(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
-    """A line for each of the first KEYS_SHOWN differences, and a line with the number of the other differences."""
+    """A line for each of the first KEYS_SHOWN differences; if there are more, a line with the number of the others."""
     for difference in differences[:KEYS_SHOWN]:
         yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
     if len(differences) > KEYS_SHOWN:

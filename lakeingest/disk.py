@@ -32,7 +32,7 @@ def share_like(folder: Path) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the mode of a folder, and the modes of the folders above it, let other users read or write in it.
+    """Whether the modes of a folder and of the folders above it let other users, or its group, read or write in it.
 
     False if the folder does not exist.
     """
@@ -40,7 +40,9 @@ def is_open_to_others(folder: Path) -> bool:
         modes = [path.stat().st_mode for path in (folder, *folder.parents)]
     except OSError:
         return False
-    return bool(modes[0] & 0o077) and all(mode & 0o011 for mode in modes[1:])
+    has_rights_for_others = bool(modes[0] & 0o077)
+    can_others_reach_it = all(mode & 0o011 for mode in modes[1:])  # the right to pass through each folder above
+    return has_rights_for_others and can_others_reach_it
 
 
 def sync(path: Path) -> None:
@@ -91,32 +93,33 @@ def is_private(path: Path) -> bool:
         above = [folder.lstat() for folder in Path(os.path.realpath(path)).parents]
     except OSError:
         return False
-    if not stat.S_ISDIR(status.st_mode) or _others_may_write(status):
+    if not stat.S_ISDIR(status.st_mode) or _others_may_write(status):  # `lstat`: a symbolic link is no folder
         return False
     return not any(_others_may_write(parent, sticky=True) for parent in above)
 
 
 def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
-    """Whether other users can change the entries of a folder.
+    """Whether users other than root and this user can change the entries of a folder.
 
-    With `sticky`, False for a folder with the sticky bit, in which other users can change only their own entries. But
-    True if another user owns the folder.
+    True if such a user owns the folder. With `sticky`, False for any other folder with the sticky bit, in which these
+    users can change only their own entries.
     """
     if status.st_uid not in {0, os.getuid()}:
         return True
     if sticky and status.st_mode & stat.S_ISVTX:
         return False
-    return bool(
-        status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _has_only_this_user(status.st_gid))
-    )
+    can_others_write = status.st_mode & stat.S_IWOTH
+    can_group_write = status.st_mode & stat.S_IWGRP and not _has_only_this_user(status.st_gid)
+    return bool(can_others_write or can_group_write)
 
 
 def _has_only_this_user(number: int) -> bool:
-    """Whether a group is root's group, or the group of this user that has no other members."""
+    """Whether a group is root's group, or this user's own: the main group, with the user's name and no other member."""
     if number == 0:
         return True
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid())
-    except KeyError:
+    except KeyError:  # the group or the user has no entry, so nobody knows the members
         return False
+    # the name is compared, too, because `gr_mem` lacks the users whose main group it is
     return number == user.pw_gid and set(group.gr_mem) <= {user.pw_name} and group.gr_name == user.pw_name

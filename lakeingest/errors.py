@@ -153,7 +153,7 @@ class SourceDiverged(RestartNeeded):
 
 
 class SpoolGap(RestartNeeded):
-    """The spool begins after a mark from which a merge needs its changes."""
+    """The spool lacks changes that a merge needs: it begins after a mark, or a segment did not watch the table."""
 
     scope = Scope.TABLE
 

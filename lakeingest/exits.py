@@ -9,7 +9,7 @@ EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of a command that raised this error."""
+    """The exit code of a command that raised this error; EXIT_INTERNAL for an error that nobody expects."""
     if isinstance(error, LakeIngestError):
         return error.exit_code
     if _is_usage_error(error):

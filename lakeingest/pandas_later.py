@@ -4,7 +4,7 @@ import sys
 
 
 class _NoPandas:
-    """A finder of modules that finds no pandas, and lets others find the rest."""
+    """A finder of modules that refuses pandas, and leaves all other modules to the other finders."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:

@@ -124,7 +124,7 @@ def reread_schema(schema: TableSchema) -> pa.Schema:
 def rows_after_changes(
     rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as they are after the changes: rows that no change concerns, then the row of each key's last change.
+    """The rows as they are after the changes: the rows whose keys have no change, then the last row of each other key.
 
     A key whose last change is a delete has no row. `changes` are in order, and have the column `core.change.DELETED`.
     The keys of all changes are held in memory.
@@ -136,16 +136,18 @@ def rows_after_changes(
             last_change[values] = number, row
     # Step 2: give the rows whose keys have no change.
     for batch in rows:
+        if not last_change:
+            yield batch
+            continue
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
-        yield (
-            batch.filter(pa.array([values not in last_change for values in keys], pa.bool_())) if last_change else batch
-        )
+        are_unchanged = pa.array([values not in last_change for values in keys], pa.bool_())
+        yield batch.filter(are_unchanged)
     # Step 3: give the rows of the last changes, in the order of the changes, without deletes.
     for number, part in enumerate(changes):
-        last_rows = sorted(row for part_number, row in last_change.values() if part_number == number)
-        last_changes = part.take(pa.array(last_rows, pa.int64()))
-        is_row = [not deleted for deleted in last_changes[change.DELETED].to_pylist()]
-        new_rows = last_changes.filter(pa.array(is_row, pa.bool_())).select(list(schema.names))
+        row_numbers = sorted(row for part_number, row in last_change.values() if part_number == number)
+        last_changes = part.take(pa.array(row_numbers, pa.int64()))
+        are_kept = [not is_deleted for is_deleted in last_changes[change.DELETED].to_pylist()]
+        new_rows = last_changes.filter(pa.array(are_kept, pa.bool_())).select(list(schema.names))
         yield from new_rows.cast(table_schema(schema)).to_batches(BATCH_ROWS)
 
 
@@ -158,7 +160,8 @@ _PLACE_DIGITS = 6, 10, 20  # the number of digits of each part (epoch, file, pos
 def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
     """Rows that were read from the table as of `place`, with the metadata columns of their copy."""
     values = {change.OP: READ_OP, change.DELETED: False, change.POSITION: str(place), change.COMMITTED_AT: None}
-    for field in list(lake_schema(schema))[len(schema.columns) :]:
+    metadata_fields = list(lake_schema(schema))[len(schema.columns) :]  # they come after the table's columns
+    for field in metadata_fields:
         rows = rows.append_column(field, pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows))
     return rows
 
@@ -176,6 +179,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
         match name:
             case change.OP:
                 column = pa.array(_OPS).take(kinds.combine_chunks())
+                # a reread row that was not deleted was read, not inserted
                 column = pc.if_else(pc.and_(is_reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())

@@ -37,7 +37,7 @@ class AmazonJobs(JobService[C]):
 def driver_output(folder: Stored) -> str:
     """The output of a driver, read from the folder in which AWS stores it; empty if there are no files yet.
 
-    Files that are not complete yet are left out.
+    Files that are not complete yet are left out. If the store does not answer, the output is what was read until then.
     """
     texts = []
     for name in ("stderr.gz", "stdout.gz"):
@@ -45,6 +45,6 @@ def driver_output(folder: Stored) -> str:
             texts.append(gzip.decompress((folder / name).read()).decode(errors="replace"))
         except (FileNotFoundError, EOFError, gzip.BadGzipFile):
             continue
-        except Retryable:  # the store does not answer; the output so far is better than an error
+        except Retryable:  # the store does not answer: a part of the output is better than an error
             break
     return "".join(texts)

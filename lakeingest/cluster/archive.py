@@ -63,8 +63,9 @@ def requirements(*more: str) -> list[str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    versions: dict[str, str] = {}
-    visited, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
+    versions: dict[str, str] = {}  # by the package's name
+    visited = set()  # pairs of a package and an extra whose needs are in `waiting` already
+    waiting = [Requirement("lakeingest[aws]"), *map(Requirement, more)]
     while waiting:
         requirement = waiting.pop()
         for extra in ("", *requirement.extras):  # "": what the package needs without extras
@@ -89,7 +90,7 @@ def requirements(*more: str) -> list[str]:
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives with the pinned packages, in the folder. If an archive is missing, pip fetches the packages.
+    """The archives with the pinned packages, in the folder. If one is missing, pip fetches the packages for all.
 
     Each archive is smaller than 100 MB, the limit of some services for a file. Raises OperatorNeeded if pip fails.
     """
@@ -102,7 +103,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
             for name, files in zip(names, _divided_files(fetched, len(names)), strict=True):
                 with gzip.open(archive, "wb", compresslevel=6) as file:
                     _pack(file, files)
-                archive.rename(folder / name)
+                archive.rename(folder / name)  # the name exists only once the archive is complete
     return tuple(folder / name for name in names)
 
 
@@ -121,11 +122,13 @@ def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
     for path in fetched.rglob("*"):
         name = path.relative_to(fetched).as_posix()
         if path.is_file() and not _is_left_out(name):
+            # such as numpy, for the folders numpy, numpy.libs and numpy-2.2.6.dist-info
             packages.setdefault(re.split(r"[./-]", name)[0], {})[name] = path
     parts: list[dict[str, Path]] = [{} for _ in range(count)]
     sizes = [0] * count
     by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
     for key in sorted(packages, key=lambda key: (-by_size[key], key)):  # the largest package first
+        # each package goes into the part that is the smallest so far
         smallest = sizes.index(min(sizes))
         parts[smallest] |= packages[key]
         sizes[smallest] += by_size[key]
@@ -135,17 +138,19 @@ def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
 def _is_left_out(name: str) -> bool:
     """Whether no job imports the file. Most files of botocore describe services that no job uses."""
     folders = name.split("/")
-    # of `botocore/data`, the files in subfolders belong to services, and the others, such as endpoints.json, to all
-    if folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json")):
+    # in `botocore/data`, a file of a subfolder belongs to one service; endpoints.json, in no subfolder, to all services
+    is_of_service = folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json"))
+    if is_of_service:
         return folders[2] not in _SERVICES
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
 
 
 def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProxyType({})) -> Path:
-    """Make the archive of lakeingest in the folder. `pipeline` is the content of the pipeline.yml in the archive.
+    """Make the archive of lakeingest in the folder, and return its path.
 
-    `beside` has the contents of further files beside pipeline.yml, by their names. The archive has compiled kernels if
-    this machine can compile them for a job's Python and machines.
+    `pipeline` is the content of the pipeline.yml in the archive, and `beside` has the contents of further files beside
+    it, by their names. The archive has compiled kernels if this machine can compile them for a job's Python and
+    machines.
     """
     packed = io.BytesIO()
     sources: dict[str, Path | bytes] = {
@@ -165,6 +170,7 @@ def _kernels() -> dict[str, Path]:
     from packaging.markers import default_environment
 
     our_markers = {**default_environment()}
+    # of the version of Python, only the first two numbers decide
     if any(our_markers[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
         return {}
     done = subprocess.run(
@@ -180,7 +186,7 @@ def _kernels() -> dict[str, Path]:
 
 
 def with_hashes(pins: list[str]) -> list[str]:
-    """The lines of a requirements file for the pins, each with the hashes of its files if LOCK has this version."""
+    """The lines of a requirements file for the pins. A pin that LOCK has comes with the hashes of its files."""
     locked = re.findall(r"(?m)^(\S+==\S+)((?:.*\\\n)+.*)", LOCK.read_text())
     hashes: dict[str, list[str]] = {}
     for pin, lines in locked:
@@ -202,7 +208,7 @@ def _fetch(pins: list[str], folder: Path) -> None:
 
 
 def _install(arguments: list[str], folder: Path) -> None:
-    """Let pip install into the folder what `arguments` say, for a job's Python and machines.
+    """Let pip install packages into the folder, for a job's Python and machines. `arguments` name the packages.
 
     Raises OperatorNeeded if pip fails.
     """

@@ -54,10 +54,10 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
             **job.launch,
         }
         secrets = {f"{DRIVER}.{name}": f"EMR.secret@{secret}" for name, secret in self.secrets.items()}
-        # the user's settings override ours
+        # the user's values of these settings override ours
         submit_settings |= {key: job.settings[key] for key in submit_settings.keys() & job.settings.keys()}
         other_settings = {key: value for key, value in job.settings.items() if key not in submit_settings}
-        # Spark shows no values of the driver's variables
+        # with this pattern, Spark hides the values of the driver's environment variables, too
         redaction = {"spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}"}
         request: dict[str, Any] = {
             "applicationId": self.config.application_id,

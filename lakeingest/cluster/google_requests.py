@@ -17,9 +17,9 @@ _PATIENCE_SECONDS = 15.0  # for all tries of one request; by default, Google's c
 
 
 def google_types() -> Any:
-    """Google's package with the types of requests. Its import takes seconds.
+    """Google's package with the types of requests. The import takes seconds.
 
-    Raises OperatorNeeded if it is not installed.
+    Raises OperatorNeeded if the package is not installed.
     """
     try:
         from google.cloud import dataproc_v1
@@ -44,6 +44,7 @@ def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str
 
 
 def _value_at(request: Any, path: str) -> Any:
+    """The value of the field at a path such as `job.placement.cluster_name`; None if the last name is missing."""
     value = request
     for name in path.split("."):
         value = value.get(name)
@@ -57,7 +58,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def read_options() -> dict[str, Any]:
-    """The options of a request that only reads: its timeout, and how long it is repeated if the service fails."""
+    """The options of a request that only reads: its timeout, and how long to repeat it if the service fails."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
@@ -77,7 +78,7 @@ def named_errors(doing: str, key: str | None = None) -> Iterator[None]:
         OperatorNeeded: the same without a `key`, or the credentials or their rights are missing.
 
     """
-    google_types()
+    google_types()  # raises OperatorNeeded if the modules that are imported next are not installed
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError, TransportError
 
@@ -113,14 +114,14 @@ class GoogleJobs(JobService[C]):
     def start(self, request: Mapping[str, Any]) -> str:
         """Start the job, unless it was already started, and return its id.
 
-        The request has the job's id. So if the service reports a conflict, a job with this id exists.
+        The request has the job's id. So a repeated request is a conflict, which is no error if the job exists.
         """
         from google.api_core.exceptions import Conflict
 
         with named_errors(f"Dataproc does not start the {self.noun}", f"submit.{self.key}"), suppress(Conflict):
             getattr(self._client(), self.operation)(dict(request), timeout=SECONDS, retry=None)
         run = self._job_id(request)
-        self._description(run)  # raises if there is no such job, because the conflict was another one
+        self._description(run)  # raises if the job does not exist: then the conflict had another reason
         return run
 
     def log(self, run: str) -> str:

@@ -14,7 +14,7 @@ def on_amazon(uri: str, region: str, storage: Storage | None = None) -> Stored:
     """A folder of S3. The endpoint is that of `storage`, or else that of AWS's environment variables."""
     settings = storage or Storage()
     endpoint = amazon.client("s3", settings.region or region).meta.endpoint_url
-    if settings.endpoint is None and not endpoint.endswith(_AMAZON):
+    if settings.endpoint is None and not endpoint.endswith(_AMAZON):  # the variables name a store that is not AWS's
         settings = settings.model_copy(update={"endpoint": endpoint, "path_style": True})
     folder = Stored.of(Place.of(uri), settings.model_copy(update={"region": settings.region or region}))
     options = {**dict(folder.bucket.options), **amazon.credentials()}

@@ -30,7 +30,7 @@ def assert_accepted(service: str, operation: str, request: Mapping[str, Any], ke
 
 
 def _unmet_forms(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the faults that botocore's validator does not check: texts that are too long or have a wrong form."""
+    """Yield the faults that botocore's validator does not find: texts that are too long or have a wrong form."""
     for at, form, text in _texts(shape, request, ""):
         if len(text) > form.get("max", len(text)):
             yield f"{at.lstrip('.')} is longer than {form['max']}"

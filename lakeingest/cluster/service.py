@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a job: the service's word for the state, and the service's reason, '' if it gives none."""
+    """The state of a job: the service's word for the state, and the service's reason; '' if the service gives none."""
 
     word: str
     ended: bool

@@ -20,8 +20,9 @@ class BackgroundJob(Generic[Result]):
     """A thread that runs `work` on these workers. If they are a session, `cancel` ends the Spark jobs of `work`."""
 
     def __init__(self, workers: Workers, work: Callable[[], Result]) -> None:
+        self._work, self._tag = work, str(uuid.uuid4())
         spark = None if isinstance(workers, OwnWorkers) else workers
-        self._context, self._tag, self._work = None if spark is None else spark.sparkContext, str(uuid.uuid4()), work
+        self._context = None if spark is None else spark.sparkContext
         self._outcome: Future[Result] = Future()
         self._thread = _thread_class(with_session=spark is not None)(target=self._run, daemon=True)
         self._thread.start()
@@ -36,9 +37,9 @@ class BackgroundJob(Generic[Result]):
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End the Spark jobs of the work, whose result is not needed any more. `OwnWorkers` begin no more of its tasks.
+        """End the work, whose result is not needed any more: its Spark jobs end, and `OwnWorkers` begin no more tasks.
 
-        Waits for a few seconds until the thread has ended.
+        Waits until the thread has ended, but for a few seconds at most.
         """
         if isinstance(self._work, OwnWork):
             self._work.cancel()

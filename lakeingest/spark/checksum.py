@@ -31,7 +31,8 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
     halves = rows.select(NUMBER, *_halves(schema, widths))
     counted = halves.groupBy(NUMBER).agg(F.count(F.lit(1)), F.bit_xor("left"), F.bit_xor("right"))
-    return {number: Checksum(n, left % UINT64, right % UINT64) for number, n, left, right in counted.collect()}
+    # `% UINT64` makes unsigned integers of Spark's signed ones
+    return {number: Checksum(count, left % UINT64, right % UINT64) for number, count, left, right in counted.collect()}
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
@@ -56,14 +57,17 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
     first_rows = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
     parse = int if schema.ordered else str
     return [
-        (tuple(map(parse, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in first_rows
+        # a row has the columns of the key, then the two halves
+        (tuple(map(parse, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64))
+        for row in first_rows
     ]
 
 
 def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    The text has an exponent if it would be longer than `most` characters without one; a minus sign counts.
+    The text has an exponent if it would be longer than `most` characters without one; a minus sign counts. The text
+    also has an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
     """
     if value is None:
         return None
@@ -79,8 +83,8 @@ def double_text(value: float | None, most: int) -> str | None:
         width = length + 1
     else:
         width = point
-    is_far = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
-    if is_far or width > most - sign:  # `sign` is 1 for a negative value, else 0
+    has_far_point = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
+    if has_far_point or width > most - sign:  # `sign` is 1 for a negative value, else 0
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -92,7 +96,7 @@ def double_text(value: float | None, most: int) -> str | None:
 
 def unsigned_double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE as the source writes the value of an expression: a minus sign does not count for `most`."""
-    if value is None or math.copysign(1, value) > 0:
+    if value is None or math.copysign(1, value) > 0:  # no minus sign
         return double_text(value, most)
     return f"-{double_text(-value, most)}"
 

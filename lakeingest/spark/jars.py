@@ -34,10 +34,11 @@ def settings_with_jars(
 ) -> Iterator[Mapping[str, str]]:
     """Fetch missing jars, and yield the settings with which a session must start within the block.
 
-    `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. Then the
-    settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds. Spark
-    itself fetches the jars if pipeline.yml sets other jars or another way to resolve them, if Ivy is missing, or if the
-    SHA-256 of a jar is not known.
+    `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. The yielded
+    settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds.
+
+    The given settings are yielded, and Spark itself fetches missing jars, if pipeline.yml sets other jars or another
+    way to resolve them. The same is done with missing jars if Ivy is missing or the SHA-256 of a jar is not known.
 
     Raises OperatorNeeded if a jar cannot be fetched, or if it differs from its release.
     """
@@ -45,14 +46,17 @@ def settings_with_jars(
         yield settings
         return
     folder, names = ivy_folder(work_folder(config)), FORMATS[config.target.format].jars(config.target)
+    # whether pipeline.yml sets neither other jars nor another way to resolve them
     has_only_our_jars = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
     if not all(_is_whole(folder, name) for name in names):
         make_folder(folder, PRIVATE)
         with (folder / "lakeingest.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not has_only_our_jars or _ivy() is None or not all(name in SHA256 for name in names):
+            can_fetch = has_only_our_jars and _ivy() is not None and all(name in SHA256 for name in names)
+            if not can_fetch:
                 yield settings  # the session starts under the lock, because Spark fetches the jars
                 return
+            # checked again, because another process may have fetched jars while this process waited for the lock
             fetch(folder, [name for name in names if not _is_whole(folder, name)], java)
     yield _with_paths(settings, folder, names) if has_only_our_jars else settings
 
@@ -62,13 +66,14 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 
     Raises OperatorNeeded if Ivy cannot fetch a jar, or if a jar differs from its release.
     """
-    for name in names:  # a damaged file would be kept
+    for name in names:  # removed first, because Ivy would keep a damaged file
         for file in (_copy_path(folder, name), _cache_path(folder, name)):
             file.unlink(missing_ok=True)
     parts = (name.split(":") for name in names)
     # Ivy's configuration `master` of a Maven module is the module's jar alone, without sources and documents
     dependencies = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master"/>' for org, name, rev in parts
+        f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default->master"/>'
+        for group, artifact, version in parts
     )
     program = str(java / "bin" / "java") if java else shutil.which("java") or "java"
     pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")
@@ -134,7 +139,7 @@ def _is_whole(folder: Path, jar: str) -> bool:
 
 
 def _copy_path(folder: Path, jar: str) -> Path:
-    """The path to which Spark, or `fetch`, lets Ivy copy a jar from the cache."""
+    """The path to which Ivy copies a jar from its cache, for Spark or for `fetch`."""
     group, artifact, version = jar.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 

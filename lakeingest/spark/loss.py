@@ -52,14 +52,14 @@ def named_loss() -> Iterator[None]:
 
 
 def has_jvm_ended() -> bool:
-    """Whether PySpark's JVM has ended; False if no JVM was started."""
+    """Whether PySpark's JVM has ended: it does not accept a connection. False if no JVM was started."""
     pyspark = sys.modules.get("pyspark")
     gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
     if gateway is None:
         return False
-    at = gateway.gateway_parameters
+    parameters = gateway.gateway_parameters
     try:
-        socket.create_connection((at.address, at.port), _CONNECT_SECONDS).close()
+        socket.create_connection((parameters.address, parameters.port), _CONNECT_SECONDS).close()
     except OSError:
         return True
     return False
@@ -70,15 +70,15 @@ def forget_jvm() -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    forgotten: Any = SparkContext
-    context, gateway = forgotten._active_spark_context, forgotten._gateway  # noqa: SLF001 - PySpark has no public way
+    context_class: Any = SparkContext
+    context, gateway = context_class._active_spark_context, context_class._gateway  # noqa: SLF001 - no public way
     if context is not None:
         context._jsc = None  # noqa: SLF001 - otherwise `stop` would call the JVM
         context.stop()
     if gateway is not None and getattr(gateway, "proc", None) is not None:
         gateway.proc.stdin.close()
         gateway.proc.wait()
-    forgotten._gateway = forgotten._jvm = None  # noqa: SLF001
+    context_class._gateway = context_class._jvm = None  # noqa: SLF001
     session_class: Any = SparkSession
     session_class._instantiatedSession = session_class._activeSession = None  # noqa: SLF001
 
@@ -86,7 +86,7 @@ def forget_jvm() -> None:
 def _python_misfit(error: BaseException) -> str | None:
     """The message for an error that an unfit Python on the executors has caused; None for other errors."""
     text = next((text for text in map(str, _causes(error)) if _UNFIT.search(text)), None)
-    if text is None or "pyspark" not in sys.modules:
+    if text is None or "pyspark" not in sys.modules:  # without PySpark in this process, the error is not Spark's
         return None
     reasons = _REASON.findall(text.partition("Driver stacktrace")[0]) or ["it does not start"]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -110,7 +110,8 @@ def _how_lost(error: BaseException) -> str | None:
         sign = next((sign for sign in _ENDED if sign in text), None)
         if sign is None and _CUT.search(text):
             sign = "a Python worker is gone"
-        if sign is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
+        is_sparks_own = isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")
+        if sign is not None and is_sparks_own:  # another error may have such a text by chance
             return sign
     return "its JVM is gone" if has_jvm_ended() else None
 

@@ -2,8 +2,8 @@
 
 A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
 Each worker has one end of a socket, and the run has the other end. When the run ends, even if it is killed, its ends
-are closed. Then the workers end at once, also in the middle of a task: nobody takes its result, and the source would
-have to keep a read view for it.
+are closed. Then the workers end at once, also in the middle of a task, because nobody takes the result of the task, and
+the source would have to keep a read view for it.
 """
 
 import json
@@ -64,14 +64,18 @@ class OwnWorkers:
         self._idle = queue.SimpleQueue[Connection | None]()  # None: a worker has ended
         self._workers = []
         for ours, theirs in pairs:
-            theirs.close()
-            self._workers.append(Connection(ours.detach()))
-            self._idle.put(self._workers[-1])
+            theirs.close()  # the nursery has its own copy of it
+            worker = Connection(ours.detach())
+            self._workers.append(worker)
+            self._idle.put(worker)
 
     def prepare(
         self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
     ) -> "OwnWork[Result]":
-        """The work of calling the function with each descriptor. All are pickled now, in the caller's thread."""
+        """The work of calling the function with each descriptor.
+
+        The function and the descriptors are pickled now, in the caller's thread.
+        """
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:
@@ -87,7 +91,7 @@ class OwnWorkers:
             worker.send_bytes(task)
             result, error = pickle.loads(worker.recv_bytes())  # noqa: S301 - of our own worker, over its socket
         except (EOFError, OSError) as lost:
-            self._idle.put(None)
+            self._idle.put(None)  # other callers may wait for this worker
             raise self._loss_error() from lost
         self._idle.put(worker)
         if error is not None:
@@ -96,8 +100,8 @@ class OwnWorkers:
 
     def close(self) -> None:
         """Kill the workers. Nobody takes the result of a task that a worker still has."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._nursery.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all have ended already
+            os.killpg(self._nursery.pid, signal.SIGKILL)  # the group of the nursery and its workers
         self._nursery.wait()
         for worker in self._workers:
             worker.close()
@@ -114,11 +118,11 @@ class OwnWork(Generic[Result]):
         self._at_once, self._is_cancelled = max(1, min(at_once, workers.count)), threading.Event()
 
     def cancel(self) -> None:
-        """Begin no more tasks."""
+        """Begin no more tasks. Those at work go on, but `__call__` then raises an error if a task was not begun."""
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
-        """The results, in the order of the descriptors. Raises the error of the first task that failed."""
+        """The results, in the order of the tasks. If tasks failed, the error of the first of them is raised."""
         pool = ThreadPoolExecutor(self._at_once)
         outcomes = [pool.submit(self._answer, task) for task in self._tasks]
         try:
@@ -150,7 +154,7 @@ def serve(ends: Iterable[int]) -> NoReturn:
             _work(Connection(end))
     for end in every_end:
         os.close(end)
-    with suppress(ChildProcessError):
+    with suppress(ChildProcessError):  # no worker is left
         while True:
             os.wait()
     end_process(0)
@@ -160,7 +164,7 @@ def _work(run: Connection) -> NoReturn:
     """Answer tasks until the run closes its end of the socket."""
     threading.Thread(target=_end_with, args=(run.fileno(),), daemon=True).start()
     hang_up = _hang_up_of(run.fileno())
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError):  # the run has closed its end
         while True:
             task = run.recv_bytes()
             if hang_up.poll(0):  # the run has ended after it sent the task
@@ -193,5 +197,5 @@ def _outcome(task: bytes) -> bytes:
         error.add_note(f"in a worker process:\n{traceback.format_exc()}")
         try:
             return pickle.dumps((None, error.with_traceback(None)))
-        except Exception:  # noqa: BLE001 - an error with something that only its process can have
+        except Exception:  # noqa: BLE001 - the error has something that cannot be pickled
             return pickle.dumps((None, RuntimeError(traceback.format_exc())))

@@ -24,17 +24,22 @@ def ranges(
     `tagged` has each range with the values of its tags, and `tags` is the schema of these values, as Spark writes it.
     The types of the bounds are those of the columns `key` of `rows`.
     """
-    types = [rows.schema[name].dataType.simpleString() for name in key]
-    kinds, converters = zip(
-        *((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True
-    )
-    bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i, kind in enumerate(kinds))
+    are_unsigned = [rows.schema[name].dataType.simpleString() == _UNSIGNED for name in key]
+    bound_schema = ""  # for each column of the key, its lower and its upper bound
+    for i, is_unsigned in enumerate(are_unsigned):
+        kind = _UNSIGNED if is_unsigned else "bigint"
+        bound_schema += f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}"
     range_rows = []
     for keys, range_tags in tagged:
-        ends = keys.lower, keys.upper
-        values = (None if end is None else convert(end[i]) for i, convert in enumerate(converters) for end in ends)
+        values: list[Decimal | int | None] = []  # in the order of `bound_schema`
+        for i, is_unsigned in enumerate(are_unsigned):
+            for bound in (keys.lower, keys.upper):
+                if bound is None:
+                    values.append(None)
+                else:
+                    values.append(Decimal(bound[i]) if is_unsigned else int(bound[i]))
         range_rows.append((*range_tags, *values))
-    return rows.sparkSession.createDataFrame(range_rows, tags + bounds)
+    return rows.sparkSession.createDataFrame(range_rows, tags + bound_schema)
 
 
 def within(key: Sequence[str]) -> "Column":

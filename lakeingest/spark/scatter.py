@@ -1,6 +1,6 @@
-"""Runs a function for each of several descriptors, the arguments of the function, and returns the results.
+"""Calls a function once for each descriptor, which is the call's only argument, and returns the results.
 
-The function runs on Spark's executors, in worker processes of the run (`own_workers`), or in this process.
+The calls are tasks on Spark's executors or in worker processes of the run (`own_workers`), or they run in this process.
 """
 
 import functools
@@ -26,13 +26,13 @@ def scatter(
     descriptors: Sequence[Descriptor],
     at_once: int,
 ) -> list[Result]:
-    """The function's results in the order of the descriptors. At most `at_once` tasks run at the same time.
+    """The function's results in the order of the descriptors. At most `at_once` calls run at the same time.
 
     Without workers, this process computes the results one after another. With workers, the function, descriptors and
     results are pickled.
 
-    Raises the LakeIngestError of the first descriptor whose task fails with such an error. A task returns such an error
-    as a value, so that Spark does not repeat the task. Any other error fails the Spark job.
+    If calls fail with LakeIngestErrors, the error of the first of their descriptors is raised. A Spark task returns
+    such an error as a value, so that Spark does not repeat the task. Any other error of a task fails the Spark job.
     """
     return prepare(workers, function, descriptors, at_once)()
 
@@ -45,8 +45,9 @@ def prepare(
 ) -> Callable[[], list[Result]]:
     """A function without arguments that does the work of `scatter`, to be called in a background thread.
 
-    The descriptors are pickled now, in the caller's thread. In the background, pickling could fail because the caller
-    changes an object at the same time: a commit, for example, adds entries to the caches of a table's metadata.
+    With workers, the descriptors are pickled now, in the caller's thread. In the background, pickling could fail
+    because the caller changes an object at the same time: a commit, for example, adds entries to the caches of a
+    table's metadata.
     """
     if workers is None or not descriptors:
         return lambda: [function(descriptor) for descriptor in descriptors]
@@ -59,10 +60,11 @@ def prepare(
     # Spark cuts the list into one part for each task, so descriptors that are neighbours go to different tasks
     numbered = list(enumerate(descriptors))
     by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
+    # `parallelize` pickles the descriptors; `run` starts the tasks
     tasks = workers.sparkContext.parallelize(by_task, task_count).mapPartitions(_task_of(function))
 
     def run() -> list[Result]:
-        outcomes = sorted(tasks.collect(), key=lambda outcome: outcome[0])
+        outcomes = sorted(tasks.collect(), key=lambda outcome: outcome[0])  # by the descriptors' numbers
         for _, _, error in outcomes:
             if error is not None:
                 raise error
@@ -81,8 +83,8 @@ def _task_of(
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
     """The work of a Spark task, as a function of numbered descriptors.
 
-    It yields the number, the result and the error of each descriptor; either the result or the error is None. The task
-    ends after an error.
+    It yields the number, the result and the error of each descriptor; either the result or the error is None. After an
+    error the task ends, because `scatter` returns no results then.
     """
 
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
@@ -105,6 +107,7 @@ def read_archives_once() -> None:
     the file lists of all archives before each task. Reading the lists again takes longer than many tasks.
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
+    # forget the importers that Python has made already, so that `_Archive` takes their place
     for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
         del sys.path_importer_cache[path]
 

@@ -103,10 +103,10 @@ def _start_session(config: Config) -> "SparkSession":
         raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or use a machine with Spark") from error
 
     home = java_home()
-    if home is not None:
+    if home is not None:  # None: Spark finds the Java on PATH
         os.environ["JAVA_HOME"] = str(home)
     if runs_here(config):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the address at which Spark listens
     elif config.spark.master is not None:
         _assert_answers(config.spark.master)
     os.environ["PYSPARK_PYTHON"] = executors_python(config)  # only spark-submit reads `spark.pyspark.python`
@@ -139,7 +139,7 @@ def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
 
     public = public_settings(config, session_settings)
     password = config.source.password.get_secret_value()
-    hidden = {name: value for name, value in os.environ.items() if value and value == password}
+    hidden = {name: value for name, value in os.environ.items() if value and value == password}  # put back below
     for name in hidden:
         del os.environ[name]
     try:
@@ -152,7 +152,7 @@ def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
 
 def _assert_answers(master: str) -> None:
     """Raise OperatorNeeded if no master of a standalone cluster can be reached. Spark itself would try for a minute."""
-    if not master.startswith("spark://"):
+    if not master.startswith("spark://"):  # not a standalone cluster
         return
     reasons = []
     for address in master.removeprefix("spark://").split(","):
@@ -162,7 +162,7 @@ def _assert_answers(master: str) -> None:
         except (OSError, ValueError) as error:
             reasons.append(f"{address}: {error}")
         else:
-            return
+            return  # one master that answers is enough
     raise OperatorNeeded(f"{MASTER} {master} does not answer ({'; '.join(reasons)}); start it, or correct spark.conf")
 
 
@@ -173,6 +173,7 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}
+    # `fit_session` sets the settings that are not fixed, so these cannot be missing
     missing = [
         key for key, value in required.items() if _is_fixed(session, key) and not _has_value(session, key, value)
     ]
@@ -225,15 +226,15 @@ def _can_load(session: "SparkSession", name: str) -> bool:
 
 
 def spark_finding(config: Config, session: "SparkSession | None" = None) -> str | None:
-    """A finding if Spark cannot be used here, or if a given `session` cannot be used; else None."""
+    """Why Spark cannot be used here; or, if a `session` is given, why this session cannot be used. None if it can."""
     if session is not None:
         return _misfit(session, config)
     if find_spec("pyspark") is None:
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
-        if active_session() is None:
+        if active_session() is None:  # a session would be started
             settings(config)  # raises if there are no jars for this Spark
-            java_home()
+            java_home()  # raises if there is no Java
     except OperatorNeeded as error:
         return str(error)
     return None
@@ -262,7 +263,7 @@ def java_home() -> Path | None:
 @cache
 def _version(java: Path) -> str | None:
     """The major version of a Java, from its file `release`, or else from `java -version`. None if neither has it."""
-    with suppress(OSError):
+    with suppress(OSError):  # without the file, the program is asked
         release = (java.resolve().parents[1] / "release").read_text()
         if (stated := re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)) and os.access(java, os.X_OK):
             return stated[1]
@@ -281,7 +282,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():  # in another thread, nobody can set a handler
             signal.signal(signal.SIGINT, handler)
 
 
@@ -294,7 +295,7 @@ def _start_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        cause = error.java_exception
+        cause = error.java_exception  # at the end of the loop, the innermost one
         while cause.getCause() is not None:
             cause = cause.getCause()
         raise _error_not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
@@ -312,7 +313,7 @@ def _output_to(log: BinaryIO) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     copies = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
-    with log as file:
+    with log as file:  # closed at once: stdout and stderr keep it open
         for descriptor in copies:
             os.dup2(file.fileno(), descriptor)
     try:

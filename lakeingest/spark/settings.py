@@ -48,7 +48,7 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
     if config.spark.jars == "auto":
         our_settings["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
         our_settings["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
-    elif config.spark.jars != "provided":
+    elif config.spark.jars != "provided":  # the user's own jars; "provided" means that Spark has the jars
         our_settings["spark.jars"] = ",".join(config.spark.jars)
     return our_settings | spark_properties(config.target) | config.spark.conf
 
@@ -96,7 +96,7 @@ def _settings_of_this_machine(config: Config) -> dict[str, str]:
 
 
 def _settings_of_executors(config: Config) -> dict[str, str]:
-    """The settings for executors on other machines: variables with the driver's digest, and the path of archives."""
+    """The settings for executors on other machines: environment variables for the digest, the kernels and modules."""
     folders = [archive.partition("#")[2] for archive in config.spark.conf.get(_ARCHIVES, "").split(",")]
     unpacked = ":".join(f"./{folder}" for folder in folders if folder)
     return {
@@ -150,15 +150,15 @@ def ivy_folder(folder: Path) -> Path:
 
     Raises OperatorNeeded if other users can write to the folder below `folder`, because Spark runs the code in it.
     """
-    shared, own = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
-    if private_folder(shared) and os.access(shared, os.W_OK):
-        return shared
-    if own.exists() and not is_private(own):
+    in_home, below_folder = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
+    if private_folder(in_home) and os.access(in_home, os.W_OK):
+        return in_home
+    if below_folder.exists() and not is_private(below_folder):
         raise OperatorNeeded(
-            f"others than this user can write to {own}, from which Spark would take code; let nobody else write to it"
-            " and the folders above, or set spark.jars in pipeline.yml"
+            f"others than this user can write to {below_folder}, from which Spark would take code; let nobody else"
+            " write to it and the folders above, or set spark.jars in pipeline.yml"
         )
-    return own
+    return below_folder
 
 
 @cache
@@ -169,7 +169,8 @@ def _temporary_folder() -> Path | None:
     """
     try:
         folder = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
-        return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # someone else has made the folder of this name
+        # None, for example if someone else has made the folder of this name
+        return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))
     except OSError:
         return None
 

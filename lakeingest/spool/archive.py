@@ -77,7 +77,7 @@ def ensure_name(spool: File) -> str:
     """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
     if name := name_of(spool):
         return name
-    clear(spool)  # the spool is of an earlier version, or its process ended while it was opened
+    clear(spool)  # the spool is of an earlier version, or the run that opened it ended before it gave the name
     give_name(spool)
     return name_of(spool)
 
@@ -104,12 +104,14 @@ def give_name(spool: File) -> None:
 
 
 def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
-    """Move segments from the spool into the archive, or delete them. Remove archived segments that nobody needs.
+    """Move segments from the spool into the archive; or delete them, if `kept_for` is zero and no reader is at work.
 
-    A segment is needed for the time `kept_for` after it was spooled, and while a reader at work has not read it yet. In
-    an object store the time counts from the move into the archive, because the move gives the manifest a new time.
-    Archived segments before a gap are not needed. After a crash each segment is in the spool's folder, in the archive,
-    or in both; the next call finishes the work.
+    Then archived segments that nobody needs are removed, and small neighbours are joined. A segment is needed for the
+    time `kept_for` after it was spooled, and while a reader at work has not read it yet. In an object store the time
+    counts from the move into the archive, because the move gives the manifest a new time. Archived segments before a
+    gap are not needed.
+
+    After a crash each segment is in the spool's folder, in the archive, or in both; the next call finishes the work.
     """
     folder = spool / "archive"
     ensure_name(spool)
@@ -126,7 +128,7 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
                 _delete_files(spool, segment)
         archived = all_archived(spool)
         _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
-        levels = [segment.level for segment in archived]
+        levels = [segment.level for segment in archived]  # from the files' names; `_join` also reads the manifests
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
@@ -135,8 +137,8 @@ def _unneeded(
     archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None
 ) -> list[Archived]:
     """The archived segments that nobody needs: covered by a larger segment, before a gap, or old and read already."""
-    # Step 1: segments that a larger one covers, which is before them in `archived`
-    unneeded, chain = [], list[Archived]()
+    # Step 1: segments that a larger segment covers; the larger segment is before them in `archived`
+    unneeded, chain = list[Archived](), list[Archived]()
     for segment in archived:
         if chain and segment.stop <= chain[-1].stop:
             unneeded.append(segment)
@@ -149,10 +151,11 @@ def _unneeded(
             break
         connected.append(segment)
     unneeded += chain[: len(chain) - len(connected)]
-    # Step 3: the oldest of the others, up to the first one that is needed: a later removal would make a gap
+    # Step 3: the oldest of the other segments. The first needed segment ends the loop, because a removal after it would
+    # make a gap.
     for segment in reversed(connected):
-        unread = read_up_to is not None and segment.stop > read_up_to
-        if unread or now - segment.file.changed() < kept_for.total_seconds():
+        is_unread = read_up_to is not None and segment.stop > read_up_to
+        if is_unread or now - segment.file.changed() < kept_for.total_seconds():  # unread, or too young
             break
         unneeded.append(segment)
     return unneeded
@@ -161,6 +164,7 @@ def _unneeded(
 def _join(spool: File, epoch: int) -> None:
     """Join neighbours of each level that has at least `JOIN` segments."""
     for level in range(LAST_LEVEL):
+        # listed again for each level, because the segments that were joined just now have the next level
         archived = [(segment, segment.read()) for segment in all_archived(spool)]
         if sum(segment.level == level for segment, _ in archived) < JOIN:
             continue
@@ -178,7 +182,10 @@ def _kind(segment: Archived, manifest: Manifest, level: int) -> tuple[bool, bool
 
 
 def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
-    """Replace neighbours by one segment of `level`. If they cannot be joined, each of them gets this level."""
+    """Replace neighbours by one segment of `level`.
+
+    A single segment, and neighbours that cannot be joined, are only moved to this level.
+    """
     whole = join_segments(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
     if whole is None:
         for segment, manifest in group:
@@ -203,7 +210,7 @@ def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
 
 def _remove(spool: File, archived: Sequence[Archived]) -> None:
     """Delete these manifests, in order, then the files that they name. So no manifest names a missing file."""
-    manifests = []
+    manifests: list[Manifest] = []
     for segment in archived:
         manifests.append(segment.read())
         segment.file.delete()

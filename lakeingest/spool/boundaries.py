@@ -10,7 +10,10 @@ from lakeingest.state import store
 
 @dataclass(slots=True)
 class Boundaries:
-    """The document `boundaries.json`: ends of transactions, each with the second (since 1970) when its file began."""
+    """The document `boundaries.json`, in `file`.
+
+    `known` has the noted ends of transactions, each with the second (since 1970) when its binlog file began.
+    """
 
     file: File
     known: Mapping[FilePosition, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """The stored changelog as its readers get it: archive, spool and reread rows, while a run writes them.
 
 A reader takes no lock. If a run moves, joins or removes a listed file before the reader opens it, the reader lists the
-folder once more. It finds segments by the places that they cover, not by their names. So it misses no change, and
-gets no change twice.
+folder once more. A reader finds segments by the places that they cover, not by their names. So a reader misses no
+change, and gets no change twice.
 """
 
 import time
@@ -56,18 +56,19 @@ class StoredChangelog:
     _lost: set[str] = field(default_factory=set)  # missing files that manifests name
 
     def held(self) -> Held | None:
-        """All segments that are stored now; None if there is no spool. Raises StateUnreadable if it is damaged."""
+        """All segments that are stored now; None without a spool. Raises StateUnreadable if the spool is damaged."""
         for _ in range(_TRIES):
             with suppress(_Moved):
                 return self._held(allow_gap=False)
             time.sleep(_PAUSE_SECONDS)
-        # the gap is in every listing, so no run at work causes it: the segments after it are held
+        # a gap that is in every listing stays, because no run at work causes it: the segments after the gap are held
         return _retried(lambda: self._held(allow_gap=True))
 
     def _held(self, *, allow_gap: bool) -> Held | None:
-        """The segments of one listing; those after the last gap if `allow_gap`.
+        """The segments of one listing of the folder; None without a spool.
 
-        Raises `_Moved` if a run changed the folder meanwhile. Without `allow_gap`, a gap counts as such a change.
+        With `allow_gap`, only the segments after the last gap. Without `allow_gap`, `_Moved` is raised for a gap. It is
+        also raised if a run changed the folder meanwhile.
         """
         path = self.folder / "opened.json"
         if not path.exists():
@@ -77,6 +78,7 @@ class StoredChangelog:
         paths = (self.folder / "segments").listed("*.json")
         paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}
+        # forget the manifests that are gone
         self._known = {file: entry for file, entry in self._known.items() if file in manifests}
         try:
             opened = Position.from_json(files.document(path))
@@ -90,7 +92,8 @@ class StoredChangelog:
         # a gap: the chain of segments does not reach back to the first listed manifest
         starts = [manifest.start.place(opened.epoch) for manifest in manifests.values()]
         has_gap = bool(manifests) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
-        if name != name_of(self.folder) or (has_gap and not allow_gap):
+        is_begun_anew = name != name_of(self.folder)  # during the listing: it may have segments of both spools
+        if is_begun_anew or (has_gap and not allow_gap):
             raise _Moved
         return Held(name, opened, end, tuple(segments))
 
@@ -109,14 +112,16 @@ class StoredChangelog:
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
         """All segments that are held now, and the stretch of them that has every change of the table.
 
-        If the last segments do not watch the table, the copy may be newer than the end of the stretch. Then changes
-        between the two are missing, and the stretch is empty (`Held.stretch`). Raises ChangelogGone without a spool.
+        If the last segments do not watch the table, the copy may be newer than the end of the stretch. If the copy is
+        newer, changes between that end and the copy are missing, so the stretch is empty (see `Held.stretch`).
+
+        Raises ChangelogGone without a spool.
         """
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.ends_watch or not stretch.segments:
-            # these cases need the copy's place: first the place, then the segments, so that a commit that is published
-            # meanwhile is no gap
+            # In these two cases `Held.stretch` needs the copy's place. The segments are read again after it: in the
+            # older ones, changes before a commit that was published meanwhile would seem to be missing.
             shown = self.shown()
             held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)
@@ -169,8 +174,8 @@ class StoredChangelog:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 parts.append(ChangeFile(part, definition_of(part) or definition_before_ddl))
         try:
-            # Step 2: list the reread rows after the segments, because a run stores the reread rows as of a place before
-            # it stores the segment that begins there. So the reread rows before each segment of step 1 are listed.
+            # Step 2: list the reread rows, after the segments. A run stores the reread rows as of a place before it
+            # stores the segment that begins at this place. So all reread rows that precede a segment of step 1 exist.
             rereads = RereadFolder.of(self.folder, table).files_after(replace(since, log=name), stretch.end)
         except FileNotFoundError as error:
             raise _Moved from error
@@ -187,7 +192,7 @@ class StoredChangelog:
         None if this place is not known: a transaction before the held segments is not in the set, or the place may be
         in a lost file.
         """
-        if not held.gtids <= gtids:
+        if not held.gtids <= gtids:  # the place is before the held segments
             return None
 
         def search() -> Place | None:
@@ -203,7 +208,7 @@ class StoredChangelog:
         None if the place cannot be known: it may be before the held segments, or in a lost file.
         """
         micros = int(moment.timestamp() * 1_000_000)
-        if _ends_by(held.end.history, micros):
+        if _ends_by(held.end.history, micros):  # no held transaction is after the moment
             return held.end.place
 
         def search() -> Place | None:
@@ -214,37 +219,41 @@ class StoredChangelog:
             )
 
         place = _retried(search, self._lost.add)
+        # the start: already the first held transaction is after the moment, and those before it are not known
         return None if place == held.start else place
 
     def _last_place_before(
         self,
         held: Held,
-        are_after: "Callable[[pa.RecordBatch], np.ndarray]",
-        is_before: Callable[[Manifest], bool],
+        are_sought: "Callable[[pa.RecordBatch], np.ndarray]",
+        has_none_sought: Callable[[Manifest], bool],
     ) -> Place | None:
-        """The place of the last transaction before the first one that is after the sought place.
+        """The place of the last held transaction before the first sought transaction.
 
-        `are_after` tells for each transaction of a batch whether it is after the sought place, `is_before` whether all
-        transactions of a segment are before it. None if a lost file may have the first transaction after it.
+        `are_sought` tells for each transaction of a batch whether it is sought, `has_none_sought` whether a segment has
+        no such transaction. Returns the start of `held` if the first held transaction is sought, the end of `held` if
+        none is sought, and None if a lost file may have the first sought transaction.
         """
-        place, current = held.start, self.held()
-        # the present segments, because a run may have joined the segments of `held`; but those of `held` if the present
-        # ones begin later
-        segments = held.segments if current is None or current.start > held.start else current.segments
+        place = held.start  # the place up to which no transaction is sought
+        # A run may have joined the segments of `held` meanwhile. So the present segments are searched, unless some of
+        # the segments of `held` are no longer among them.
+        present = self.held()
+        segments = held.segments if present is None or present.start > held.start else present.segments
         for segment in segments:
             if segment.transactions in self._lost:
-                if not is_before(segment):
+                if not has_none_sought(segment):
                     return None
                 place = segment.stop.place(held.opened.epoch)
                 continue
             try:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
-                        after = are_after(batch)
-                        count_before = int(np.argmax(after)) if after.any() else len(after)
+                        sought = are_sought(batch)
+                        # `argmax` gives the number of transactions before the first sought one
+                        count_before = int(np.argmax(sought)) if sought.any() else len(sought)
                         if count_before:
                             place = Place(*(batch[name][count_before - 1].as_py() for name in ("epoch", "file", "pos")))
-                        if count_before < len(after):
+                        if count_before < len(sought):
                             return place
             except FileNotFoundError as error:
                 raise _Moved(segment.transactions) from error
@@ -253,7 +262,10 @@ class StoredChangelog:
         return held.end.place
 
     def spool(self) -> Spool:
-        """The spool without the archive, as a run loads it; loaded again while a run at work changes the folder."""
+        """The spool without the archive, as a run loads it. While a run at work changes the folder, it is loaded again.
+
+        Raises StateUnreadable if it still cannot be loaded, or if there is no spool.
+        """
 
         def load() -> Spool:
             try:
@@ -303,7 +315,10 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
 
 
 def _ends_by(history: History | None, micros: int) -> bool:
-    """Whether the last transaction of a history was committed at or before this time, in µs since 1970."""
+    """Whether the last transaction of a history was committed at or before this time, in µs since 1970.
+
+    False if the history or its last transaction is not known.
+    """
     return history is not None and history.last is not None and history.last.committed_at <= micros
 
 

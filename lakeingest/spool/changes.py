@@ -32,8 +32,8 @@ class ChangeFile:
 class Changes:
     """The changes of a table after `since`, up to the place `end`.
 
-    The files of `parts` are open. The files of `rereads` are opened when they are read, because there may be too many
-    of them. `ends_watch`: the table is not watched after `end`.
+    The files of `parts` are open. The files of `rereads` are opened one after another, when they are read, because they
+    may be too many. `ends_watch`: the table is not watched after `end`.
     """
 
     table: TableId
@@ -51,7 +51,7 @@ class Changes:
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
         """Change rows, reread rows and DDL in order, after `since` and up to `stop`.
 
-        Without `since` they begin after the `since` of this object, without `stop` they end at its `end`. The metadata
+        If `since` is None, the rows begin after `self.since`; if `stop` is None, they end at `self.end`. The metadata
         of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
         Reread rows as of `stop` come after `stop`, so they are left out.
 
@@ -84,7 +84,7 @@ class Changes:
         """The rows of one file that come after `since`; none if they are as of `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
-        # the number of the last row that the reader has read as of this place; −1: it has read none
+        # the number of the last row as of this place that the reader has read; −1: the reader has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:
@@ -126,8 +126,9 @@ def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
     """For each change row of a batch, whether it is after `since`."""
     epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
     place = since.place
-    # from the least significant part, the ordinal, to the most significant one, the epoch: each overrules those before
+    # Of the transaction at `since`, no row is after `since` if the reader has read all of them (no ordinal).
     is_after = np.zeros(batch.num_rows, bool) if since.ordinal is None else ordinal > since.ordinal
+    # From the position to the epoch: each part that differs overrules the parts before it in this loop.
     for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):
         is_after = (column > value) | ((column == value) & is_after)
     return is_after

@@ -28,7 +28,7 @@ from lakeingest.rows import with_change_metadata
 
 _ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
-_SAMPLES = 16  # about how many row groups `cut` reads
+_SAMPLES = 16  # at most how many row groups `cut` reads
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
@@ -40,10 +40,10 @@ class Slice:
     upper: pa.Scalar | None = None
 
     def has(self, column: pa.ChunkedArray) -> "np.ndarray | bool":
-        """For each value of a column, whether it is in the slice."""
-        above = self.lower is None or pc.greater_equal(column, self.lower).to_numpy()
-        below = self.upper is None or pc.less(column, self.upper).to_numpy()
-        return above & below
+        """For each value of a column, whether it is in the slice. A single True if the slice has no bounds."""
+        is_from_lower = self.lower is None or pc.greater_equal(column, self.lower).to_numpy()
+        is_below_upper = self.upper is None or pc.less(column, self.upper).to_numpy()
+        return is_from_lower & is_below_upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +69,31 @@ def collapsed(
     part: Slice,
     patches: Sequence[Place] = (),
 ) -> Collapsed:
-    """The last needed change of each key in `part`, up to `stop`. A change is needed if it is after its split's mark.
+    """The last needed change of each key, up to `stop`. A change is needed if it is after the mark of its key's split.
 
-    `patches` has the places of patches, in order; their files are the first ones of `files`. A patch has the effect of
-    every change of its keys up to its place. So of these keys only the changes after that place are needed.
+    `part` is a slice of the first column of `key`: other keys are left out. `patches` has the places of patches, in
+    order; their files are the first ones of `files`. A patch has the effect of every change of its keys up to its
+    place. So of these keys only the rows in the patch and the changes after that place are needed.
     """
-    earliest, read = min([*patches, *(mark for _, mark in marks)]), 0
+    earliest = min([*patches, *(mark for _, mark in marks)])  # no change up to this place is needed
+    read_count = 0
     starts = [0]  # the number of each file's first row, and of the row after the last file
     needed: list[pa.Table] = []  # the needed rows of each file
     patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
         rows = _keys_of_changes(file, key, starts[-1])  # `_ORDER`: the number of each row through all files
         starts.append(starts[-1] + rows.num_rows)
-        in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
+        in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)  # `has` can give a single True
         if number < len(patches):  # the file of a patch: all its rows are needed
-            needed.append(rows.filter(in_part))
-            patched.append((patches[number], needed[-1].select(list(key))))
-            read += needed[-1].num_rows
+            patch_rows = rows.filter(in_part)
+            needed.append(patch_rows)
+            patched.append((patches[number], patch_rows.select(list(key))))
+            read_count += patch_rows.num_rows
             continue
         changes = rows.filter(in_part & _is_after(rows, earliest) & ~_is_after(rows, stop))
-        read += changes.num_rows
+        read_count += changes.num_rows
         is_needed = _is_after_mark(changes, key, marks)
-        for place, keys in patched:
+        for place, keys in patched:  # for a patched key, the place of its last patch decides, not the mark
             is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
         needed.append(changes.filter(is_needed))
     # the last row of each key is the row with the greatest `_ORDER`
@@ -98,18 +101,19 @@ def collapsed(
     last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
     # `applied` is sorted by `_ORDER`, so a binary search finds these rows
-    chosen = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
+    last_rows = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
     file_numbers = np.searchsorted(starts, orders, side="right") - 1
-    changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
-    return Collapsed(changes, file_numbers, orders - np.array(starts)[file_numbers], read, applied.num_rows)
+    row_numbers = orders - np.array(starts)[file_numbers]  # within each row's file
+    changes = last_rows.select(list(key)).append_column(DELETED, _deletes(last_rows))
+    return Collapsed(changes, file_numbers, row_numbers, read_count, applied.num_rows)
 
 
 def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
     """At most `parts` slices of the column `name`, with about equally many change rows, estimated from a sample."""
-    if parts == 1:
+    if parts == 1:  # a slice without bounds needs no sample
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
-    sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up
+    sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up, so at most `_SAMPLES` groups are read
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
     # fewer slices if several bounds are equal
@@ -127,6 +131,7 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
         metadata = _metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
+            # exactly one column has this name
             [statistics] = [column.statistics for column in columns if column.path_in_schema == name]
             if statistics is None or not statistics.has_min_max:
                 return None
@@ -140,12 +145,13 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata
     With `deleted`, another column says whether each row deletes its key. In metadata columns, reread rows have the
     place `stop`.
     """
-    table = rows_at(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
-    names = [name for name in table.column_names if name not in change.ORIGIN]
-    taken = table.select(names)
+    origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND]
+    changes = rows_at(file, rows, origin)
+    names = [name for name in changes.column_names if name not in change.ORIGIN]
+    taken = changes.select(names)
     if metadata:
-        taken = with_change_metadata(taken, metadata, table, stop)
-    return taken.append_column(DELETED, _deletes(table)) if deleted else taken
+        taken = with_change_metadata(taken, metadata, changes, stop)
+    return taken.append_column(DELETED, _deletes(changes)) if deleted else taken
 
 
 def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
@@ -156,7 +162,7 @@ def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
-        groups = np.searchsorted(starts, rows, side="right") - 1
+        groups = np.searchsorted(starts, rows, side="right") - 1  # for each row, the number of its row group
         parts = [
             opened.read_row_group(index, [*names, *origin]).take(pa.array(rows[groups == index] - starts[index]))
             for index in np.unique(groups).tolist()
@@ -187,6 +193,7 @@ def _starts(sizes: Iterable[int]) -> "np.ndarray":
 
 @contextmanager
 def _opened(file: File) -> Iterator[pq.ParquetFile]:
+    """An open file of the spool. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
     try:
         with parquet(file) as opened:
             yield opened
@@ -207,7 +214,7 @@ def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
 
 
 def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
-    """For each change, whether it is after the mark of the range that has its key, as `MergePlan.should_apply`."""
+    """For each change, whether it is after the mark of the range that has its key. False if no range has the key."""
     is_after_mark = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
         is_after_mark |= _is_after(changes, mark) & within(changes, key, keys)
@@ -216,27 +223,28 @@ def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark])
 
 def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndarray":
     """For each change, whether `keys` has its key."""
-    among = np.zeros(changes.num_rows, bool)
+    is_among = np.zeros(changes.num_rows, bool)
     matches = changes.select([*key, _ORDER]).join(keys, keys=list(key), join_type="left semi", use_threads=False)
-    among[np.searchsorted(changes[_ORDER].to_numpy(), matches[_ORDER].to_numpy())] = True
-    return among
+    # `changes` are sorted by `_ORDER`, so a binary search finds the matches in them
+    is_among[np.searchsorted(changes[_ORDER].to_numpy(), matches[_ORDER].to_numpy())] = True
+    return is_among
 
 
 def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
     """For each change, whether it is after the place."""
     epoch, file, pos = (changes[name].to_numpy() for name in change.PLACE)
-    later = (file > place.file) | ((file == place.file) & (pos > place.pos))
-    after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & later)
-    return after
+    is_after_in_epoch = (file > place.file) | ((file == place.file) & (pos > place.pos))
+    is_after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & is_after_in_epoch)
+    return is_after
 
 
 def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
-    """For each change, whether its key is in the range, as `KeyRange.__contains__`."""
+    """For each change, whether its key is in the range, as `KeyRange.__contains__`. A single True without bounds."""
     # the range of all keys needs no comparison, and its keys may be no integers
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
-    above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
-    below = keys.upper is None or ~_at_least(columns, keys.upper).to_numpy()
-    return above & below
+    is_from_lower = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
+    is_below_upper = keys.upper is None or ~_at_least(columns, keys.upper).to_numpy()
+    return is_from_lower & is_below_upper
 
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
@@ -244,5 +252,5 @@ def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray
     column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)
-    rest = pc.and_(pc.equal(column, value), _at_least(columns[1:], bound[1:]))
-    return pc.or_(pc.greater(column, value), rest)
+    is_decided_later = pc.and_(pc.equal(column, value), _at_least(columns[1:], bound[1:]))
+    return pc.or_(pc.greater(column, value), is_decided_later)

@@ -10,7 +10,7 @@ from lakeingest.state import store
 
 @contextmanager
 def spool_errors(folder: File) -> Iterator[None]:
-    """Raises StateUnreadable if the block misses a file or folder; other failures as `store.storage_errors` does."""
+    """Turn the lack of a file or folder into StateUnreadable, and other failures as `store.storage_errors` does."""
     with store.storage_errors(folder):
         try:
             yield

@@ -27,7 +27,7 @@ from lakeingest.state.definition import schema_from_json, schema_to_json
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How a copy followed DDL, and the transaction of the DDL.
+    """How a copy followed DDL. `place`, `committed_at` and `gtid` are those of the DDL's transaction.
 
     `origins` has the old name of each column of `after`, None for a new column. `fills` has the values of new columns
     in old rows; a new column that `fills` does not name is NULL there.
@@ -45,15 +45,17 @@ class Followed:
     def of(cls, lift: Lift, fills: Mapping[str, pa.Scalar], last: Committed | None, transactions: File) -> Self:
         """The record of a lift over DDL.
 
-        `last` is the DDL's transaction as the history has it, `transactions` the file of the DDL's segment. Raises
-        StateUnreadable if that file cannot be read, or has not exactly one transaction.
+        `last` is the DDL's transaction as the history has it, or None if the history does not have it. `transactions`
+        is the file with the transactions of the DDL's segment. Raises StateUnreadable if this file cannot be read, or
+        has not exactly one transaction.
         """
         try:
             with files.parquet(transactions) as opened:
-                [row] = opened.read().to_pylist()
+                [row] = opened.read().to_pylist()  # a ValueError unless the file has exactly one row
         except (OSError, pa.ArrowException, ValueError) as error:
             raise StateUnreadable(f"{transactions} of the spool cannot be read: {error}") from error
-        place, gtid = Place(row["epoch"], row["file"], row["pos"]), None if last is None else last.gtid
+        place = Place(row["epoch"], row["file"], row["pos"])
+        gtid = None if last is None else last.gtid
         return cls(lift.before, lift.after, lift.origins, fills, place, row["committed_at"], gtid)
 
     @property

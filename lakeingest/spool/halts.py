@@ -44,7 +44,10 @@ def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
 
 
 def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.Scalar]) -> None:
-    """Store how the copy is lifted at a halt, for readers of the changelog. `fills`: the values of new columns."""
+    """Store how the copy is lifted at a halt, for readers of the changelog. `fills`: the values of new columns.
+
+    Nothing is stored if the spool does not have the halt any more.
+    """
     table = lift.before.table
     for number, start, segment, stop in spool.parts():
         if start.place == halt.before.place and table in segment.alterations:
@@ -64,16 +67,17 @@ def unwatched_segments(spool: Spool, table: TableId, after: Place, stop: Place) 
 
 
 def is_watched_to_halt(spool: Spool, table: TableId, after: Place) -> bool:
-    """True if the spool lacks some of the table's changes after `after`, and the first missing ones follow a halt.
+    """True if the spool lacks changes of the table after `after`, and the table has a halt before the first of them.
 
-    These changes are still to be read, with the definition after the halt. False if the spool has all changes, or if
-    changes are missing without a halt, or if `after` is not in the spool.
+    The missing changes are still to be read, with the definition after the halt. False if the spool lacks none of these
+    changes, or if it lacks them without a halt, or if `after` is not in the spool.
     """
     if not spool.start <= after <= spool.position.place:
         return False
-    is_altered = False
+    has_halt = False  # whether this segment or an earlier one alters the table
     for _, _, segment, stop in spool.parts():
-        is_altered = is_altered or table in segment.alterations
-        if stop.place > after and table not in segment.tables:
-            return is_altered
+        has_halt = has_halt or table in segment.alterations
+        lacks_changes = stop.place > after and table not in segment.tables
+        if lacks_changes:
+            return has_halt
     return False

@@ -11,7 +11,7 @@ from lakeingest.spool.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The segments that have every change of a table after `start` and up to `end`, with the DDL that its copy follows.
+    """The segments that have every change of a table after `start` and up to `end`, and the DDL that its copy followed.
 
     `ends_watch`: the table is not watched after `end`. For example, it waits at a halt, or is stopped.
     """
@@ -56,14 +56,18 @@ class Held:
         first = last
         while first and self._has(self.segments[first - 1], table, lost):
             first -= 1
-        segments, ends_watch = self.segments[first:last], last < len(self.segments)
+        segments = self.segments[first:last]
+        ends_watch = last < len(self.segments)  # later segments do not watch the table
         end = self._stop(segments[-1]) if segments else self.end.place
-        if shown is not None and (not segments or (ends_watch and shown > end)):
-            return Stretch(shown, shown, (), ends_watch)
-        return Stretch(self._start(segments[0]) if segments else end, end, segments, ends_watch)
+        if shown is not None:
+            lacks_changes = ends_watch and shown > end
+            if lacks_changes or not segments:
+                return Stretch(shown, shown, (), ends_watch)
+        start = self._start(segments[0]) if segments else end
+        return Stretch(start, end, segments, ends_watch)
 
     def segments_after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
-        """Those of the segments that may have changes after the position `since`.
+        """The segments among `segments` that may have changes after the position `since`.
 
         If `since` is in the middle of the last transaction of a segment, that segment is included.
         """
@@ -100,23 +104,23 @@ class Held:
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch, chained = opened.epoch, list[Manifest]()
-    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `best` is the
-    # candidate to precede it: of the segments that stop at or after `end`, the one with the earliest start.
+    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `earliest` is
+    # the segment to put before it: of the segments that stop at or after `end`, the one that begins first.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
-    best: Manifest | None = None
+    earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: segment.stop.place(epoch), reverse=True):
-        if _stop(segment, opened) < end:  # all candidates have been compared
-            if best is None:
+        if _stop(segment, opened) < end:  # all segments that stop at or after `end` have been compared
+            if earliest is None:
                 break  # a gap before `end`
-            chained.append(best)
-            end, best = best.start.place(epoch), None
+            chained.append(earliest)
+            end, earliest = earliest.start.place(epoch), None
             if _stop(segment, opened) < end:
                 break  # a gap before the new `end`
         start = segment.start.place(epoch)
-        if start < end and (best is None or start < best.start.place(epoch)):
-            best = segment
-    if best is not None:
-        chained.append(best)
+        if start < end and (earliest is None or start < earliest.start.place(epoch)):
+            earliest = segment
+    if earliest is not None:
+        chained.append(earliest)
     chained.reverse()
     return chained
 

@@ -25,10 +25,10 @@ _GROUP_BYTES = 64 << 20  # how many bytes of rows are written as one row group
 
 
 def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
-    """Join neighbours that watch the same tables: write durable files, and return the manifest of the one segment.
+    """Join neighbours that watch the same tables: write durable files, and return the manifest of the joined segment.
 
-    None if a segment is DDL, or if the files of a table differ in their columns or in the definition of their rows. The
-    caller stores the manifest.
+    The caller stores the manifest. None if a segment is DDL, or if the files of a table differ in their columns or in
+    the definition of their rows.
     """
     if any(part.alterations for part in parts):
         return None
@@ -39,10 +39,11 @@ def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     nulled: dict[TableId, int] = {}
     for part in parts:
         nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
-    gtids, last = reduce(or_, (part.gtids for part in parts), GtidSet()), parts[-1]
-    lacks = any(part.lacks_cascades for part in parts)
+    gtids = reduce(or_, (part.gtids for part in parts), GtidSet())
+    last = parts[-1]  # `history` and `pending` are those at its stop
+    lacks_cascades = any(part.lacks_cascades for part in parts)
     whole = Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
-    return replace(whole, lacks_cascades=lacks)
+    return replace(whole, lacks_cascades=lacks_cascades)
 
 
 def file_names(segment: Manifest) -> list[str]:
@@ -58,13 +59,14 @@ def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None,
     """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
-    for number, table in enumerate([None, *tables]):
+    for number, table in enumerate([None, *tables]):  # None: the transactions
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
             inputs = [
                 opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _file_name(part, table))
             ]
             schema = inputs[0].schema_arrow
+            # the metadata have the definition of the rows
             if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in inputs):
                 return None
             with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:

@@ -1,9 +1,9 @@
-"""Patches: rows that were read again, as change rows in files of their own until a merge has applied them.
+"""Patches: rows that were read again, as change rows in files of their own. A merge applies them to the copy.
 
 patches/<database>.<table>/<name>.parquet   a patch: `+I` for rows of the read view, `-D` for keys without a row in it
 
-The file names of a re-snapshot begin with the number of its signal. The files stay until the signal has ended, because
-they tell which keys the re-snapshot has read.
+The file names of a re-snapshot begin with the number of its signal. The files stay until the signal has ended, also
+after a merge, because they tell which keys the re-snapshot has read.
 """
 
 import datetime as dt
@@ -60,7 +60,7 @@ class PatchFolder:
         return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))
 
     def file(self, name: str) -> File:
-        """The file of the patch with this name. Raises StateUnreadable if it is lost or damaged."""
+        """The file of the patch with this name. Raises StateUnreadable if the file is lost or damaged."""
         path = self.path / f"{name}.parquet"
         try:
             files.parquet_metadata(path)
@@ -113,15 +113,15 @@ class PatchFolder:
         return name
 
     def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:
-        """Rows as change rows of one kind. Their place is 0: the merge uses the patch's low watermark for it."""
+        """Rows as change rows of one kind. Their places are zeros, because a merge uses the patch's low watermark."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
         columns = [  # the columns of `change.ORIGIN`
             pa.array(np.full(count, kind.value, np.int8)),
-            pa.array(zeros.astype(np.int32)),
-            *[pa.array(zeros)] * 3,
-            pa.array([_NEVER], INSTANT).take(pa.array(zeros)),
-            pa.nulls(count, pa.string()),
+            pa.array(zeros.astype(np.int32)),  # the epoch
+            *[pa.array(zeros)] * 3,  # file, position and ordinal
+            pa.array([_NEVER], INSTANT).take(pa.array(zeros)),  # the commit time
+            pa.nulls(count, pa.string()),  # the GTID
         ]
         fields = change_schema(self.schema)
         return pa.table([*columns, *(rows[name] for name in self.schema.names)], schema=fields)
@@ -131,14 +131,15 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
     """Those rows of `keys` whose key is in no row of the patches. `key` names the columns of the key."""
     remaining = keys
     for file in patches:
-        if not remaining.num_rows:
+        if not remaining.num_rows:  # nothing is left to compare, and no rows have no bounds
             break
         # a cheap filter by the first column of the key makes the join small
         bounds = pc.min_max(remaining[key[0]]).as_py()
-        patch = _read(file, key)
-        first = patch[key[0]]
-        is_in_bounds = pc.and_(pc.greater_equal(first, bounds["min"]), pc.less_equal(first, bounds["max"]))
-        remaining = remaining.join(patch.filter(is_in_bounds), keys=list(key), join_type="left anti", use_threads=False)
+        patch_keys = _read(file, key)
+        values = patch_keys[key[0]]
+        is_in_bounds = pc.and_(pc.greater_equal(values, bounds["min"]), pc.less_equal(values, bounds["max"]))
+        near_keys = patch_keys.filter(is_in_bounds)
+        remaining = remaining.join(near_keys, keys=list(key), join_type="left anti", use_threads=False)
     return remaining
 
 
@@ -151,12 +152,12 @@ def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _fillers(field: pa.Field, count: int) -> pa.Array:
-    """Values without meaning, for a column of deleted rows: NULL if the column allows it."""
+    """Values without meaning, for a column of deleted rows: NULL if the column allows it, else empty or zero."""
     if field.nullable:
         return pa.nulls(count, field.type)
     if pa.types.is_list(field.type):
         return pa.array([[]] * count, field.type)
     if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
         return pa.array([""] * count).cast(field.type)
-    zeros = bytes((field.type.bit_width * count + 7) // 8)  # a Boolean takes one bit
+    zeros = bytes((field.type.bit_width * count + 7) // 8)  # rounded up to bytes, because a Boolean takes one bit
     return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(zeros)])

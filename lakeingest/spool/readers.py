@@ -50,13 +50,14 @@ def reading(spool: File) -> Iterator[Reader]:
 
 
 def needed_by_readers(spool: File) -> Place | None:
-    """The place up to which all readers at work have read; None without a reader. Removes files of ended readers."""
+    """The place up to which all readers at work have read; None if nobody reads. Removes files of ended readers."""
     places = []
     at_work = (spool / "archive" / "readers").listed("*.txt")
     now = spool.now() if at_work else 0.0
     for file in at_work:
         with _ignored_failure():
-            if abs(now - file.changed()) > GONE_SECONDS:  # `abs`, because a file from the future means a clock set back
+            # `abs`: if the clock was set back, a file of an ended reader can be from the future
+            if abs(now - file.changed()) > GONE_SECONDS:
                 file.delete()
             else:
                 places.append(Place.parse(file.read().decode()))

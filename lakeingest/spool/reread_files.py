@@ -61,7 +61,8 @@ class RereadFolder:
 
         The file is durable when this returns. Readers see it after `add`.
         """
-        fields, name = with_definition(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
+        fields = with_definition(reread_schema(schema), schema)
+        name = f"{uuid.uuid4().hex}.parquet"
         patch_rows = pa.concat_tables(rows_at(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
             self.path.make_folder()
@@ -74,7 +75,9 @@ class RereadFolder:
         """The number for the next row as of `stop`: the number of rows as of `stop` that the changelog `log` has."""
         with spool_errors(self.path):
             written = self.files_after(ReadTo(stop, log=log), stop)
-        return (written[-1].last.reread or 0) + 1 if written else 0
+        if not written:
+            return 0
+        return (written[-1].last.reread or 0) + 1  # one more than the number of the last row
 
     def add(self, first: ReadTo, written: Sequence[tuple[str, int]]) -> None:
         """Let readers see the rows of these files, as `write` returned them. `first` is the position of the first row.
@@ -86,30 +89,32 @@ class RereadFolder:
             raise StaleWriter(f"another run wrote {path}; run the same command again")
 
     def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
-        """The files with rows after the position `since`, and as of places up to `end`, in order.
+        """The files with rows that are after the position `since` and as of places up to `end`, in order.
 
-        They belong to the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        Only files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile, and
         StateUnreadable if a document is damaged.
         """
-        rows: list[RereadRows] = []
+        named_files: list[RereadRows] = []  # the files that the documents name, in order
         documents = self.path.listed("*.json")
         positions = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda position: position.order)
         for first in positions:
             if first.log == since.log and since.place <= first.place <= end:
+                # the rows as of each place are numbered from 0 on, without a gap
                 expected = replace(first, reread=0)
-                if rows and rows[-1].last.place == first.place:
-                    expected = _advanced(rows[-1].last, 1)
-                # if two documents are added during the listing, it may have only the later one
+                if named_files and named_files[-1].last.place == first.place:
+                    expected = _advanced(named_files[-1].last, 1)
+                # if two documents are added while the folder is listed, the listing may have only the later document
                 if first != expected:
                     raise FileNotFoundError(f"{self.path / str(expected)}.json")
-                rows += self._files(first)
-        return [file for file in rows if file.last.order > since.order]
+                named_files += self._files(first)
+        return [file for file in named_files if file.last.order > since.order]
 
     def _files(self, first: ReadTo) -> Iterator[RereadRows]:
         """The files that one document names. `first` is the position of the first row in them."""
-        for name, rows in _read(self.path / f"{first}.json"):
-            yield RereadRows(self.path / name, first, _advanced(first, rows - 1))
-            first = _advanced(first, rows)
+        file_first = first  # the position of the first row of each file
+        for name, count in _read(self.path / f"{first}.json"):
+            yield RereadRows(self.path / name, file_first, _advanced(file_first, count - 1))
+            file_first = _advanced(file_first, count)
 
 
 def is_empty(spool: File) -> bool:
@@ -142,7 +147,7 @@ def leftovers(spool: File) -> Iterator[File]:
         paths = list(group)
         try:
             needed = {name for file in paths if file.suffix == ".json" for name, _ in _read(file)}
-        except StateUnreadable:
+        except StateUnreadable:  # nobody knows which files the damaged document names
             continue
         yield from (file for file in paths if file.suffix != ".json" and file.name not in needed)
 
@@ -164,7 +169,7 @@ def _read(file: File) -> list[tuple[str, int]]:
     """The files that a document names, each with its row count."""
     try:
         return [(inside(str(name)), int(rows)) for name, rows in store.read(file)["files"]]
-    except FileNotFoundError:
+    except FileNotFoundError:  # the document was removed, and is not damaged
         raise
     except (OSError, *DAMAGED) as error:
         raise rereads_unreadable(file, error) from error
@@ -179,15 +184,17 @@ def rereads_unreadable(file: File, error: Exception) -> StateUnreadable:
 
 
 def _advanced(position: ReadTo, rows: int) -> ReadTo:
+    """The position of the reread row that comes `rows` rows after the row at `position`."""
     return replace(position, reread=(position.reread or 0) + rows)
 
 
 def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.Table:
     """Rows of patches as reread rows as of `stop`, numbered from `first`. Unknown values are NULL."""
     count = rows.num_rows
-    numbers = pa.array(np.arange(count))
-    if not schema.keeps_deleted:  # of a deleted row, a patch has only the key: NULL as a row number makes NULLs
-        numbers = pc.if_else(pc.equal(rows[change.KIND], RowKind.DELETE.value), None, numbers)
+    row_numbers = pa.array(np.arange(count))
+    if not schema.keeps_deleted:
+        # of a deleted row, the patch has only the key: `take` makes the other columns NULL where the row number is NULL
+        row_numbers = pc.if_else(pc.equal(rows[change.KIND], RowKind.DELETE.value), None, row_numbers)
     columns = {
         change.KIND: rows[change.KIND],
         change.EPOCH: pa.array(np.full(count, stop.epoch)),
@@ -196,6 +203,6 @@ def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.T
         change.ORDINAL: pa.array(np.arange(first, first + count)),
         change.COMMITTED_AT: pa.nulls(count, INSTANT),
         change.GTID: pa.nulls(count, pa.string()),
-        **{name: rows[name] if name in schema.key else rows[name].take(numbers) for name in schema.names},
+        **{name: rows[name] if name in schema.key else rows[name].take(row_numbers) for name in schema.names},
     }
     return pa.table(columns)

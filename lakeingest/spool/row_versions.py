@@ -17,33 +17,35 @@ Filter = Callable[[pa.Table], pa.Table]
 
 
 def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, stop: Place) -> list[RowChange]:
-    """The deletes, and the updates of one of `columns`, after one place and up to another."""
+    """The deletes, and the updates that change a value in `columns`, after the place `after` and up to `stop`."""
     removed: list[RowChange] = []
     for file in files:
         rows = _read(file, [*columns, change.KIND, *change.PLACE])
         kinds = rows[change.KIND].to_numpy()
         places = [rows[name].to_numpy() for name in change.PLACE]
-        deleted = np.flatnonzero(kinds == RowKind.DELETE.value)
-        updated = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)  # the new version is in the next row
-        names = list(columns)
-        removed += _changes(rows.select(names), deleted, None, places, after, stop)
-        removed += _changes(rows.select(names), updated, updated + 1, places, after, stop)
+        delete_numbers = np.flatnonzero(kinds == RowKind.DELETE.value)
+        old_numbers = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)
+        new_numbers = old_numbers + 1  # the new version of an updated row is in the next row
+        values = rows.select(list(columns))
+        removed += _changes(values, delete_numbers, None, places, after, stop)
+        removed += _changes(values, old_numbers, new_numbers, places, after, stop)
     return removed
 
 
 def has_removed(
     files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place, *, deletes: bool, updates: bool
 ) -> bool:
-    """Whether a row was deleted (if `deletes`) or updated (if `updates`) after one place and up to another.
+    """Whether a row was deleted (if `deletes`) or updated (if `updates`) after the place `after` and up to `stop`.
 
-    An update counts if it changes one of `columns`; if `columns` is None, each update counts.
+    An update counts only if it changes a value in `columns`; if `columns` is None, each update counts.
     """
     counted = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
     for file in files:
         if columns is not None:
-            removed = removed_rows([file], columns, after, stop)
-            if any(deletes if row_change.after is None else updates for row_change in removed):
-                return True
+            for row_change in removed_rows([file], columns, after, stop):
+                is_counted = deletes if row_change.after is None else updates
+                if is_counted:
+                    return True
             continue
         # each update counts, so the values of columns need not be read
         rows = _read(file, [change.KIND, *change.PLACE])
@@ -55,7 +57,7 @@ def has_removed(
 
 
 def versions(files: Iterable[File], columns: Sequence[str], select: Filter) -> set[Row]:
-    """The old and new rows of all changes in these files that `select` keeps, as tuples of these columns."""
+    """The rows of all changes in these files, old and new, that the filter `select` keeps, as tuples of `columns`."""
     rows: set[Row] = set()
     for file in files:
         rows |= rows_of(select(_read(file, columns)), columns)
@@ -72,10 +74,10 @@ def _changes(
     old_numbers: "np.ndarray",
     new_numbers: "np.ndarray | None",
     places: "Sequence[np.ndarray]",
-    since: Place,
+    after: Place,
     stop: Place,
 ) -> Iterable[RowChange]:
-    """The changes after `since` and up to `stop` that change a value.
+    """The deletes, or the updates that change a value in `rows`, after the place `after` and up to `stop`.
 
     `old_numbers` and `new_numbers` are the row numbers of each change's old and new row. If `new_numbers` is None, the
     changes are deletes. `places` has the three parts of each row's place.
@@ -84,7 +86,7 @@ def _changes(
     new = [None] * len(old) if new_numbers is None else rows.take(pa.array(new_numbers)).to_pylist()
     for number, old_row, new_row in zip(old_numbers.tolist(), old, new, strict=True):
         place = Place(*(int(part[number]) for part in places))
-        if since < place <= stop and old_row != new_row:
+        if after < place <= stop and old_row != new_row:
             yield RowChange(place, tuple(old_row.values()), None if new_row is None else tuple(new_row.values()))
 
 

@@ -37,13 +37,13 @@ class SegmentFiles:
         self._gtids = GtidSet()
 
     def __enter__(self) -> Self:
-        self._writer(None)
+        self._writer(None)  # a segment always has a file of transactions, even without a transaction
         return self
 
     def __exit__(self, *error: object) -> None:
         for _, draft, writer in self._writers.values():
             writer.close()
-            draft.drop()
+            draft.drop()  # after `complete`, nothing is left to drop
 
     def write(self, part: Part) -> None:
         """Add a batch of change rows of a table, or of transactions."""
@@ -60,7 +60,7 @@ class SegmentFiles:
     def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
         """Finish the files and make them durable.
 
-        Returns their manifest, with these values of `nulled` (without zeros) and `history`.
+        Returns the manifest of `segment` with these files, with `nulled` (without zeros) and with `history`.
         """
         self._flush()
         for _, draft, writer in self._writers.values():
@@ -93,6 +93,7 @@ class SegmentFiles:
         return self._writers[table][2]
 
     def _new_writer(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
+        """A writer of the table's change rows, or of transactions if `table` is None."""
         if table is None:
             return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
         schema = self._schemas[table]
@@ -112,13 +113,17 @@ def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
     for row in with_gtid.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
         numbers = np.sort(np.array(row["number_list"], np.int64))
         ends = np.flatnonzero(np.diff(numbers) > 1)  # the index of the last number before each gap
+        # an interval begins at the first number and after each gap; it ends before each gap and at the last number
         lows, highs = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
         intervals[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
     return GtidSet.of(intervals)
 
 
 def whole_file(folder: File, name: str, rows: int) -> File:
-    """The file with this name in the spool's folder. Raises StateUnreadable if it has not exactly `rows` rows."""
+    """The file with this name in the spool's folder.
+
+    Raises StateUnreadable if the file is missing or damaged, or if its row count is not `rows`.
+    """
     try:
         count = files.parquet_metadata(folder / name).num_rows
     except (OSError, pa.ArrowException) as error:

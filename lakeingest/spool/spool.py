@@ -54,7 +54,7 @@ class Spool:
         self.folder = folder
         self._head = head
         self._boundaries = boundaries
-        self._opened, self._opened_pending = opened, pending
+        self._opened, self._opened_pending = opened, pending  # `pending`: the XA transactions prepared at `opened`
         self._segments = dict(segments)
         self._position = reduce(_position_after, self._segments.values(), opened)
         self._last = last  # the highest number of a manifest file, including those that `load` skipped
@@ -67,7 +67,7 @@ class Spool:
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder; None without one. Raises StateUnreadable if the spool is damaged, or has a gap."""
+        """The spool in the folder; None without a spool. Raises StateUnreadable if it is damaged, or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -88,7 +88,7 @@ class Spool:
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
         skipped = {number: segment for number, segment in segments.items() if number not in live}
-        end = opened.at  # of the segments before the one that the loop compares
+        end = opened.at  # where the segments before the present one end
         for number, segment in list(live.items()):
             if segment.stop.place(opened.epoch) <= end.place(opened.epoch):
                 del live[number]  # it was joined into a segment before it
@@ -135,7 +135,7 @@ class Spool:
 
     @property
     def pending(self) -> Pending | None:
-        """The XA transactions that are prepared at `position`, as far as the spool knows; None if it has no record."""
+        """The XA transactions that are prepared at `position`, as far as the spool knows; None if it records none."""
         return next(reversed(self._segments.values())).pending if self._segments else self._opened_pending
 
     def has_same_history(self, position: Position) -> bool | None:
@@ -150,11 +150,11 @@ class Spool:
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """The noted ends of transactions after `position`, each with the second (since 1970) when its file began."""
+        """The noted ends of transactions after `position`, each with the `began` that `note` stored."""
         return self._boundaries.after(self.position.place)
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Store the end of a transaction for `boundaries`. Stored ends up to `position` are dropped.
+        """Store the end of a transaction for `boundaries`, if it is after `position`, and drop the ends that are not.
 
         `began` is the second (since 1970) in which the binlog file of `boundary` began.
         """
@@ -194,8 +194,8 @@ class Spool:
     def widen(self, read: Manifest) -> None:
         """Let all segments after the start of `read` watch the tables of `read`, too.
 
-        `read` has only changes of these tables, up to the end of the spool. An interruption leaves segments that watch
-        a table without a copy; the next call replaces the table's files in these segments.
+        `read` has only changes of these tables, up to the end of the spool. After an interruption, some segments watch
+        a table that has no copy yet; the next call replaces the table's files in these segments.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
@@ -203,16 +203,16 @@ class Spool:
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
         self.assert_owned()
-        later = [
-            number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
-        ]
-        for number in later:
-            # the last segment gets all files of `read`, because each merge reads that segment
+        for number, segment in list(self._segments.items()):
+            if segment.stop.place(epoch) <= read.start.place(epoch):
+                continue
+            # The last segment gets all files of `read`, because each merge reads that segment. Counts that an
+            # interrupted call has stored are dropped.
             is_last = number == self._last
-            segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            entries = read.tables if is_last else dict.fromkeys(read.tables)  # None: no file of the table
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
             nulled |= read.nulled if is_last else {}
-            wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
+            wider = replace(segment, tables={**segment.tables, **entries}, nulled=nulled)
             self._replace_manifest(number, wider)
 
     @property
@@ -229,16 +229,16 @@ class Spool:
             start = end
 
     def put_table(self, number: int, table: TableId, read: Manifest) -> None:
-        """Let a segment watch one more table. `read` is the same part of the binlog, read for that table alone."""
+        """Let a segment watch one more table. `read` is the same part of the binlog, read for that table alone.
+
+        Raises SpoolGap if `read` is another part of the binlog, or if the segment watches the table already.
+        """
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
             raise SpoolGap(f"no segment from {read.start} to {read.stop} waits for the changes of {table}")
         self.assert_owned()
-        wider = replace(
-            segment,
-            tables={**segment.tables, table: read.tables[table]},
-            nulled={**segment.nulled, **read.nulled},
-        )
+        tables = {**segment.tables, table: read.tables[table]}
+        wider = replace(segment, tables=tables, nulled={**segment.nulled, **read.nulled})
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
         self._replace_manifest(number, wider)
@@ -255,17 +255,17 @@ class Spool:
         self._archive_or_delete(self._skipped)  # else `load` would take these manifests for a part of the spool again
         self._skipped = {}
         archive.remove_segments(self.folder)
-        number = min(self._segments) - 1 if self._segments else self._last + 1
+        number = min(self._segments) - 1 if self._segments else self._last + 1  # `load` takes segments in this order
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
         # the manifest first: `load` passes over it until the start has moved back
         store.replace(self._manifest(number), read.to_json())
-        self._move_start(opened, None)
+        self._move_start(opened, None)  # None: which XA transactions are prepared there is not recorded
         self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
-        """The files that have the table's changes after the place `after`, up to `stop`.
+        """The files that have the table's changes after the place `after`, up to `stop`, and perhaps other changes.
 
         Raises SpoolGap if the spool begins later or ends earlier, or if a segment between these places does not watch
         the table.
@@ -302,7 +302,7 @@ class Spool:
         return any(segment.lacks_cascades for segment in self._segments_between(after, self.position.place))
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """The number of values in the table's new rows that are NULL by the user's choice, between these places."""
+        """The number of values in the table's new rows that are NULL by the user's choice, from `after` to `stop`."""
         return sum(segment.nulled.get(table, 0) for segment in self._segments_between(after, stop))
 
     def bytes_of(self, table: TableId, after: Place) -> int:
@@ -316,9 +316,8 @@ class Spool:
 
         The archive keeps them for readers of the changelog, for the time `keep` after they were spooled.
         """
-        ended = [
-            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= place
-        ]
+        epoch = self._opened.epoch
+        ended = [number for number, segment in self._segments.items() if segment.stop.place(epoch) <= place]
         if not ended and not self._skipped:
             return
         self.assert_owned()
@@ -336,12 +335,12 @@ class Spool:
         """Take these tables out of a segment, and delete their files. The segment does not watch them any more."""
         self.assert_owned()
         segment = self._segments[number]
-        watched = {table: file for table, file in segment.tables.items() if table not in tables}
+        watched = {table: entry for table, entry in segment.tables.items() if table not in tables}
         self._replace_manifest(number, replace(segment, tables=watched))
         with store.storage_errors(self.folder):
-            for file in (segment.tables[table] for table in tables):
-                if file is not None:
-                    (self.folder / file[0]).delete()
+            for table in tables:
+                if (entry := segment.tables[table]) is not None:
+                    (self.folder / entry[0]).delete()
 
     def join(self, numbers: Sequence[int], whole: Manifest) -> None:
         """Replace neighbours by `whole`, which was joined from them. `numbers`: the numbers of the neighbours.
@@ -349,11 +348,11 @@ class Spool:
         An interruption leaves some of their manifests beside the manifest of `whole`; `load` passes over them.
         """
         self.assert_owned()
-        first, *others = numbers
+        first, *later_numbers = numbers
         parts = [self._segments[number] for number in numbers]
         self._replace_manifest(first, whole)
         with store.storage_errors(self.folder):
-            for number in others:
+            for number in later_numbers:
                 del self._segments[number]
                 self._manifest(number).delete()
             (self.folder / "segments").sync()
@@ -387,6 +386,7 @@ class Spool:
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
     def _segments_between(self, after: Place, stop: Place) -> Iterable[Manifest]:
+        """The segments of which a part is between the places `after` and `stop`."""
         epoch = self._opened.epoch
         return [
             segment

@@ -20,34 +20,35 @@ LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count ro
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
     """Remove from segments the files that their tables do not need any more. The last segment keeps all its files.
 
-    `needed` has the place from which on each table needs the spool. A file stays for the time `keep` after it was
-    spooled, because readers of the changelog may need it. Nothing is removed while a reader is at work.
+    `needed` has the place from which on a table needs the spool; the files of tables without such a place stay. Each
+    file stays for the time `keep` after it was spooled, because readers of the changelog may need it. Nothing is
+    removed while a reader is at work.
     """
     if needed_by_readers(spool.folder) is not None:
         return
     kept_since = spool.folder.now() - keep.total_seconds()  # files that were written after this time stay
-    for number, _, segment, after in list(spool.parts())[:-1]:
+    for number, _, segment, end in list(spool.parts())[:-1]:
         unneeded = {
             table: spool.folder / entry[0]
             for table, entry in segment.tables.items()
-            if entry and table in needed and needed[table] >= after.place
+            if entry and table in needed and needed[table] >= end.place
         }
         with store.storage_errors(spool.folder):
             if any(path.changed() > kept_since for path in unneeded.values()):
-                return  # the files of later segments are not older
+                return  # the files of later segments are not older, so they stay, too
         if unneeded:
             spool.drop(number, unneeded)
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join small neighbours that watch the same tables, as soon as there are `JOIN` of them. The last segment stays.
+    """Join each `JOIN` small neighbours that watch the same tables. The last segment is not joined.
 
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.
     """
     for level in range(LAST_LEVEL):
         for group in list(_alike(spool, level, stands)):
-            for first in range(0, len(group) - JOIN + 1, JOIN):  # an incomplete group waits for more segments
+            for first in range(0, len(group) - JOIN + 1, JOIN):  # fewer than `JOIN` at the end wait for more segments
                 numbers, parts = zip(*group[first : first + JOIN], strict=True)
                 whole = join_segments(spool.folder, parts)
                 if whole is not None:
@@ -60,11 +61,12 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
         # The distance to the next number tells the level, because a joined segment takes the place of `JOIN` numbers.
         # `passed` differs on the two sides of a copy's place, so that no group reaches over that place.
-        (number, start, segment, _), (following, *_) = pair
+        (number, start, segment, _), (next_number, *_) = pair
         rows = sum(entry[1] for entry in segment.tables.values() if entry)
-        is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
-        passed = sum(place <= start.place for place in stands)
-        return is_small and not segment.alterations, passed, sorted(segment.tables)
+        has_level = JOIN**level <= next_number - number < JOIN ** (level + 1)
+        can_be_joined = has_level and rows <= LARGE_ROWS and not segment.alterations
+        passed = sum(place <= start.place for place in stands)  # the number of copies at or before the segment
+        return can_be_joined, passed, sorted(segment.tables)
 
     for (can_be_joined, *_), group in groupby(pairwise(spool.parts()), kind):
         if can_be_joined:
