@@ -296,9 +296,7 @@ def _next_value(
         to += 2
     frames[level, _VALUE] = value + 1 + width
     kind = data[value]
-    if _LITERAL <= kind <= _UINT16 or (
-        width == _LARGE and _INT32 <= kind <= _UINT32
-    ):  # the entry has the scalar itself
+    if _LITERAL <= kind <= _UINT16 or (width == _LARGE and _INT32 <= kind <= _UINT32):  # the entry has the scalar
         return to, size, kind, value + 1, value + 1 + width
     at = base + number(data, value + 1, width)
     if at < entries_end:
