@@ -1,8 +1,8 @@
 """Kernels: functions over raw bytes that are compiled to machine code, and their basic loads and stores.
 
 A kernel works on arrays and integers, not on Python objects. A kernel reads a value only after `walk` has proved that
-the value lies within its packet or event. Because a kernel loads and stores eight bytes at a time, it may touch up to
-seven bytes after the value. So every array of bytes has SLACK unused bytes at its end.
+the value lies within its packet or event. Because a kernel loads and stores eight bytes at a time, it may read or write
+up to seven bytes after the value, too. So every array of bytes has SLACK unused bytes at its end.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile a function at its first call, for the types of that call; it runs without Python's global lock."""
+    """Compile a function at its first call, for the types of that call. A call runs without Python's global lock.
+
+    The compiled function is stored in `cache.folder`, and loaded from there, if there is such a folder.
+    """
     compiled: Any = numba.njit(nogil=True, error_model="numpy", **_NO_C_ENTRY)(function)
     if cache.folder() is not None:
         compiled._cache = _Cache(function)  # noqa: SLF001 - `cache=True` allows no other cache, nor a read-only folder
@@ -41,14 +44,14 @@ def step(function: F) -> F:
 
 
 def compiled_step(function: F) -> F:
-    """Compile a function, and let LLVM inline it: where steps call steps, numba's inlining (`step`) makes slow code."""
+    """Compile a function, and let LLVM inline it: for steps that call steps, `step` makes slow code."""
     return _inlined(function, forceinline=True)
 
 
 def _inlined(function: F, **how: Any) -> F:
     """Compile a function that only kernels call, with the options `how`."""
     how |= _NO_C_ENTRY | {"no_cpython_wrapper": True}
-    how["_nrt"] = False  # do not count references to arrays; an option without a public name
+    how["_nrt"] = False  # do not count references to arrays (an option without a public name)
     compiled: Any = numba.njit(error_model="numpy", **how)(function)
     return cast(F, compiled)
 
@@ -116,7 +119,7 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.bitcast(builder.gep(array.data, [index]), _WORD.as_pointer())
 
 
-# The next three have the code of single machine instructions: `intrinsic` takes a function that generates the code.
+# The next three functions are each a few machine instructions: `intrinsic` takes a function that generates their code.
 # load64(data, at): the eight bytes from `at` as a signed number, least byte first
 load64: Callable[[np.ndarray, int], int] = cast(Any, intrinsic(_load64))
 # number(data, at, size): the unsigned number of 1 to 7 bytes, or the signed one of 8 bytes, least byte first
@@ -138,6 +141,6 @@ def big_number(data: np.ndarray, at: int, size: int) -> int:
 
 @step
 def copy(target: np.ndarray, to: int, source: np.ndarray, at: int, size: int) -> None:
-    """Copy `size` bytes, eight at a time. Up to seven more bytes are read and written."""
+    """Copy `size` bytes, eight at a time. Up to seven bytes after them are read, and overwritten in `target`."""
     for i in range(0, size, 8):
         store64(target, to + i, load64(source, at + i))
