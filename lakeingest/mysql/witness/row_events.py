@@ -197,10 +197,10 @@ def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) 
 def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
     for column, read in zip(schema.columns, columns, strict=True):
+        digits = (column.precision, column.scale)
         has_type = bool({read.type, (read.type, int(read.unsigned))} & _TYPES[column.kind])
         is_decimal = PYTHON[column.kind] is Decimal
-        has_digits = not is_decimal or (read.precision, read.decimals) == (column.precision, column.scale)
-        if not (has_type and has_digits):
+        if not has_type or (is_decimal and (read.precision, read.decimals) != digits):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
