@@ -55,9 +55,9 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
 
 
 def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """An ALTER TABLE's changes to columns, as far as they rename, add or drop one; empty if the names are unclear.
+    """The changes by which an ALTER TABLE renames, adds or drops columns, whatever else it does.
 
-    The statement may do anything else, too.
+    Empty if the names of the columns are unclear.
     """
     try:
         changes = {reader.name_changes() for reader in _readers(query, schema)}

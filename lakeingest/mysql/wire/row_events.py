@@ -42,9 +42,9 @@ class _Status(enum.IntEnum):
 
 
 _DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(status) for status in _Status)
-# The first event type of each version: a write. The types of update and delete are this number plus 1 and plus 2.
+# The first event type of each version, which is that of a write
 _V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)
-_UPDATE = 1
+_UPDATE = 1  # the type of an update, minus the first type of its version
 _INSERT, _BEFORE, _AFTER, _DELETE = (int(kind) for kind in RowKind)
 _NEW_ROWS = (_INSERT, _AFTER)
 _START, _STOP = int(Row.START), int(Row.STOP)

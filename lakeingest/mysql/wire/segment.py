@@ -140,8 +140,8 @@ class SegmentDecoder:
         index = 0  # of the next event
         while not self.is_done:
             rows, transactions = self._events.rows[: self._rows_max(buffer)], self._events.transactions
-            state = self.reader, self.maps.entries, self.maps.data, self._events.prefixes.table, rows, transactions
-            index = follow(buffer.data, offset, size, index, framed, checksum, int(not is_outer), *state)
+            arrays = self.reader, self.maps.entries, self.maps.data, self._events.prefixes.table, rows, transactions
+            index = follow(buffer.data, offset, size, index, framed, checksum, int(not is_outer), *arrays)
             if index == framed:
                 return
             # the kernel has left this event
