@@ -33,7 +33,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    If it cannot be parsed, True only if its default database, or a database that it names, has copied tables.
+    If the statement cannot be parsed, True only if its default database, or one that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -75,7 +75,7 @@ class DdlReader:
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
-        """Read a CREATE. Returns whether it may change a copied table: by OR REPLACE, or by a new index."""
+        """Read a CREATE. Returns whether the statement may change a copied table: by OR REPLACE, or by a new index."""
         replaces = self._skip("OR")
         if replaces:
             self._expect("REPLACE")
@@ -257,7 +257,7 @@ class Action(DdlReader):
     """Reads one action of an ALTER TABLE."""
 
     def is_partition_maintenance(self) -> bool:
-        """Whether the action only maintains partitions. It is the whole ALTER TABLE: its commas separate partitions."""
+        """Whether the action only maintains partitions. Then it is the only action: its commas separate partitions."""
         maintains = self._skip(*_MAINTENANCE)
         self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
         return maintains and self._skip("PARTITION")

@@ -67,7 +67,7 @@ _CRC = _tables()
 def crc32(data: np.ndarray, at: int, end: int) -> int:
     """The CRC-32 of the bytes from `at` up to `end`, as zlib computes it."""
     value = int64(0xFFFFFFFF)
-    while end - at >= 8:
+    while end - at >= 8:  # eight bytes at a time: seven bytes of them follow the first one, and so on
         word = load64(data, at) ^ value
         value = (
             _CRC[7, word & 0xFF]
@@ -144,8 +144,8 @@ def frame_events(
     Fills `offset` with the begins of the events' headers, and `size` with the events' sizes, header and checksum
     included. Returns a status, the begin of the next packet, its number, and the number of events found.
 
-    After a FORMAT_DESCRIPTION event it returns with the status LOOK: that event says whether the next events have
-    checksums. The event's own checksum is not checked here.
+    After a FORMAT_DESCRIPTION event the kernel returns with the status LOOK, because that event says whether the next
+    events have checksums. The event's own checksum is not checked here.
     """
     count = 0  # of events found
     while count < len(offset):

@@ -105,7 +105,7 @@ SIGNS: dict[Statement, Sign] = {
 
 
 def begun_with(beginning: Beginning) -> Sign | None:
-    """BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
+    """The sign BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
     if beginning.is_xa_start:
         return Sign.XA_START
     return Sign.BEGIN if beginning.is_begin else None
@@ -239,7 +239,10 @@ def misplaced(what: str, at: FilePosition) -> UnsupportedEvent:
 
 
 def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_length: bool) -> None:
-    """Raise UnsupportedEvent if a GTID event has no GTID although `gtids`, or no length although `has_length`."""
+    """Raise UnsupportedEvent for a GTID event without a GTID if `gtids`, and for one without a length if `has_length`.
+
+    `gtids`: each transaction must have a GTID. `has_length`: each GTID event must have its transaction's length.
+    """
     if beginning.gtid is None and gtids:
         raise refusal("a transaction without a GTID, although gtid_mode is ON", "leave gtid_mode as it is", at)
     if not beginning.length and has_length:
@@ -277,7 +280,7 @@ def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
 
 
 def other_history(at: FilePosition, what: str) -> BinlogGone:
-    """The error for a binlog with another history than the one of our position `at`; `what` is the difference."""
+    """The error for a binlog whose history is not that of our position `at`; `what` is the difference."""
     return BinlogGone(
         f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
         "was restored from a backup: copy the tables again"

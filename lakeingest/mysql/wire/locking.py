@@ -28,7 +28,7 @@ def had_exclusive_lock(query: Query, schema: TableSchema) -> bool:
 
 
 class _ExactReader(DdlReader):
-    """Reads a statement with exact names: a name in another spelling than the copied table's may be another table."""
+    """Reads a statement with exact names: in doubt, a name in another spelling is the name of another table."""
 
     def locks_copied_table(self) -> bool:
         """Whether the statement takes an exclusive lock of the copied table."""

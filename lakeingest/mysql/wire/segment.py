@@ -200,7 +200,7 @@ class SegmentDecoder:
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
     def _handle_made_up(self, event: Event) -> Iterator[Part]:
-        """Handle an event that the server made up for the reader: it moves no position, but a ROTATE names a file."""
+        """Handle an event that the server made up for the reader. Only a ROTATE moves the position: to its file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
@@ -310,7 +310,7 @@ class SegmentDecoder:
         if isinstance(gtid, Gtid) and gtid in self._segment.skip:
             reader[ReaderState.STATE] = State.PASSING
             return
-        if (sign := grammar.begun_with(beginning)) is not None:
+        if (sign := grammar.begun_with(beginning)) is not None:  # the GTID event is also this statement
             self.xa.begin()
             self._move_state(sign, event)
         pos = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1  # see `Transaction.POS`

@@ -169,7 +169,7 @@ class _Decoder:
             raise damaged(damage, begins) from damage
 
     def _take_made_up(self, event: Event) -> None:
-        """Handle an event that the server made up for the dump: it moves no position, but a ROTATE names a file."""
+        """Handle an event that the server made up for the dump. Only a ROTATE moves the position: to its file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
