@@ -242,12 +242,14 @@ def _begin_at_domain_gtid(
 ) -> bool:
     """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
+    # the event is not allowed here, or is cut, or the array `transactions` is full
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
+    # the domain is in the body, the server's id in the header
     prefix = _prefix_index(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
     if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
         return False  # the prefix is new, or the number is impossible, or the transaction is XA
-    committed_at = number(data, start, 4) * 1_000_000
+    committed_at = number(data, start, 4) * 1_000_000  # the second in the header
     _add_transaction(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, committed_at)
     reader[_ENDS] = 0  # the event does not have the transaction's length
     reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN  # else the event is also the BEGIN

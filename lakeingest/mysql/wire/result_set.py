@@ -119,7 +119,7 @@ class ResultSet:
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
-        """The Arrow column of these values. Adds to `nulled`.
+        """The Arrow column of these values. Adds to `nulled` its values that are NULL only because the user chose so.
 
         Raises UnsupportedValue, with the column's name, if a value cannot be copied.
         """

@@ -63,7 +63,10 @@ class RowImages:
 
 
 class RowReader:
-    """Decodes row events of tables. `add` numbers a table, anew if a TABLE_MAP event describes it differently."""
+    """Decodes row events of tables.
+
+    `add` gives each table a number, and a new number if a TABLE_MAP event describes the table differently.
+    """
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []

@@ -156,14 +156,15 @@ class SegmentDecoder:
     def _rows_max(self, buffer: Buffer) -> int:
         """The number of row events at which the array is full, if the next row event is in `buffer`.
 
-        All row events in the array are in `_row_buffer`. So an array with row events of another buffer is full.
+        All row events in the array must be in the same buffer, `_row_buffer`. So an array with row events of another
+        buffer is full; and an empty array is for `buffer` from now on.
         """
         if not self.reader[ReaderState.ROWS]:
             self._row_buffer = buffer
         return len(self._events.rows) if self._row_buffer is buffer else int(self.reader[ReaderState.ROWS])
 
     def _handle_event(self, raw: bytes, start: int) -> Iterator[Part]:
-        """Handle an event of the binlog, then move the position to its end; or handle an event that is in no file."""
+        """Handle an event that the server sends. If the event is in the file, move the position to the event's end."""
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
@@ -371,7 +372,7 @@ class SegmentDecoder:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove_end(self, end: int) -> None:
-        """Prove that the transaction ends where its GTID event says; `end` is the end of the last event."""
+        """End a skipped transaction; prove that any other ends where its GTID event says. `end`: the last event's."""
         ends = int(self.reader[ReaderState.ENDS])
         if not ends:  # MariaDB's GTID event does not say it
             return
@@ -388,7 +389,7 @@ class SegmentDecoder:
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
-        """Decode the row events in the arrays, and empty the arrays. Then the bytes of row events are not needed."""
+        """Decode the row events in the arrays, and empty the arrays. After that nothing needs the row events' bytes."""
         reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])

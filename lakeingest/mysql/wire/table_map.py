@@ -160,7 +160,7 @@ def _length_bytes(value_bytes_max: int) -> int:
 
 
 def _set_signs(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Set `unsigned` of the columns of numbers. Raises Damaged if the event does not say it of each of them."""
+    """Set `unsigned` of the columns of numbers. Raises Damaged if the event lacks the sign of a column."""
     signs = fields.get(_Field.SIGNEDNESS, b"")  # a bit for each column of numbers, the highest bit of a byte first
     numeric_indexes = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     for order, i in enumerate(numeric_indexes):

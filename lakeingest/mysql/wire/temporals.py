@@ -116,7 +116,8 @@ DateText = Callable[[bytes], str]
 def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
     """Instants, in microseconds since 1970, as a column: texts for the kind MOMENT, else dates or timestamps.
 
-    An impossible date becomes a text, or NULL if the user chose NULL_DATES. Otherwise it raises NotADay.
+    For MOMENT an impossible date becomes a text, too. For other kinds it becomes NULL if the user chose NULL_DATES;
+    without this choice the function raises NotADay.
     """
     is_impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
