@@ -42,10 +42,7 @@ def may_change(query: Query, copied: Tables) -> bool:
 
 
 class DdlReader:
-    """Reads the tokens of a statement, from the first one on. `copied` are the copied tables.
-
-    The methods raise Unclear for tokens that they do not expect.
-    """
+    """Reads the tokens of a statement, the first one first. The methods raise Unclear for tokens they do not expect."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
         self._tokens, self._at = tokens, 0
@@ -93,10 +90,11 @@ class DdlReader:
         if self._skip("USING", "TYPE"):
             self._read_name()
         self._expect("ON")
+        # a unique index may become the key, or add a hidden column; OR REPLACE drops the index that has the name
         return any(
             schema.changed_by_any_ddl
             or (is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)))
-            or (replaces and _may_be_key(schema, name))  # OR REPLACE drops the index that has the name
+            or (replaces and _may_be_key(schema, name))
             for schema in self._read_tables()
         )
 

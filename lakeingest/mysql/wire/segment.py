@@ -303,7 +303,7 @@ class SegmentDecoder:
         beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
-        if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
+        if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):  # the array is full
             yield from self._flush()
         self._move_state(Sign.GTID, event)
         reader[ReaderState.ENDS] = 0 if is_mariadb else reader[ReaderState.POS] + beginning.length

@@ -195,7 +195,7 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
     # count in years that begin in March, so that the leap day is the last day of a year; 719,468 days lie between
     # the first of March of the year 0 and 1970
     march = year - (month <= 2)  # the year in which the date's last March was
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1  # the first term: the days from March to the month
     days = march * 365 + march // 4 - march // 100 + march // 400 + day_of_year - 719_468
     return days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros
 

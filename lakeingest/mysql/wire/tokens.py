@@ -141,7 +141,7 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
     mode = sql_mode or 0
     has_ansi_quotes, has_escapes = bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASH_ESCAPES
     single = _SINGLE if has_escapes else _SINGLE_PLAIN
-    double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN
+    double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN  # a name has no escapes
     pattern = re.compile(_PATTERN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
     at, is_in_comment = 0, False  # in a comment that the server executes: its tokens belong to the statement
     while at < len(text):

@@ -65,8 +65,8 @@ def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
 def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     """An Arrow column of the library's Python values: naive UTC datetimes, Decimals, str, bytes, int.
 
-    A BINARY(n) is padded with the zero bytes that the binlog omits. Raises UnsupportedValue for a column that the
-    library misreads, and for a value that Arrow's type cannot hold.
+    A BINARY(n) is padded with the zero bytes that the binlog omits, and a NUMERAL becomes a text. Raises
+    UnsupportedValue for a column that the library misreads, and for a value that Arrow's type cannot hold.
     """
     require_readable(column)
     if column.kind is Kind.BINARY and column.length:
