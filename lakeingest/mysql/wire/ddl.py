@@ -315,7 +315,7 @@ class Action(DdlReader):
             return self._skip("KEYS") and self._is_over
         if self._skip("WITH", "WITHOUT"):
             return self._skip("VALIDATION") and self._is_over
-        while not self._is_over:
+        while not self._is_over:  # table options, which need no commas between them
             if not (self._skip("FORCE") or self._skip_option()):
                 return False
         return True

@@ -229,7 +229,7 @@ class SegmentDecoder:
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):
-            case None if self._watched.schemas or self._watched.waiting:
+            case None if self._watched.schemas or self._watched.waiting:  # the event may change a watched table
                 raise grammar.refusal(*events.name_and_fix(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)

@@ -177,15 +177,15 @@ def _set_charsets(columns: list[Sent], types: Container[FieldType], default: byt
 
 
 def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Set the charset and the members of each ENUM and SET."""
+    """Set the charset and the members of each ENUM and SET. Raises Damaged if a field is cut or missing."""
     default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
     _set_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
         members = Cursor(fields.get(field, b""))
         for i, column in enumerate(columns):
             if column.type is type_:
-                count = members.packed()
-                raw = [members.take(members.packed()) for _ in range(count)]
+                member_count = members.packed()
+                raw = [members.take(members.packed()) for _ in range(member_count)]
                 columns[i] = replace(column, members=_decode_members(raw, column.charset))
 
 
