@@ -81,8 +81,11 @@ class RowEvents:
     def add_table(self, event: Event, where: str) -> None:
         """Add the table of a TABLE_MAP event to the transaction; the table must be in `schemas`.
 
-        Raises SchemaChanged if the event's columns are not the schema's; UnsupportedEvent or UnsupportedValue if the
-        library does not read them exactly.
+        Raises:
+            SchemaChanged: the event's columns are not the schema's.
+            UnsupportedValue: the library does not read every value of the columns exactly.
+            UnsupportedEvent: the library cannot read the event, or misreads it.
+
         """
         # maps are remembered, because small transactions repeat them, and reading a map costs more than reading a row
         if event.payload not in self._known:
