@@ -375,7 +375,7 @@ def _may_be_key(schema: TableSchema, index: str) -> bool:
 
 def split_at_commas(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
     """Split tokens at the commas that are not in parentheses."""
-    depth, begins = 0, 0
+    depth, begins = 0, 0  # the number of open parentheses, and the first token after the last comma
     for index, token in enumerate(tokens):
         if token.sort is Sort.SIGN:
             depth += {"(": 1, ")": -1}.get(token.text, 0)

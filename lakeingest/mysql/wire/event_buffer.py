@@ -103,7 +103,7 @@ class EventBuffer:
             try:
                 return self.reader.add(schema, read_table_map(event, is_mariadb=is_mariadb), f"at {at}")
             except UnknownCharset as error:
-                what, _, fix = str(error).partition("; ")
+                what, _, fix = str(error).partition("; ")  # the two parts of the error's message
                 raise refusal(what, fix, at) from error
 
     def parts(

@@ -372,7 +372,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
     is_xa_start = bool(flags & PREPARED)
-    is_begin = not (is_xa_start or flags & STANDALONE)
+    is_begin = not (is_xa_start or flags & STANDALONE)  # after a STANDALONE event the only statement follows
     return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=is_begin, is_xa_start=is_xa_start)
 
 

@@ -262,7 +262,7 @@ def _close_containers(text: np.ndarray, to: int, frames: np.ndarray, depth: int)
     """
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
         depth -= 1
-        text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
+        text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES  # 0: it is an array
         to += 1
     return to, depth
 
@@ -338,7 +338,7 @@ def _defer(
     start, size = _find_content(data, kind, at, end)
     deferred[count, _ROW], deferred[count, _TEXT_AT] = row, to
     deferred[count, _START], deferred[count, _SIZE] = start, size
-    deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
+    deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]  # an opaque value begins with its type
     return to, count + 1
 
 

@@ -75,6 +75,7 @@ class RowReader:
         self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: index and encoding of each copied column
         self._widths: list[np.ndarray] = []  # by table: the width of each column
         self._optional: list[np.ndarray] = []  # by table: 1 for a skipped column, which images need not have, else 0
+        # the arrays that `walk_rows` fills:
         self._start = np.empty(_VALUES_MAX, np.int32)
         self._size = np.empty(_VALUES_MAX, np.int32)
         self._event = np.empty(_IMAGES_MAX, np.int32)

@@ -339,7 +339,7 @@ class SegmentDecoder:
             return
         if reader[ReaderState.ROWS] == self._rows_max(buffer):
             yield from self._flush()
-            self._row_buffer = buffer
+            self._row_buffer = buffer  # the array is empty now
         row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
         buffered.rows[reader[ReaderState.ROWS]] = row
         reader[ReaderState.ROWS] += 1
