@@ -33,7 +33,7 @@ class Buffer:
     def make_room(self) -> None:
         """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer, too.
 
-        Offsets into `data` become invalid. Raises Damaged if the buffer should be doubled, but already has `most` bytes.
+        Offsets into `data` become invalid. Raises Damaged if it must be doubled, but already has `most` bytes.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK
