@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 LONG = "客户订单付款明细历史记录备份表二零二六年第一季度华东区域分公司", "é" * 64, "a" * 64
 # all commands that take several tables, in an order in which each has something to do
-COMMANDS = "plan", "run", "status", "verify", "pause", "resume", "resnapshot", "cancel", "maintain"
+COMMANDS = "plan", "run", "status", "verify", "pause", "resume", "resnapshot", "cancel", "maintain", "adopt"
 LONG_FOR_ICEBERG = "★" * 45, "Накладные и счета за первый квартал"  # Hudi takes only letters, digits and few signs
 
 
@@ -65,7 +65,7 @@ def test_every_command_takes_names_as_sql_quotes_them(tmp_path: Path, mysql_serv
     """By backquotes and by double quotes. What `approve` answers is that the table waits for nothing."""
     group = get_group(app).commands.items()
     taking = {name for name, one in group if any(parameter.name in {"table", "tables"} for parameter in one.params)}
-    assert taking == {*COMMANDS, "approve", "changelog"}
+    assert taking == {*COMMANDS, "approve", "changelog", "rollback"}
     job = Job(tmp_path / "job", mysql_server, "e2e_quoted", target={"format": "iceberg"}).write()
     names = f"`{job.database}`.`my table`", f'"{job.database}"."a.b ""c"""'
     job.sql(

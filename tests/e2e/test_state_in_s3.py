@@ -4,7 +4,6 @@ import json
 import signal
 import time
 from collections.abc import Collection, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.servers.stores import everything
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 PAUSES = 10  # tries to pause a run within its publish
+STEP_SECONDS = 0.005
 
 ROWS, CHUNK_ROWS = 4_000, 100
 
@@ -148,13 +148,16 @@ def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(
             commits = len(timeline.listed("*_*.commit"))
             job.sql(f"UPDATE {job.database}.t SET v = 'changed {number}' WHERE id % 7 = 0")
             first = job.start("run")
-            soon(partial(has_begun, timeline, done))
-            paused = list(descendants(first.pid))
-            signal_all(paused, signal.SIGSTOP)
+            while not has_begun(timeline, done):  # the run goes on for milliseconds at a time
+                signal_all(paused, signal.SIGCONT)
+                time.sleep(STEP_SECONDS)
+                paused = list(descendants(first.pid))
+                signal_all(paused, signal.SIGSTOP)
             if len(timeline.listed("*_*.commit")) == commits:
                 break
             signal_all(paused, signal.SIGCONT)
             first.communicate(timeout=300)
+            paused = []
             done = {file.name for file in timeline.listed("*.inflight")}
         within = len(timeline.listed("*_*.commit")) - commits
         job.sql(f"UPDATE {job.database}.t SET v = 'again' WHERE id % 5 = 0")

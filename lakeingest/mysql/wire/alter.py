@@ -1,8 +1,8 @@
 """Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
-Of a column the module reads its name, the column before it, and whether its default is a literal: never the type or a
-value. The server tells the column's definition (`core.alteration`). Fail closed: a statement that has an unknown part,
-or may change values, rows or the key, has no alteration, and becomes a barrier.
+Of a column in the statement, this module reads the name, the name after AFTER, and whether the default is a literal. It
+never reads the type or a value: the server tells the column's definition (`core.alteration`). Fail closed: a statement
+that has an unknown part, or may change values, rows or the key, has no alteration, and becomes a barrier.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 
@@ -36,6 +36,7 @@ _TYPES = {
     *("TIMESTAMP", "TINYBLOB", "TINYINT", "TINYTEXT", "UUID", "VARBINARY", "VARCHAR", "VARCHARACTER", "VECTOR"),
     "YEAR",
 }
+_NAME_SORTS = {Sort.WORD, Sort.NAME}  # of a token that can be a name
 _NUMBER = re.compile(r"\d+|\d+[eE]\d*|0[xX][\dA-Fa-f]+|0[bB][01]+")
 # A literal after DEFAULT, in the form that `_form_of` gives it, with the definition's end or a word after it
 _LITERAL = re.compile(
@@ -50,11 +51,14 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
         alterations = {reader.read() for reader in _readers(query, schema)}
     except Unclear:
         return None
-    return alterations.pop() if len(alterations) == 1 else None
+    return alterations.pop() if len(alterations) == 1 else None  # each way to read the statement must agree
 
 
 def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if they are unclear."""
+    """The changes by which an ALTER TABLE renames, adds or drops columns, whatever else it does.
+
+    Empty if the names of the columns are unclear.
+    """
     try:
         changes = {reader.name_changes() for reader in _readers(query, schema)}
     except Unclear:
@@ -85,7 +89,7 @@ class _AlterReader(DdlReader):
         return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
 
     def name_changes(self) -> tuple[Change, ...]:
-        """The statement's changes to the names of columns. Raises Unclear if they are not known."""
+        """The statement's changes to the names of columns. Raises Unclear if the names cannot be read."""
         schema = self._read_altered_table()
         return tuple(change for action in self._actions() for change in action.name_changes(schema))
 
@@ -152,9 +156,9 @@ class _ActionReader(Action):
         raise Unclear("its action is not known")
 
     def name_changes(self, schema: TableSchema) -> list[Change]:
-        """The action's changes to the names of columns, whatever else it does.
+        """The action's changes to the names of columns, whatever else it does; empty if it changes no name.
 
-        Raises Unclear if it drops or renames a column, and the name cannot be read.
+        Raises Unclear if the names cannot be read.
         """
         try:
             return self.changes(schema)
@@ -171,17 +175,18 @@ class _ActionReader(Action):
                 self._refuse_if_exists()
                 name = self._read_name()
                 return [Change(Act.ADD, name, name)]
-            case "DROP" | "RENAME" if self._peek() not in _NO_COLUMNS:
+            case "DROP" | "RENAME" if self._peek() not in _NO_COLUMNS:  # in a form that `changes` does not know
                 raise Unclear("what it names is not known")
         return []
 
     def _read_added_columns(self) -> list[Change]:
-        """Read the columns of an ADD: one, or several in parentheses."""
+        """Read the columns of an ADD: a single one, or a list in parentheses. Raises Unclear for anything else."""
         has_word_column = self._skip("COLUMN")
         self._refuse_if_exists()
         if not self._is_sign("("):
             return [self._read_added_column()]
-        if has_word_column or self._tokens[-1] != Token(Sort.SIGN, ")"):  # both are rare, and read by no rule here
+        # ADD COLUMN with a list, and words after a list, are rare: no rule here reads them
+        if has_word_column or self._tokens[-1] != Token(Sort.SIGN, ")"):
             raise Unclear("it does more than add columns")
         columns = split_at_commas(self._tokens[self._at + 1 : -1])
         readers = [_ActionReader(tokens, self._database, self._copied) for tokens in columns]
@@ -203,22 +208,21 @@ class _ActionReader(Action):
         Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
         default that is no literal.
         """
-        rest = list(self._tokens[self._at :])
+        definition = list(self._tokens[self._at :])
         after: str | None = None
-        if rest and _is_word(rest[-1], "FIRST"):
-            after, rest = FIRST, rest[:-1]
-        elif len(rest) > 1 and _is_word(rest[-2], "AFTER") and rest[-1].sort in {Sort.WORD, Sort.NAME}:
-            after, rest = rest[-1].text, rest[:-2]
-        if not rest or rest[0].sort is not Sort.WORD or rest[0].text.upper() not in _TYPES:
+        if definition and _is_word(definition[-1], "FIRST"):
+            after, definition = FIRST, definition[:-1]
+        elif len(definition) > 1 and _is_word(definition[-2], "AFTER") and definition[-1].sort in _NAME_SORTS:
+            after, definition = definition[-1].text, definition[:-2]
+        if not definition or definition[0].sort is not Sort.WORD or definition[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
-        for index, (previous, token) in enumerate(pairwise(rest), start=1):
-            is_name = token.sort is Sort.NAME
-            is_word = token.sort is Sort.WORD and token.text.upper() not in _PLAIN
-            if is_name or (is_word and not _NUMBER.fullmatch(token.text)):
+        for index, (previous, token) in enumerate(pairwise(definition), start=1):  # the tokens after the type's name
+            is_known_word = token.text.upper() in _PLAIN or _NUMBER.fullmatch(token.text)
+            if token.sort is Sort.NAME or (token.sort is Sort.WORD and not is_known_word):
                 raise Unclear("it has more than a type and a constant default")
-            if _is_word(previous, "DEFAULT") and not _begins_with_literal(rest[index:]):
+            if _is_word(previous, "DEFAULT") and not _begins_with_literal(definition[index:]):
                 raise Unclear("its default is not a constant")
-        self._at = len(self._tokens)
+        self._at = len(self._tokens)  # all tokens were read
         return after
 
     def _refuse_if_exists(self) -> None:
@@ -233,7 +237,10 @@ class _ActionReader(Action):
 
 
 def _begins_with_literal(tokens: Sequence[Token]) -> bool:
-    """Whether these tokens begin with a literal that no operator follows; False for a word, perhaps a column's name."""
+    """Whether these tokens begin with a literal, and the definition's end or a word follows it.
+
+    False for any other word, which may be a column's name, and for a literal that is part of an expression.
+    """
     written = " ".join(_form_of(token) for token in tokens)
     return _LITERAL.match(written) is not None
 

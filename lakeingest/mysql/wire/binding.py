@@ -1,9 +1,9 @@
 """Binds each column of a TABLE_MAP event to a column of the table's definition.
 
-With binlog_row_metadata=FULL the event names its columns. With MINIMAL, and with MariaDB's NO_LOG, it does not. Then
-the names and descriptions are those of the table's definition at the event. The number and types of columns, and all
-else that the event has, must agree with the definition. The setting can change at any time, so the content of each
-event decides, not the setting.
+With binlog_row_metadata=FULL the event names its columns. With MINIMAL, and with MariaDB's NO_LOG, the event has no
+names. Then the names and descriptions are those of the table's definition at the event. The number and types of
+columns, and all else that the event has, must agree with the definition. The setting can change at any time, so the
+content of each event decides, not the setting.
 Source: MySQL manual, "Binary Logging Options and Variables", binlog_row_metadata.
 """
 
@@ -61,8 +61,8 @@ def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[
     """
     if not table_map.names:
         table_map = _with_definition(table_map, schema, where)
-    left_out = {*schema.skipped, *_hidden_names(table_map, schema)}
-    indexes = [index for index, name in enumerate(table_map.names) if name not in left_out]
+    not_copied = {*schema.skipped, *_hidden_names(table_map, schema)}
+    indexes = [index for index, name in enumerate(table_map.names) if name not in not_copied]
     if tuple(table_map.names[index] for index in indexes) != schema.names:
         raise SchemaChanged(
             f"{where}: its columns are {', '.join(table_map.names)}, when it was copied they were "
@@ -72,10 +72,11 @@ def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[
 
 
 def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
-    """The names of the event's hidden columns, which are its last columns."""
+    """The names of the event's hidden columns, which are its last columns; empty if the last column is not hidden."""
     hidden = set[str]()
     for name, sent in zip(reversed(table_map.names), reversed(table_map.columns), strict=True):
-        if name in {*schema.names, *schema.skipped} or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
+        is_in_definition = name in {*schema.names, *schema.skipped}
+        if is_in_definition or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
             break
         hidden.add(name)
     return hidden
@@ -84,9 +85,9 @@ def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
 def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
     """The event with the names and descriptions of the definition.
 
-    Raises SchemaChanged if the definition lacks the names of all columns, or the event does not agree with it.
+    Raises SchemaChanged if it is not known which columns the event has, or they do not agree with the definition.
     """
-    names = schema.layout[0]
+    names = schema.layout[0]  # of all columns of the table, also of those that are not copied
     if not names:
         raise SchemaChanged(
             f"{where}: the binlog does not name its columns, and it is not known which of them are left out;"
@@ -97,18 +98,19 @@ def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> Ta
             f"{where}: it has {len(table_map.columns)} columns, when it was copied it had {len(names)};"
             " copy the table again"
         )
-    by_name = {column.name: column for column in schema.columns}
+    copied = {column.name: column for column in schema.columns}
     columns = list(table_map.columns)
     for index, name in enumerate(names):
-        if name in by_name:
-            columns[index] = _complete_column(by_name[name], columns[index], table_map, where)
+        if name in copied:
+            columns[index] = _complete_column(copied[name], columns[index], table_map, where)
     return replace(table_map, names=names, columns=tuple(columns))
 
 
 def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
-    """The sent column, completed with sign, charset and members of the definition.
+    """The sent column, completed with sign, charset and members of the definition, as far as the event lacks them.
 
-    Raises SchemaChanged if the sent column does not agree with the definition.
+    Raises SchemaChanged if the sent column does not agree with the definition, or if its charset or members are not
+    known exactly.
     """
     name, unsigned = column.source_type.name, column.source_type.unsigned
     agrees = _agrees_in_type(column, sent)
@@ -118,7 +120,7 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
     elif name in _TEXTS:
         if not table_map.has_charsets and not column.charset:
             raise SchemaChanged(f"{where}: the charset of {column.name} is not known; copy the table again")
-        agrees = agrees and (not table_map.has_charsets or column.charset in {"", sent.charset})
+        agrees = agrees and (not table_map.has_charsets or column.charset in {"", sent.charset})  # '': not known
         sent = sent if table_map.has_charsets else replace(sent, charset=column.charset)
     elif name in _WITH_MEMBERS:
         sent = replace(sent, charset=column.charset, members=_members(column, where))
@@ -128,7 +130,7 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
 
 
 def _agrees_in_type(column: Column, sent: Sent) -> bool:
-    """Whether the sent type, and the sent size if it depends on the definition, are those of the column's type."""
+    """Whether the sent type is that of the column, and the sent size, too, if only the definition tells the size."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
         return source.name == "vector" and sent.type in _MARIADB_VECTOR
@@ -138,19 +140,19 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
         case FieldType.BIT:
             return sent.size == (source.size + 7) // 8
         case FieldType.ENUM:
-            return sent.size == (1 if len(source.members) < 1 << 8 else 2)
+            return sent.size == (1 if len(source.members) < 1 << 8 else 2)  # numbers from 1 on, and 0 for ''
         case FieldType.SET:
-            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)
+            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)  # bits
         case FieldType.BLOB:
             prefix = source.name.removesuffix("text").removesuffix("blob")
             return sent.size == _LENGTH_BYTES.get(prefix, 2)
-    return True
+    return True  # a type without such a size
 
 
 def _members(column: Column, where: str) -> tuple[str, ...]:
     """The members of an ENUM or a SET, from the definition.
 
-    Raises SchemaChanged if the definition may have a member with another text than the server stores for it.
+    Raises SchemaChanged if their charset is not known, or if a member's text in the definition may be wrong.
     """
     if not (column.charset and column.has_exact_members):
         raise SchemaChanged(

@@ -1,4 +1,4 @@
-"""A buffer of received bytes, in which the bytes that are not used yet are always contiguous."""
+"""A buffer of received bytes. The bytes that are not used yet are always contiguous."""
 
 import numpy as np
 
@@ -10,9 +10,10 @@ UNPACKED_MAX = (1 << 31) - 1 - SLACK  # because offsets into the buffer have 31 
 
 
 class Buffer:
-    """The bytes `data[at:end]` were received and are not used yet. The user of the buffer moves `at` over used bytes.
+    """The bytes `data[at:end]` were received and are not used yet. Who receives bytes moves `end`, who uses them `at`.
 
-    The buffer grows up to `most` bytes: SENT_MAX for bytes from a server, UNPACKED_MAX for unpacked transactions.
+    The buffer grows up to `most` bytes: SENT_MAX for bytes from a server; UNPACKED_MAX for the events of a compressed
+    or prepared transaction.
     """
 
     def __init__(self, size: int, most: int = SENT_MAX) -> None:
@@ -30,14 +31,13 @@ class Buffer:
         return memoryview(self.data)[self.end : len(self.data) - SLACK]  # type: ignore[arg-type]
 
     def make_room(self) -> None:
-        """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer first.
+        """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer, too.
 
-        Offsets into `data` become invalid. Raises Damaged if the buffer would get more than `most` bytes, because one
-        packet or event fills it.
+        Offsets into `data` become invalid. Raises Damaged if it must be doubled, but already has `most` bytes.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK
-        if len(unused) > size // 2:
+        if len(unused) > size // 2:  # moving alone would leave too little room
             if size >= self._most:
                 raise Damaged(f"a packet or event of more than {size} bytes, which no server sends")
             size = min(size * 2, self._most)

@@ -36,8 +36,10 @@ def folder() -> Path | None:
     """
     name = _name()
     for parent in _parents():
-        if (_is_complete(parent / name) or _make_writable(parent / name)) and _is_safe(parent / name):
-            return parent / name
+        path = parent / name
+        is_usable = _is_complete(path) or _make_writable(path)
+        if is_usable and _is_safe(path):
+            return path
     _log.warning(
         "no folder for compiled kernels can be written by this user alone: each process compiles them; set"
         " NUMBA_CACHE_DIR to such a folder"
@@ -52,7 +54,7 @@ def is_complete() -> bool:
 
 
 def mark_complete() -> None:
-    """Note in the chosen folder, if there is one, that it has every kernel."""
+    """Note in the chosen folder that it has every kernel; do nothing if no folder was chosen."""
     path = folder()
     if path is not None:
         with suppress(OSError):  # the file exists already, or the disk is full
@@ -61,8 +63,9 @@ def mark_complete() -> None:
 
 def compiled_files() -> list[Path]:
     """The files in the chosen folder, without those that are being written; empty if no folder was chosen."""
-    kernels = folder()
-    return [] if kernels is None else sorted(file for file in kernels.iterdir() if ".tmp." not in file.name)
+    path = folder()
+    # numba writes a file under a name with `.tmp.` first
+    return [] if path is None else sorted(file for file in path.iterdir() if ".tmp." not in file.name)
 
 
 def _name() -> str:
@@ -79,20 +82,28 @@ def _name() -> str:
 
 
 def _parents() -> Iterator[Path]:
-    """Yield the folders in which the folder of kernels can be, in the order of preference."""
+    """Yield the folders in which the folder of kernels can be, the best first.
+
+    Makes the folders in the user's cache and in the folder for temporary files, if they are missing. Leaves out those
+    to which another user can write.
+    """
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(configured).absolute()
         return
     yield _PACKAGE / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
     parents = [Path(home, "lakeingest")]
-    with suppress(FileNotFoundError):  # no folder for temporary files can be written to
+    with suppress(FileNotFoundError):  # raised if no folder for temporary files can be written to
         parents.append(Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}"))
     yield from (parent for parent in parents if parent.is_absolute() and private_folder(parent))
 
 
 def _is_safe(path: Path) -> bool:
-    """Whether only this user can write to the folder; in this package, also users who can write to the package."""
+    """Whether the kernels in the folder may be executed, because no other user can have put them there.
+
+    In this package another user may write to the folder, if that user can also write to the package: such a user could
+    change the program itself.
+    """
     if is_private(path):
         return True
     if _PACKAGE not in path.parents:
@@ -102,10 +113,13 @@ def _is_safe(path: Path) -> bool:
 
 
 def _is_as_safe_as(package: os.stat_result, inner: os.stat_result) -> bool:
-    """Whether `inner` is the status of a folder, and each user who can write to it can also write to the package."""
-    others = stat.S_IWGRP | stat.S_IWOTH
-    adds_no_others = not inner.st_mode & others & ~package.st_mode and inner.st_gid == package.st_gid
-    return stat.S_ISDIR(inner.st_mode) and inner.st_uid == package.st_uid and adds_no_others
+    """Whether `inner` is a folder, and each user who can write to it can also write to the package.
+
+    The arguments are the status of `inner` and of the package.
+    """
+    write_bits = stat.S_IWGRP | stat.S_IWOTH  # of the group and of all users
+    adds_no_users = not inner.st_mode & write_bits & ~package.st_mode and inner.st_gid == package.st_gid
+    return stat.S_ISDIR(inner.st_mode) and inner.st_uid == package.st_uid and adds_no_users
 
 
 def _is_complete(path: Path) -> bool:

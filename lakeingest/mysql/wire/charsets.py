@@ -1,8 +1,7 @@
-"""Decodes text and bytes of MySQL's columns to Arrow. Rows have text in the charset of its column.
+"""Decodes text and bytes of MySQL's columns to Arrow. In rows, each text is in the charset of the text's column.
 
 Text is decoded exactly or refused: a code for which the server has no character raises an error, and never becomes `?`
-or U+FFFD.
-tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
+or U+FFFD. tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 """
 
 import numpy as np
@@ -18,7 +17,7 @@ __all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
 _BYTES_MAX = 2**31 - 1  # of one array, because its offsets have 32 bits
 _HEX_BYTES = 20  # bytes of a value in a message
 
-# Charsets that are UTF-8 already → the least byte that is too great for a text of the charset
+# Charsets that are UTF-8, or a part of it → the least byte that is too great for a text of the charset
 _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
 # Charsets → the codec of Python that reads them as MySQL does, except for two codes of gb18030: MySQL swaps their
@@ -51,17 +50,18 @@ def texts(values: Values, charset: str) -> pa.Array:
 def key_texts(values: Values, charset: str) -> pa.Array:
     """The values of a key column as strings: values with different bytes become different strings.
 
-    Raises the errors of `texts`, and ValueError for a code of a character with several codes, unless the server writes
-    this code.
+    Raises the errors of `texts`. If a character has several codes, also raises ValueError for each of its codes but the
+    one that the server writes.
     """
     strings = texts(values, charset)
     if has_one_code_each(charset):
         return strings
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure_utf8(values.data, values.start, values.size, key_table(charset), offsets)
-    if total < 0:
+    if total < 0:  # a row has a code that is not in the table of keys
+        row = -1 - total
         raise ValueError(
-            f"row {-1 - total} is a key with a second code of a character of {charset}: {_hex(values, -1 - total)};"
+            f"row {row} is a key with a second code of a character of {charset}: {_hex(values, row)};"
             " its text equals that of another key; write the character with its usual code, or convert the column to"
             " utf8mb4"
         )
@@ -81,22 +81,22 @@ def binary(values: Values, length: int = 0) -> pa.Array:
 
 
 def _utf8(values: Values, charset: str) -> pa.Array:
-    """The texts of a charset whose bytes are UTF-8 already. Raises ValueError, with the row, for another byte."""
-    array, greatest = _copy_to_array(values, pa.string())
-    if greatest >= _BYTE_ENDS["ascii"]:  # texts of ASCII alone need no check
+    """The texts of a charset in _BYTE_ENDS. Raises ValueError, with the row, for bytes that are no text of it."""
+    array, greatest_byte = _copy_to_array(values, pa.string())
+    if greatest_byte >= _BYTE_ENDS["ascii"]:  # texts of ASCII alone need no check
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:
             raise _first_not_text(values, charset) from error
-    if greatest >= _BYTE_ENDS[charset]:
+    if greatest_byte >= _BYTE_ENDS[charset]:
         raise _first_not_text(values, charset)
     return array
 
 
 def _first_not_text(values: Values, charset: str) -> ValueError:
-    """The error for the first value that is no text of the charset."""
-    raw = enumerate(values.raw())
-    return _not_text(values, next(row for row, value in raw if not _is_text(value or b"", charset)), charset)
+    """The error for the first value that is no text of the charset; there must be one."""
+    first_row = next(row for row, value in enumerate(values.raw()) if not _is_text(value or b"", charset))
+    return _not_text(values, first_row, charset)
 
 
 def _is_text(value: bytes, charset: str) -> bool:
@@ -148,7 +148,7 @@ def _copy_values(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets:
         copy(target, offsets[i], data, start[i], size[i])
         for j in range(offsets[i] + size[i], offsets[i + 1]):
             target[j] = 0
-    greatest = np.uint8(0)
+    greatest = np.uint8(0)  # of all bytes in `target`
     for j in range(offsets[-1]):
         greatest = max(greatest, target[j])
     return int(greatest)
@@ -159,7 +159,7 @@ def _texts_by_table(values: Values, charset: str) -> pa.Array:
     entries = code_table(charset)
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure_utf8(values.data, values.start, values.size, entries, offsets)
-    if total < 0:
+    if total < 0:  # −1 minus the first invalid row
         raise _not_text(values, -1 - total, charset)
     target = _empty_bytes(total)
     _write_utf8(values.data, values.start, values.size, entries, target)
@@ -186,14 +186,17 @@ def _entry_at(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]
 def _measure_utf8(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray
 ) -> int:
-    """Fill `offsets` with the begins of values in UTF-8. Returns their size, or −1 minus the first invalid row."""
+    """Fill `offsets` with the begins of the values' texts in UTF-8.
+
+    Returns the size of all texts, or −1 minus the first row with an invalid code.
+    """
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
             entry, at = _entry_at(data, at, entries)
-            if not entry or at > end:
+            if not entry or at > end:  # an invalid code, or a code that is cut
                 return -1 - i
             total += entry >> SIZE_AT
         offsets[i + 1] = total
@@ -218,10 +221,11 @@ def _texts_by_codec(values: Values, charset: str) -> pa.Array:
     Raises ValueError, with the row, for bytes that are not valid.
     """
     distinct = binary(values).dictionary_encode()
-    texts_ = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
-    if None in texts_:
-        raise _not_text(values, distinct.indices.index(texts_.index(None)).as_py(), charset)
-    return pa.array(texts_, pa.string()).take(distinct.indices)
+    distinct_texts = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
+    if None in distinct_texts:
+        first_row = distinct.indices.index(distinct_texts.index(None)).as_py()
+        raise _not_text(values, first_row, charset)
+    return pa.array(distinct_texts, pa.string()).take(distinct.indices)
 
 
 def _text_by_codec(value: bytes, charset: str) -> str | None:

@@ -2,9 +2,9 @@
 
 tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 
-Some charsets have several codes for some characters (cp932 for 396). A text in the lake does not tell which code it had
-in MySQL. So two keys that differ only by such codes would become the same key. For keys, `key_table` has only one code
-of each character.
+Some charsets have several codes for some characters (cp932 for 396 characters). A text in the lake does not tell which
+code a character had in MySQL. So two keys that differ only by such codes would become the same key. For keys,
+`key_table` has only one code of each character.
 """
 
 import functools
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-CODE = 0x1FFFF  # the bits of a code that distinguish it: 17 suffice, because all codes of 3 bytes begin with 0x8F
+# The bits of a code that distinguish it from other codes: 17 suffice, because all codes of 3 bytes begin with 0x8F
+CODE = 0x1FFFF
 SIZE_AT = 24  # the lowest bit of the size in an entry of a table
 
 _NONE = "\ufffd"  # a code without a character
@@ -103,7 +104,7 @@ _DIFFERENCES: dict[str, dict[int, str]] = {
 }
 
 
-# Charset → codes that the server never writes for their characters, although each is the character's least code
+# Charset → codes that the server never writes, although each is the least code of its character
 _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 
 
@@ -117,7 +118,7 @@ def code_table(charset: str) -> np.ndarray:
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
-    entries[:0x100] = 2  # of bytes that are codes, this is overwritten
+    entries[:0x100] = 2  # each byte may begin a code of two bytes; the entries of bytes that are codes follow below
     if codec == _EUC:
         entries[0x8F] = 3
     for code, character in (_by_codec(codec) | dict(_differences(charset))).items():
@@ -136,9 +137,11 @@ def key_table(charset: str) -> np.ndarray:
     entries = code_table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
-    codes = codes[np.lexsort((codes, is_never_written))]  # the code that the server writes is a character's first one
-    _, first = np.unique(entries[codes], return_index=True)
-    other_codes = np.delete(codes, first)
+    # sorted so that the first code of each character is the code that the server writes: the least one of those that
+    # are written
+    codes = codes[np.lexsort((codes, is_never_written))]
+    _, first_indexes = np.unique(entries[codes], return_index=True)  # equal entries are the same character
+    other_codes = np.delete(codes, first_indexes)
     if not len(other_codes):
         return code_table(charset)
     entries[other_codes] = np.where(other_codes < 0x100, 2, 0)  # as for bytes and codes without a character
@@ -147,13 +150,16 @@ def key_table(charset: str) -> np.ndarray:
 
 def has_one_code_each(charset: str) -> bool:
     """Whether each character of a charset has only one code. If so, different bytes are different texts."""
-    return charset not in CODECS or key_table(charset) is code_table(charset)
+    return charset not in CODECS or key_table(charset) is code_table(charset)  # not in CODECS: only charsets of Unicode
 
 
 def _by_codec(codec: str) -> dict[int, str]:
-    """Every code that Python decodes to a single character. A byte that is a code of one byte begins no other code."""
+    """The character of every code that Python decodes to a single character.
+
+    A byte that is a code of one byte begins no other code.
+    """
     characters = _characters(codec, 1, range(0x100))
-    leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in characters]
+    leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in characters]  # first bytes of longer codes
     characters |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
     return characters | (_characters(codec, 3, range(0x8F8080, 0x900000)) if codec == _EUC else {})
 
@@ -174,8 +180,9 @@ def _differences(charset: str) -> Iterator[tuple[int, str]]:
         yield from ((code, chr(0xE000 + number)) for number, code in enumerate(codes))
     if charset == "eucjpms":  # characters that cp932 has under other codes: signs, and IBM's extensions of JIS
         cp932 = _by_codec("cp932")
-        signs = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]
-        yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(signs))
-        ibm = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        not_in_jis = [sign for sign in ibm if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
-        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], not_in_jis, strict=True)
+        sign_codes = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]  # of cp932
+        yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(sign_codes))
+        extensions = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
+        # without the characters that have a code already, but with №, which gets a second code
+        added = [sign for sign in extensions if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
+        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], added, strict=True)

@@ -62,7 +62,7 @@ def charset_of(collation: int) -> str:
     padded = collation - _NO_PAD.start if collation in _NO_PAD else collation
     for charset, ranges in _COLLATIONS.items():
         for ids in ranges.split():
-            first, _, last = ids.partition("-")
+            first, _, last = ids.partition("-")  # a single id has no last one
             if int(first) <= padded <= int(last or first):
                 return charset
     raise UnknownCharset(f"a text of the unknown collation {collation}; report it to the lakeingest project")

@@ -1,8 +1,8 @@
 """Kernels: functions over raw bytes that are compiled to machine code, and their basic loads and stores.
 
 A kernel works on arrays and integers, not on Python objects. A kernel reads a value only after `walk` has proved that
-the value lies within its packet or event. Because a kernel loads and stores eight bytes at a time, it may touch up to
-seven bytes after the value. So every array of bytes has SLACK unused bytes at its end.
+the value lies within its packet or event. Because a kernel loads and stores eight bytes at a time, it may read or write
+up to seven bytes after the value, too. So every array of bytes has SLACK unused bytes at its end.
 
 Only `machine_code` imports numba, and only when the first kernel is called: the import takes a fifth of a second, and
 many commands and runs call no kernel.
@@ -58,7 +58,10 @@ class _Instruction:
 
 
 def kernel(function: F) -> F:
-    """Compile a function at its first call, for the types of that call; it runs without Python's global lock."""
+    """Compile a function at its first call, for the types of that call. A call runs without Python's global lock.
+
+    The compiled function is stored in `cache.folder`, and loaded from there, if there is such a folder.
+    """
     return cast(F, _Compiled(function, {"nogil": True}))
 
 
@@ -68,7 +71,7 @@ def step(function: F) -> F:
 
 
 def compiled_step(function: F) -> F:
-    """Compile a function, and let LLVM inline it: where steps call steps, numba's inlining (`step`) makes slow code."""
+    """Compile a function, and let LLVM inline it: for steps that call steps, `step` makes slow code."""
     return cast(F, _Compiled(function, {"forceinline": True}))
 
 
@@ -93,6 +96,6 @@ def big_number(data: np.ndarray, at: int, size: int) -> int:
 
 @step
 def copy(target: np.ndarray, to: int, source: np.ndarray, at: int, size: int) -> None:
-    """Copy `size` bytes, eight at a time. Up to seven more bytes are read and written."""
+    """Copy `size` bytes, eight at a time. Up to seven bytes after them are read, and overwritten in `target`."""
     for i in range(0, size, 8):
         store64(target, to + i, load64(source, at + i))

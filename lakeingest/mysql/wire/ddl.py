@@ -33,7 +33,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    For a statement that cannot be parsed, True if its default database, or a database that it names, has copied tables.
+    If the statement cannot be parsed, True only if its default database, or one that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -42,10 +42,7 @@ def may_change(query: Query, copied: Tables) -> bool:
 
 
 class DdlReader:
-    """Reads the tokens of a statement, from the first one on. `copied` are the copied tables.
-
-    The methods raise Unclear for tokens that they do not expect.
-    """
+    """Reads the tokens of a statement, the first one first. The methods raise Unclear for tokens they do not expect."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
         self._tokens, self._at = tokens, 0
@@ -68,14 +65,14 @@ class DdlReader:
             case "TRUNCATE":
                 self._skip("TABLE")
                 return bool(self._read_tables())
-            case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows, OPTIMIZE copies them
+            case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows; OPTIMIZE copies them, and so may change values
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
                 return any(word == "REPAIR" or schema.changed_by_any_ddl for schema in self._read_table_list())
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
-        """Read a CREATE. Returns whether it may change a copied table: by OR REPLACE, or by a new index."""
+        """Read a CREATE. Returns whether the statement may change a copied table: by OR REPLACE, or by a new index."""
         replaces = self._skip("OR")
         if replaces:
             self._expect("REPLACE")
@@ -93,6 +90,7 @@ class DdlReader:
         if self._skip("USING", "TYPE"):
             self._read_name()
         self._expect("ON")
+        # a unique index may become the key, or add a hidden column; OR REPLACE drops the index that has the name
         return any(
             schema.changed_by_any_ddl
             or (is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)))
@@ -146,7 +144,7 @@ class DdlReader:
         if altered and (ignores or any(schema.changed_by_any_ddl for schema in altered)):  # IGNORE may delete rows
             return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
-            return False
+            return False  # the partitions' rows stay as they are
         actions = [Action(tokens, self._database, self._copied) for tokens in split_at_commas(self._tokens[self._at :])]
         if not altered:  # the altered table is not copied, but an action may name a copied table
             return any(action.may_change_another() for action in actions)
@@ -167,7 +165,7 @@ class DdlReader:
             schema
             for table, schema in self._copied.items()
             if folded(table.name) == folded(table_id.name)
-            and (folded(table.database) == folded(table_id.database) or not table_id.database)
+            and (folded(table.database) == folded(table_id.database) or not table_id.database)  # '': of any database
         ]
 
     def _read_table_id(self) -> TableId:
@@ -239,11 +237,11 @@ class DdlReader:
     def _may_add_hidden_column(self, schema: TableSchema) -> bool:
         """Whether MariaDB may keep a unique key as a hash, in a hidden column; the key's columns are the next tokens.
 
-        MariaDB does so if the columns take more bytes than an index can have. A column with a length behind its name,
-        as in `name(10)`, takes few bytes and is not counted.
+        MariaDB does so if the columns take more bytes than an index can have, or the key is declared USING HASH. A
+        column with a length behind its name, as in `name(10)`, takes few bytes and is not counted.
         """
-        rest = self._tokens[self._at :]
-        without_length = [token for token, behind in zip_longest(rest, rest[1:]) if behind != Token(Sort.SIGN, "(")]
+        tokens = self._tokens[self._at :]
+        without_length = [token for token, next_ in zip_longest(tokens, tokens[1:]) if next_ != Token(Sort.SIGN, "(")]
         names = {folded(token.text) for token in without_length if token.sort in {Sort.WORD, Sort.NAME}}
         size = sum(_index_bytes_max(column) for column in schema.columns if folded(column.name) in names)
         return size > _INDEX_BYTES or self._has("HASH")
@@ -257,13 +255,13 @@ class Action(DdlReader):
     """Reads one action of an ALTER TABLE."""
 
     def is_partition_maintenance(self) -> bool:
-        """Whether the action only maintains partitions. All tokens after ALTER TABLE belong to it, also with commas."""
+        """Whether the action only maintains partitions. Then it is the only action: its commas separate partitions."""
         maintains = self._skip(*_MAINTENANCE)
         self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
         return maintains and self._skip("PARTITION")
 
     def other_tables(self) -> list[TableSchema] | None:
-        """The copied tables that the action names beside the altered table: RENAME, EXCHANGE or CONVERT PARTITION.
+        """The copied tables that a RENAME, or an EXCHANGE or CONVERT PARTITION, names beside the altered table.
 
         None for any other action.
         """
@@ -282,7 +280,7 @@ class Action(DdlReader):
             self._expect("WITH")
         elif not self._skip("CONVERT"):
             return None
-        elif self._skip("PARTITION"):
+        elif self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
             self._read_name()
             self._expect("TO")
         return self._read_tables() if self._skip("TABLE") else None
@@ -308,16 +306,16 @@ class Action(DdlReader):
         if self._skip("RENAME"):
             if not self._skip(*_INDEX):
                 return False
-            name = self._index_name()
+            old_name = self._index_name()
             self._expect("TO")
-            return not (_may_be_key(schema, name) or _may_be_key(schema, self._read_name()))
+            return not (_may_be_key(schema, old_name) or _may_be_key(schema, self._read_name()))
         if self._skip("ALTER"):
             return self._skip(*_INDEX) and not _may_be_key(schema, self._index_name())
         if self._skip("ENABLE", "DISABLE"):
             return self._skip("KEYS") and self._is_over
         if self._skip("WITH", "WITHOUT"):
             return self._skip("VALIDATION") and self._is_over
-        while not self._is_over:
+        while not self._is_over:  # table options, which need no commas between them
             if not (self._skip("FORCE") or self._skip_option()):
                 return False
         return True
@@ -325,7 +323,7 @@ class Action(DdlReader):
     def _is_harmless_add(self, schema: TableSchema) -> bool:
         """Whether an ADD only adds a check, or an index that cannot become the key and adds no hidden column."""
         if self._skip("CONSTRAINT") and self._peek() not in {"CHECK", "UNIQUE", "PRIMARY", "FOREIGN"}:
-            self._read_name()
+            self._read_name()  # of the constraint, which need not have one
         if self._skip("UNIQUE"):
             return _keeps_its_key(schema) and not self._may_add_hidden_column(schema)
         return self._skip(*_INDEX, "FULLTEXT", "SPATIAL", "CHECK")
@@ -345,11 +343,11 @@ class Action(DdlReader):
             return False
         value = self._tokens[self._at].text.upper()
         self._at += 1
-        return option != "ENGINE" or value == "INNODB"
+        return option != "ENGINE" or value == "INNODB"  # another engine is no harmless option
 
 
 def folded(name: str) -> str:
-    """A name without case and accents. Names that a server may treat as equal are equal after that."""
+    """A name without case and accents: two names that a server may treat as equal have the same result."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
@@ -371,12 +369,13 @@ def _keeps_its_key(schema: TableSchema) -> bool:
 
 def _may_be_key(schema: TableSchema, index: str) -> bool:
     """Whether the index of that name may be the index of the key, or the index of a hidden column."""
-    return schema.hides or (not schema.declared and (not schema.index or folded(schema.index) == folded(index)))
+    may_have_name = not schema.index or folded(schema.index) == folded(index)  # '': the key's index is not known
+    return schema.hides or (may_have_name and not schema.declared)  # a key that the user declared needs no index
 
 
 def split_at_commas(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
     """Split tokens at the commas that are not in parentheses."""
-    depth, begins = 0, 0
+    depth, begins = 0, 0  # the number of open parentheses, and the first token after the last comma
     for index, token in enumerate(tokens):
         if token.sort is Sort.SIGN:
             depth += {"(": 1, ")": -1}.get(token.text, 0)
@@ -387,14 +386,13 @@ def split_at_commas(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
 
 
 def _names_copied_database(query: Query, copied: Tables) -> bool:
-    """Whether the default database, or a database that the text names, has copied tables."""
-    text, database = query.text, query.database
-    if not is_in_utf8(query):  # the names in it cannot be compared
+    """Whether the default database, or a database that the text names, has copied tables; in doubt, True."""
+    if not is_in_utf8(query):  # names in another charset cannot be compared
         return bool(copied)
     databases = {table.database for table in copied}
-    spellings = (
-        spelling for name in databases for spelling in (name, name.replace("`", "``"), name.replace('"', '""'))
-    )
-    return folded(database) in map(folded, databases) or any(
-        re.search(rf"(?<![\w$]){re.escape(folded(name))}(?![\w$])", folded(text)) for name in spellings
-    )
+    if folded(query.database) in map(folded, databases):
+        return True
+    # as a word of the text: without quotes, or with quotes in it doubled
+    spellings = {form for name in databases for form in (name, name.replace("`", "``"), name.replace('"', '""'))}
+    text = folded(query.text)
+    return any(re.search(rf"(?<![\w$]){re.escape(folded(form))}(?![\w$])", text) for form in spellings)

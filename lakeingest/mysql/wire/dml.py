@@ -1,7 +1,7 @@
 """Finds the table whose rows a change in statement format changes. Pure.
 
-Only statements that change one table are understood. The binlog does not show whether the server also changed other
-tables with such a statement, by triggers or stored functions: `mysql.statement_reach` asks the server.
+Only statements that name one table to change are understood. The binlog does not show whether the server also changed
+other tables with such a statement, by triggers or stored functions: `mysql.statement_reach` asks the server.
 Sources: MySQL manual, "INSERT Statement", "REPLACE Statement", "UPDATE Statement", "DELETE Statement".
 """
 
@@ -30,7 +30,7 @@ class Change:
     """A statement that changes rows of one table. Database, table and `names` are `folded`.
 
     `names` are all words and names in the statement, and its default database. `in_system`: the table is in the
-    database SYSTEM, and the statement names no other table and calls no stored function.
+    database SYSTEM, which allows no triggers, and the statement names no other table and calls no stored function.
     """
 
     database: str
@@ -55,7 +55,7 @@ class DmlReader(DdlReader):
     """Reads the tokens of a change in statement format. The methods raise Unclear for tokens they do not expect."""
 
     def change(self) -> Change:
-        """Read the statement, which must change one table."""
+        """Read the statement. Raises Unclear if it may change several tables."""
         verb = self._read_word()
         while self._skip("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE"):
             pass
@@ -70,9 +70,10 @@ class DmlReader(DdlReader):
                 raise Unclear("it is no change of one table")
         name_at = self._at
         database, table = self._database, self._read_name()
-        if self._is_sign("."):
+        if self._is_sign("."):  # the name before the dot is the database
             self._expect_sign(".")
             name_at, database, table = self._at, table, self._read_name()
+        # raises Unclear if a second table follows, as in UPDATE a, b
         if verb == "UPDATE":
             self._skip_alias("SET")
         elif verb == "DELETE" and not self._is_over:
@@ -85,11 +86,13 @@ class DmlReader(DdlReader):
 
     def _names_only_its_table(self, name_at: int) -> bool:
         """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
-        rest = self._tokens[name_at + 1 :]
-        for before, previous, token in zip([_OPEN, *rest], rest, rest[1:], strict=False):
+        tokens = self._tokens[name_at + 1 :]
+        # each token with the two tokens before it; before the first two any token serves that is no dot
+        for before_name, name, token in zip([_OPEN, *tokens], tokens, tokens[1:], strict=False):
             # a keyword or built-in function; after a dot it would be a stored function of a database
-            is_keyword = previous.sort is Sort.WORD and previous.text.upper() in _CALLS_NOTHING and before != _DOT
-            if token == _OPEN and previous.sort is not Sort.SIGN and not is_keyword:
+            is_keyword = name.sort is Sort.WORD and name.text.upper() in _CALLS_NOTHING and before_name != _DOT
+            may_call = token == _OPEN and name.sort is not Sort.SIGN and not is_keyword
+            if may_call:
                 return False
         return not self._has(*_NAMING_WORDS)
 

@@ -20,7 +20,7 @@ from lakeingest.mysql.wire.walk import PACKED
 
 
 class Mismatch(ValueError):
-    """The server sends a column with another type, or other digits, than the definition of its table has."""
+    """The server sends a column with another type, or other digits, than the column has in the table's definition."""
 
 
 class FieldType(enum.IntEnum):
@@ -58,8 +58,8 @@ class FieldType(enum.IntEnum):
 class Sent:
     """The server's description of a column that it sends, from a column definition packet or a TABLE_MAP event.
 
-    `fraction_counts`: a TIMESTAMP of 0 seconds and a fraction is a moment, as for MariaDB; for MySQL it is the zero
-    date.
+    `fraction_counts`: a TIMESTAMP of 0 seconds with a fraction is a moment, as for MariaDB. Without it, such a
+    TIMESTAMP is the zero date, as for MySQL.
     """
 
     type: FieldType
@@ -77,7 +77,8 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError if a value could.
+    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for a value that could
+    become equal to another value.
     """
 
     column: Column
@@ -154,12 +155,13 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
     """Texts; in result sets also ENUM and SET, whose members are different texts (`mysql.key_choice`)."""
+    # members stay different without the stricter reading of keys
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 
 
 def _geometries(values: Values, of: Encoding) -> pa.Array:
-    """Geometries as WKB, or as EWKB if the user chose that."""
+    """Geometries as WKB, or as EWKB if the user chose EWKB. Raises Damaged for a value without an SRID."""
     if (values.size[values.start >= 0] < SRID_BYTES).any():
         raise Damaged("a geometry without its SRID")
     if of.column.choice == EWKB:
@@ -177,7 +179,7 @@ def _ewkb(raw: bytes) -> bytes:
 
 
 def _for_each(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
-    """The same reader for each of these kinds of the sent type."""
+    """Readers that have the same reader for a sent type and each of these kinds of columns."""
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 
@@ -243,12 +245,18 @@ _EVENT_READERS: Readers = {
 
 
 def result_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """The encoding of a column in a result set of the binary protocol. Raises Mismatch for another type."""
+    """The encoding of a column in a result set of the binary protocol.
+
+    Raises Mismatch if the sent type or digits are not the column's.
+    """
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
 def event_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """The encoding of a column in the row images of the binlog. Raises Mismatch for another type."""
+    """The encoding of a column in the row images of the binlog.
+
+    Raises Mismatch if the sent type or digits are not the column's.
+    """
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
 
@@ -264,8 +272,9 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
     """
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
-    # each integer type has a reader for every kind of integers, so the kinds are compared, too
-    if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
+    # each integer type has a reader for every kind of integers, so the kinds are compared, too; a flag is no integer
+    is_other_integer = sent.type in _INTEGER_BYTES and not is_flag and _kind_of_integer(sent) is not column.kind
+    if reader is None or is_other_integer:
         raise Mismatch(f"column {column.name} is {sent.type.name} now, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
@@ -273,7 +282,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
 
 
 def _kind_of_integer(sent: Sent) -> Kind:
-    """The smallest kind that has every value of an integer type."""
+    """The smallest kind that can hold every value of the sent integer type."""
     if sent.type is FieldType.LONGLONG:
         return Kind.UINT64 if sent.unsigned else Kind.INT64
     return Kind.INT64 if sent.type is FieldType.LONG and sent.unsigned else Kind.INT32

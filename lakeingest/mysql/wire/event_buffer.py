@@ -20,9 +20,9 @@ from lakeingest.mysql.wire.table_map import read_table_map
 from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import INSTANT, TRANSACTIONS, Part, change_schema
 
-_ROW_EVENTS = 16_384
-_TRANSACTIONS = 8_192
-_NO_NUMBERS = (1, 0)  # first and last number of an empty range
+_ROW_EVENTS = 16_384  # the capacity of the array of row events
+_TRANSACTIONS = 8_192  # the capacity of the array of transactions
+_NO_NUMBERS = (1, 0)  # the first and last number of an empty range
 _NUMBER_MAX = int(np.iinfo(np.int64).max)
 
 
@@ -53,11 +53,11 @@ class GtidPrefixes:
             self._uuids_and_tags.append((None, None))
             self.table = np.vstack([self.table, [gtid.domain, gtid.server, *_NO_NUMBERS]])
         else:
-            origin = (gtid.uuid, gtid.tag)
-            self._uuids_and_tags.append(origin)
+            uuid_and_tag = (gtid.uuid, gtid.tag)
+            self._uuids_and_tags.append(uuid_and_tag)
             uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]  # the last range to skip
-            if gtid.tag:  # the kernel does not read tags: no UUID and no number match this row
+            least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]  # the last range to skip
+            if gtid.tag:  # the kernel does not read tags, so no GTID may match this row
                 uuid_halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
 
@@ -71,15 +71,17 @@ class GtidPrefixes:
         UUID and tag are null for a prefix of MariaDB. All three are null for the index −1.
         """
         chosen = pa.array(indexes, mask=indexes < 0)
-        uuids, tags = ([origin[part] for origin in self._uuids_and_tags] for part in (0, 1))
-        uuid_, tag, text = (pa.array(each, pa.string()).take(chosen) for each in (uuids, tags, self._texts))
-        return uuid_, tag, text
+        all_uuids = [uuid_ for uuid_, _ in self._uuids_and_tags]
+        all_tags = [tag for _, tag in self._uuids_and_tags]
+        uuids, tags, texts = (pa.array(each, pa.string()).take(chosen) for each in (all_uuids, all_tags, self._texts))
+        return uuids, tags, texts
 
 
 class EventBuffer:
-    """Buffers row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in binlog order.
+    """Buffers row events (`follow.Row`) and transactions (`follow.Transaction`), in binlog order.
 
-    With `stamp`, all change rows get the place, commit time and GTID of the transaction `stamp`.
+    All that is buffered at a time is of one binlog file. With `stamp`, all change rows get the place, commit time and
+    GTID of the transaction `stamp`.
     """
 
     def __init__(self, segment: Segment, schemas: Iterable[TableSchema], stamp: Stamp | None = None) -> None:
@@ -101,7 +103,7 @@ class EventBuffer:
             try:
                 return self.reader.add(schema, read_table_map(event, is_mariadb=is_mariadb), f"at {at}")
             except UnknownCharset as error:
-                what, _, fix = str(error).partition("; ")
+                what, _, fix = str(error).partition("; ")  # the two parts of the error's message
                 raise refusal(what, fix, at) from error
 
     def parts(
@@ -111,11 +113,12 @@ class EventBuffer:
 
         A log row records a transaction (`rows.TRANSACTIONS`). `data` has the bytes of the row events. `rows` and
         `transactions` are the numbers of buffered row events and transactions. With `is_open`, the last transaction is
-        not complete: it stays in the buffer, as the first one.
+        not complete: it gets no log row, and stays in the buffer as the first transaction.
         """
         row_events = self.rows[:rows]
         images = list(self.reader.read(data, row_events, file.file))
         ordinals = self._first_ordinals(row_events, images, transactions, is_open=is_open)
+        # of each transaction; a GTID's text is its prefix and its number
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
@@ -126,41 +129,42 @@ class EventBuffer:
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_images in images:
             yield self._change_batch(table_images, row_events, ordinals, gtids, file_number)
-        complete = transactions - 1 if is_open else transactions
-        if complete:
-            yield None, self._log_batch(uuids[:complete], tags[:complete], file.number)
+        complete_count = transactions - 1 if is_open else transactions
+        if complete_count:
+            yield None, self._log_batch(uuids[:complete_count], tags[:complete_count], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
 
     def stamp_of_last(self, transactions: int, file: FilePosition) -> Stamp:
-        """The stamp of the last buffered transaction; `transactions` is the number of all buffered ones."""
+        """The stamp of the last buffered transaction; `transactions` is the number of buffered transactions."""
         gtid, committed_at = self.gtid_and_time_of_last(transactions)
         return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
     def gtid_and_time_of_last(self, transactions: int) -> tuple[str | None, int]:
-        """The GTID, and the commit time in µs, of the last buffered transaction; `transactions` is their number."""
+        """The GTID and commit time (µs) of the last transaction; `transactions` is the number of buffered ones."""
         prefix, number, _, committed_at = self.transactions[transactions - 1].tolist()
         return self.prefixes.gtid(prefix, number), committed_at
 
     def _first_ordinals(
         self, rows: np.ndarray, images: list[RowImages], transactions: int, *, is_open: bool
     ) -> np.ndarray:
-        """For each row event, the ordinal of its first row image within its transaction.
+        """For each row event, the ordinal of its first row image within its transaction. Updates `_images_before`.
 
-        Earlier batches may have images of the first transaction: their number is `_images_before`. With `is_open`,
-        `_images_before` becomes the number of the last transaction's images up to here.
+        The first transaction may have images in earlier batches: their number is `_images_before`. With `is_open`, the
+        last transaction is the first of the next batches, so `_images_before` becomes the number of its images up to
+        here; otherwise 0.
         """
-        counts = np.zeros(len(rows), np.int64)
+        image_counts = np.zeros(len(rows), np.int64)  # by row event
         for table_images in images:
-            counts += np.bincount(table_images.event, minlength=len(rows))
-        before_event = np.cumsum(counts) - counts
+            image_counts += np.bincount(table_images.event, minlength=len(rows))
+        before_event = np.cumsum(image_counts) - image_counts  # the number of buffered images before each row event
         transaction = rows[:, Row.TRANSACTION]
         # `searchsorted` finds the first row event of each event's transaction
         before_transaction = before_event[np.searchsorted(transaction, transaction)]
         ordinals = before_event - before_transaction + np.where(transaction == 0, self._images_before, 0)
         last = transactions - 1
-        of_last = int(counts[transaction == last].sum()) + (self._images_before if last == 0 else 0)
-        self._images_before = of_last if is_open else 0
+        last_count = int(image_counts[transaction == last].sum()) + (self._images_before if last == 0 else 0)
+        self._images_before = last_count if is_open else 0
         return ordinals
 
     def _change_batch(
@@ -168,15 +172,16 @@ class EventBuffer:
     ) -> Part:
         """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
 
-        `ordinals` has the ordinal of each row event's first image, `gtids` the GTID of each transaction.
+        `ordinals` has the ordinal of each row event's first image, `gtids` the GTID of each transaction. `file` is the
+        number of the file.
         """
         schema = self.reader.schema(images.table)
-        transaction = rows[images.event, Row.TRANSACTION]
-        count = len(images.kind)
+        transaction = rows[images.event, Row.TRANSACTION]  # of each image: the index of its transaction
+        image_count = len(images.kind)
         origin = [
             pa.array(images.kind),
-            pa.repeat(pa.scalar(self._epoch, pa.int32()), count),
-            pa.repeat(pa.scalar(file, pa.int64()), count),
+            pa.repeat(pa.scalar(self._epoch, pa.int32()), image_count),
+            pa.repeat(pa.scalar(file, pa.int64()), image_count),
             pa.array(self.transactions[transaction, Transaction.POS]),
             pa.array(ordinals[images.event] + images.within),
             pa.array(self.transactions[transaction, Transaction.COMMITTED_AT]).cast(INSTANT),
@@ -185,7 +190,10 @@ class EventBuffer:
         return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
     def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
-        """The batch of log rows of the complete transactions; `uuids` and `tags` are parts of their GTIDs."""
+        """The batch of log rows of the first transactions in the buffer, as many as there are `uuids`.
+
+        `uuids` and `tags` are parts of the GTIDs of these transactions, `file` is the number of the file.
+        """
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

@@ -23,9 +23,9 @@ _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
 # Flags of a DOMAIN_GTID event: the transaction is a single statement without BEGIN; the transaction is prepared (XA)
 STANDALONE, PREPARED = 1, 0x40
-# Of a row event: the offset of its flags, and the flag which says that changes by foreign keys are row events, too.
-# MySQL 9.6 and newer set this flag if the server, and not the storage engine, carries out foreign keys (measured;
-# events that a replica has applied have the flag, too)
+# Of a row event: the offset of its flags after the header, and the flag which says that changes by foreign keys are row
+# events, too. MySQL 9.6 and newer set this flag if the server, and not the storage engine, carries out foreign keys
+# (measured; events that a replica has applied have the flag, too)
 ROW_FLAGS, LOGS_CASCADES = 6, 0x10
 _CRC32 = 1
 _BINLOG_VERSION = 4
@@ -152,7 +152,8 @@ class Event:
     """An event. `data` has its bytes with the header and without the checksum.
 
     `size` is its size in the file, with the checksum. `end` has the lowest 32 bits of its end position in the file, 0
-    if the header has none. `is_made_up`: the server generates the event for the reader, and it is in no file.
+    if the header has none. `is_made_up`: the server generates the event for the reader, and it is in no file. It is
+    also True for an event without end position that MariaDB 11 writes within a transaction.
     """
 
     type: int
@@ -186,7 +187,7 @@ class Event:
         if size != len(raw):
             raise Damaged(f"an event of {len(raw)} bytes says that it has {size}")
         data = raw[: -_CHECKSUM.size] if checksums else raw
-        if event_type == Type.FORMAT_DESCRIPTION:  # it always ends with the bytes of a checksum, used or not
+        if event_type == Type.FORMAT_DESCRIPTION:  # it says itself if it has a checksum, and always has bytes for one
             checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
         if checksums and not ends_with_checksum(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
@@ -201,7 +202,10 @@ class Event:
 
 
 class Cursor:
-    """Reads numbers and strings from bytes, in order. Its methods raise Damaged if the bytes end too early."""
+    """Reads numbers and strings from `data`, in order, from the offset `at` on.
+
+    The methods raise Damaged if the bytes end too early.
+    """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self._at = data, at
@@ -230,9 +234,9 @@ class Cursor:
         The number of 1 bits at the low end of the first byte is the number of further bytes.
         """
         first = self.number(1)
-        more = (~first & (first + 1)).bit_length() - 1  # the index of the lowest bit that is 0
+        more = (~first & (first + 1)).bit_length() - 1  # the number of further bytes: the index of the lowest 0 bit
         value = first | self.number(more) << 8 if more else first
-        return value >> 8 if more == 8 else value >> (more + 1)  # without the bits that count
+        return value >> 8 if more == 8 else value >> (more + 1)  # without the 1 bits, and the 0 bit that ends them
 
     def text(self, size: int) -> str:
         """A string of `size` bytes."""
@@ -248,7 +252,7 @@ class Cursor:
 
 
 def ends_with_checksum(raw: bytes) -> bool:
-    """Whether an event's last four bytes are the checksum of its other bytes."""
+    """Whether the last four bytes of an event are the checksum of its other bytes."""
     body = raw[: -_CHECKSUM.size]
     return bool(zlib.crc32(body) == int.from_bytes(raw[len(body) :], "little"))
 
@@ -283,11 +287,14 @@ def read_rotate(event: Event) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The fields of a GTID event about its transaction; `gtid` is None if the transaction has no GTID."""
+    """The fields of a GTID event about its transaction; `gtid` is None if the transaction has no GTID.
+
+    Raises Damaged for numbers that no server writes.
+    """
 
     gtid: Gtid | DomainGtid | None
-    committed_at: int  # in µs since 1970, on the server that committed it first if the event has this time
-    length: int  # bytes from the event's beginning to the transaction's end; 0 if the event does not have it
+    committed_at: int  # in µs since 1970: on the server that committed it first, if that time is known
+    length: int  # bytes from the event's beginning to the transaction's end; 0 if the event does not have the length
     is_begin: bool = False  # the event also is the BEGIN
     is_xa_start: bool = False  # the event also is the XA START
 
@@ -298,7 +305,10 @@ class Beginning:
 
 
 def read_gtid(event: Event) -> Beginning:
-    """Read a GTID event of any type. If it has no commit time, its header's time is the commit time."""
+    """Read a GTID event of any type. If it has no commit time, its header's time is the commit time.
+
+    Raises Damaged for an event that is cut or has impossible numbers.
+    """
     if event.type == Type.GTID_TAGGED:
         return _read_tagged_gtid(event)
     if event.type == Type.DOMAIN_GTID:
@@ -308,7 +318,7 @@ def read_gtid(event: Event) -> Beginning:
     server, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
     gtid = Gtid(server, number) if event.type == Type.GTID else None
     body.take(17)  # the logical clock
-    if not body.left:
+    if not body.left:  # an older server writes neither commit times nor the length
         return Beginning(gtid, event.seconds * 1_000_000, 0)
     committed_here = body.number(7)
     committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known; an event may have 0, too
@@ -330,14 +340,14 @@ class _Tagged(enum.IntEnum):
 
 
 def _read_tagged_gtid(event: Event) -> Beginning:
-    """Read a GTID_TAGGED event.
+    """Read a GTID_TAGGED event. Raises Damaged if it lacks or garbles a field.
 
     Source: MySQL's source documentation, "mysql::serialization" and "Gtid_log_event".
     """
     body = event.body
     for _ in range(3):  # version, size, the last field that must not be ignored
         body.variable()
-    read: dict[int, Callable[[], Any]] = {
+    readers: dict[int, Callable[[], Any]] = {  # all other fields are numbers
         _Tagged.UUID: lambda: bytes(body.variable() for _ in range(16)),
         _Tagged.TAG: lambda: body.text(body.variable()),
     }
@@ -345,9 +355,9 @@ def _read_tagged_gtid(event: Event) -> Beginning:
     try:
         while body.left and len(fields) < len(_Tagged):
             field = body.variable()
-            if field > _Tagged.LENGTH:  # this field and those after it are not needed
+            if field > _Tagged.LENGTH:  # the fields are in order: this one and those after it are not needed
                 break
-            fields[field] = read.get(field, body.variable)()
+            fields[field] = readers.get(field, body.variable)()
         number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=fields[_Tagged.UUID])), number, fields[_Tagged.TAG])
         committed_here = fields[_Tagged.COMMITTED_AT]
@@ -362,13 +372,14 @@ def _read_domain_gtid(event: Event) -> Beginning:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
     is_xa_start = bool(flags & PREPARED)
-    is_begin = not (is_xa_start or flags & STANDALONE)
+    is_begin = not (is_xa_start or flags & STANDALONE)  # after a STANDALONE event the only statement follows
     return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=is_begin, is_xa_start=is_xa_start)
 
 
 def logs_cascades(event: Event) -> bool:
     """Whether a row event has the flag LOGS_CASCADES; False if the event is too short to have flags."""
-    return any(flags & LOGS_CASCADES for flags in event.payload[ROW_FLAGS : ROW_FLAGS + 1])
+    flags = event.payload[ROW_FLAGS : ROW_FLAGS + 1]  # one byte, or none
+    return bool(flags) and bool(flags[0] & LOGS_CASCADES)
 
 
 def read_table_id(event: Event) -> int:
@@ -378,12 +389,12 @@ def read_table_id(event: Event) -> int:
 
 def read_table_name(event: Event) -> TableId:
     """The table of a TABLE_MAP event."""
-    return _table_name(Cursor(event.data, _HEADER.size + 8))
+    return _table_name(Cursor(event.data, _HEADER.size + 8))  # after table id and flags
 
 
 def _table_name(body: Cursor) -> TableId:
     database = body.text(body.number(1))
-    body.take(1)
+    body.take(1)  # a NUL
     name = body.text(body.number(1))
-    body.take(1)
+    body.take(1)  # a NUL
     return TableId(database, name)

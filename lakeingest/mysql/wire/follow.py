@@ -34,7 +34,7 @@ class ReaderState(enum.IntEnum):
     STATE = 0  # grammar.State
     POS = 1  # the end of the last event
     START = 2  # events of this file that end at or before this position are skipped
-    STOP = 3  # the segment's end; in an earlier file, a position that no file reaches; in a later file, 0
+    STOP = 3  # the segment's end; in a file before the end's file, a position that no file reaches; in a file after, 0
     BEGUN = 4  # the beginning of the open transaction's GTID event
     ENDS = 5  # the end of the open transaction, by the length in its GTID event; 0 if the event has no length
     ROWS = 6  # the number of row events in the array `rows`
@@ -42,7 +42,7 @@ class ReaderState(enum.IntEnum):
     HAS_ROWS = 8  # whether the open transaction has rows of a copied table
     COUNT = 9  # the number of all transactions so far
     GTIDS = 10  # whether each transaction must have a GTID
-    LACKS_CASCADES = 11  # whether a row event does not have the flag `events.LOGS_CASCADES`
+    LACKS_CASCADES = 11  # whether at least one row event so far lacks the flag `events.LOGS_CASCADES`
 
 
 class Row(enum.IntEnum):
@@ -60,7 +60,9 @@ class Transaction(enum.IntEnum):
 
     PREFIX = 0  # the index of its GTID's prefix; −1 without a GTID
     NUMBER = 1  # of its GTID, after the prefix
-    POS = 2  # its end in the file; MariaDB: its beginning plus 1, to be after a position at its beginning
+    # its end in the file; MariaDB, which does not tell the end: its beginning plus 1, so that a position at its
+    # beginning does not contain it
+    POS = 2
     COMMITTED_AT = 3  # in µs since 1970
 
 
@@ -140,11 +142,11 @@ def follow(
 
     Returns the index of the first event that is left to `segment`; `last` if no event is left to it.
 
-    `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each are its
-    checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
+    `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each event are
+    its checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
     `map_bytes` are `Maps.entries` and `Maps.data`. The kernel updates `reader` (`ReaderState`), `rows` (`Row`),
-    `transactions` (`Transaction`), and `Map.SEEN`. Of the numbers to skip, `prefixes` (`Prefix`) has only the last
-    range: a GTID with a number below this range is left to `segment`.
+    `transactions` (`Transaction`), and `Map.SEEN`. `prefixes` (`Prefix`) has only the last range of the numbers to
+    skip. So a GTID with a number below this range is left to `segment`, which knows all ranges.
     """
     for event in range(first, last):
         start, stop = offset[event], offset[event] + size[event] - checksum
@@ -155,13 +157,13 @@ def follow(
             declared = number(data, start + 13, 4)
             # in MariaDB 11 only the last event of a transaction has an end position
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
-            # for `segment`: a wrong end position, an event that the server made up, one before the segment's start
+            # for `segment`: a wrong end position, an event that the server made up, an event before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
             if end >= reader[_STOP]:  # the segment's last event: `segment` proves that a transaction ends here
                 return event
         if reader[_STATE] == _PASSING:  # within a skipped transaction: only the transaction's end matters
-            if end > reader[_ENDS]:
+            if end > reader[_ENDS]:  # damage: `segment` raises the error
                 return event
             if end == reader[_ENDS]:
                 reader[_STATE] = _OUTSIDE
@@ -172,7 +174,7 @@ def follow(
             is_followed = _add_row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
             is_followed = reader[_STATE] == _OPEN and _note_map(data, start, stop, reader, maps, map_bytes)
-        elif code == _COMMIT:
+        elif code == _COMMIT:  # at another end than that of the GTID event it is damage: `segment` raises the error
             is_followed = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
             if is_followed:
                 reader[_STATE] = _OUTSIDE
@@ -197,6 +199,7 @@ def _begin_at_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     """Begin a transaction at MySQL's GTID event. False if the event is left to `segment`."""
+    # the event is not allowed here, or has no commit time or length, or the array `transactions` is full
     if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
@@ -205,9 +208,9 @@ def _begin_at_gtid(
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
         prefix = _prefix_index(prefixes, first, second)
         if prefix < 0 or load64(data, start + HEADER + 17) < prefixes[prefix, _LEAST]:
-            return False
+            return False  # the prefix is new, or the number may be in an earlier range of numbers to skip
         is_skipped = load64(data, start + HEADER + 17) <= prefixes[prefix, _GREATEST]
-    elif reader[_GTIDS]:
+    elif reader[_GTIDS]:  # an ANONYMOUS_GTID event, although each transaction must have a GTID: `segment` refuses it
         return False
     where = start + HEADER + 42
     committed_at = number(data, where, 7)
@@ -215,13 +218,13 @@ def _begin_at_gtid(
     if committed_at & HAS_ORIGINAL:
         committed_at &= ~HAS_ORIGINAL
         original = number(data, where, 7)
-        committed_at = original or committed_at
+        committed_at = original or committed_at  # an original commit time of 0 is not known
         where += 7
     if where >= stop or committed_at >= TIMES_END:
         return False
     taken, length = packed(data, where)
     if not 0 < length < LENGTHS_END or where + taken > stop:
-        return False
+        return False  # as above: the event is cut, or its numbers are impossible, so `segment` raises the error
     if is_skipped:
         reader[_ENDS] = reader[_POS] + length
         reader[_STATE] = _PASSING
@@ -239,15 +242,17 @@ def _begin_at_domain_gtid(
 ) -> bool:
     """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
+    # the event is not allowed here, or is cut, or the array `transactions` is full
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
+    # the domain is in the body, the server's id in the header
     prefix = _prefix_index(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
     if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
-        return False
-    committed_at = number(data, start, 4) * 1_000_000
+        return False  # the prefix is new, or the number is impossible, or the transaction is XA
+    committed_at = number(data, start, 4) * 1_000_000  # the second in the header
     _add_transaction(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, committed_at)
-    reader[_ENDS] = 0
-    reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
+    reader[_ENDS] = 0  # the event does not have the transaction's length
+    reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN  # else the event is also the BEGIN
     return True
 
 
@@ -265,7 +270,7 @@ def _prefix_index(prefixes: np.ndarray, first: int, second: int) -> int:
 def _add_transaction(
     reader: np.ndarray, transactions: np.ndarray, prefix: int, number_: int, pos: int, committed_at: int
 ) -> None:
-    """Add a transaction that begins at the reader's position; `pos` is its `Transaction.POS`."""
+    """Add a transaction, which begins at the reader's position, to `transactions`; `pos` is its `Transaction.POS`."""
     index = reader[_TRANSACTIONS]
     transactions[index, _PREFIX] = prefix
     transactions[index, _NUMBER] = number_
@@ -282,14 +287,18 @@ def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
     """Whether a QUERY event is the BEGIN of a transaction."""
     if stop - body < 13:
         return False
-    # the body: 13 bytes, which have two lengths; the status variables; the database's name and a NUL; the text
+    # the body: 13 bytes; the status variables (their size is at 11); the database's name (its size is at 8) and a NUL;
+    # the text
     text = body + 13 + number(data, body + 11, 2) + data[body + 8] + 1
     return stop - text == 5 and number(data, text, 5) == _BEGIN
 
 
 @kernel
 def map_index(maps: np.ndarray, table_id: int) -> int:
-    """The index of a table id's entry in the hash table, or of the free entry for the id. One entry is always free."""
+    """The index of a table id's entry in the hash table; if it has none, the index of the free entry for the id.
+
+    One entry is always free, so the search ends.
+    """
     index = table_id % len(maps)
     while maps[index, _MAP_SIZE] and maps[index, _MAP_ID] != table_id:
         index = (index + 1) % len(maps)
@@ -300,7 +309,10 @@ def map_index(maps: np.ndarray, table_id: int) -> int:
 def _note_map(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray
 ) -> bool:
-    """Note that a TABLE_MAP event is in this transaction. False if its exact bytes are new: it is left to `segment`."""
+    """Note that a TABLE_MAP event is in this transaction, if an event with exactly the same bytes was seen before.
+
+    False if the event's bytes are new, or the event is cut: the event is left to `segment`.
+    """
     body = start + HEADER
     if stop - body < 8:
         return False
@@ -308,7 +320,7 @@ def _note_map(
     if maps[index, _MAP_SIZE] != stop - body:
         return False
     seen_at = maps[index, _MAP_START]
-    for i in range(0, stop - body, 8):
+    for i in range(0, stop - body, 8):  # compare the bytes, eight at a time
         bytes_left = stop - body - i
         if bytes_left >= 8:
             if load64(data, body + i) != load64(map_bytes, seen_at + i):
@@ -321,7 +333,7 @@ def _note_map(
 
 @step
 def _add_row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
-    """Add a row event to `rows`, if its table is copied. False if the event is left to `segment`."""
+    """Add a row event to `rows`, unless its table is not copied. False if the event is left to `segment`."""
     if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False
     entry = map_index(maps, number(data, start + HEADER, 6))
@@ -330,7 +342,7 @@ def _add_row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: 
     if not data[start + HEADER + ROW_FLAGS] & LOGS_CASCADES:
         reader[_LACKS_CASCADES] = 1
     if maps[entry, _MAP_TABLE] >= 0:
-        if reader[_ROWS] == len(rows):
+        if reader[_ROWS] == len(rows):  # the array is full: `segment` empties it
             return False
         index = reader[_ROWS]
         rows[index, _ROW_START] = start

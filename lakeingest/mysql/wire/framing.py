@@ -15,8 +15,8 @@ from lakeingest.mysql.wire.events import Damaged, Type
 class Status(enum.IntEnum):
     """The reason why a kernel returned."""
 
-    MORE = 0  # more bytes are needed: the received ones end within a packet or event, or exactly after one
-    FULL = 1  # the arrays are full; of a step that reads one packet or event: it is valid
+    MORE = 0  # more bytes are needed: the received bytes end within a packet or event, or exactly at its end
+    FULL = 1  # of a kernel: the arrays are full; of a step that reads one packet or event: it is valid
     EOF = 2  # an EOF packet follows
     ERROR = 3  # an ERR packet follows
     LOOK = 4  # the last event is a FORMAT_DESCRIPTION event: it says whether the events after it have checksums
@@ -53,9 +53,9 @@ def _tables() -> np.ndarray:
     """In row n, the effect of each byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
     table = np.zeros((8, 256), np.int64)
     table[0] = np.arange(256)
-    for _ in range(8):
+    for _ in range(8):  # for each bit of the byte, the lowest first
         table[0] = np.where(table[0] & 1, table[0] >> 1 ^ _POLYNOMIAL, table[0] >> 1)
-    for n in range(1, 8):
+    for n in range(1, 8):  # one more zero byte follows
         table[n] = table[n - 1] >> 8 ^ table[0, table[n - 1] & 0xFF]
     return table
 
@@ -67,7 +67,7 @@ _CRC = _tables()
 def crc32(data: np.ndarray, at: int, end: int) -> int:
     """The CRC-32 of the bytes from `at` up to `end`, as zlib computes it."""
     value = int64(0xFFFFFFFF)
-    while end - at >= 8:
+    while end - at >= 8:  # eight bytes at a time: seven bytes of them follow the first one, and so on
         word = load64(data, at) ^ value
         value = (
             _CRC[7, word & 0xFF]
@@ -92,10 +92,10 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
 
     Returns a status (FULL if the payload is complete), the payload's begin and end, the begin of the packet after it,
     and the number of its packets. A payload in several packets is made contiguous: its parts are moved over the packet
-    headers between them. So the same bytes must not be given to this step a second time.
+    headers between them. So this step must not read a complete payload a second time.
     """
     start = at + PACKET_HEADER
-    size = int64(_PACKET_MAX)
+    size = int64(_PACKET_MAX)  # as if a packet that continues in the next one came before
     packets = 0
     while size == _PACKET_MAX:
         if end - at < PACKET_HEADER:
@@ -108,9 +108,9 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
         at += PACKET_HEADER + size
         packets += 1
     stop = start + size
-    if packets > 1:
-        stop = start + _PACKET_MAX
-        header = stop
+    if packets > 1:  # move the parts together
+        stop = start + _PACKET_MAX  # the end of the parts that are contiguous
+        header = stop  # the begin of the next packet
         for _ in range(packets - 1):
             size = number(data, header, 3)
             for i in range(size):  # not `copy`, which would overwrite the next header
@@ -122,7 +122,10 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
 
 @step
 def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
-    """The status for a payload: EOF, ERROR, FULL if it begins with a zero byte, as events and rows do, or MALFORMED."""
+    """The status for a payload: EOF, ERROR, FULL for an event or a row, or MALFORMED.
+
+    Events and rows begin with a zero byte.
+    """
     if start == stop:
         return _MALFORMED
     if data[start] == _EOF_BYTE and stop - start <= _EOF_SIZE_MAX:
@@ -139,11 +142,12 @@ def frame_events(
     """Find the complete events, each the payload of a packet, and check their checksums if `checksums`.
 
     Fills `offset` with the begins of the events' headers, and `size` with the events' sizes, header and checksum
-    included. Returns a status, the begin of the next packet, its number, and the number of events found. A
-    FORMAT_DESCRIPTION event is the last one found, with the status LOOK: it says whether the events after it have
-    checksums. Its own checksum is not checked.
+    included. Returns a status, the begin of the next packet, its number, and the number of events found.
+
+    After a FORMAT_DESCRIPTION event the kernel returns with the status LOOK, because that event says whether the next
+    events have checksums. The event's own checksum is not checked here.
     """
-    count = 0
+    count = 0  # of events found
     while count < len(offset):
         status, start, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
@@ -152,7 +156,7 @@ def frame_events(
             status = event_status(data, start + 1, stop, checksums)
         if status != _FULL and status != _LOOK:
             return status, at, sequence, count
-        offset[count], size[count] = start + 1, stop - start - 1
+        offset[count], size[count] = start + 1, stop - start - 1  # without the zero byte before the event
         count += 1
         at, sequence = next_at, sequence + packets
         if status == _LOOK:
@@ -164,11 +168,11 @@ def frame_events(
 def frame_bare_events(
     data: np.ndarray, at: int, end: int, offset: np.ndarray, size: np.ndarray
 ) -> tuple[int, int, int]:
-    """Find the complete events of bytes without packets and checksums, as a TRANSACTION_PAYLOAD event has them.
+    """Find the complete events in bytes without packets and checksums, as a TRANSACTION_PAYLOAD event has them.
 
     Fills `offset` and `size`. Returns a status, the offset behind the last event found, and the number of events found.
     """
-    count = 0
+    count = 0  # of events found
     while count < len(offset):
         if end - at < HEADER:
             return _MORE, at, count
@@ -190,7 +194,7 @@ def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> in
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:
         return _CUT
-    if data[start + _TYPE] == _FORMAT_DESCRIPTION:
+    if data[start + _TYPE] == _FORMAT_DESCRIPTION:  # the event says itself whether it has a checksum, not `checksums`
         return _LOOK
     body = stop - CHECKSUM_BYTES
     if checksums and crc32(data, start, body) != number(data, body, 4):

@@ -105,7 +105,7 @@ SIGNS: dict[Statement, Sign] = {
 
 
 def begun_with(beginning: Beginning) -> Sign | None:
-    """BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
+    """The sign BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
     if beginning.is_xa_start:
         return Sign.XA_START
     return Sign.BEGIN if beginning.is_begin else None
@@ -125,9 +125,9 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables that a reader must not miss a change of: rows and DDL of `schemas`, only DDL of `waiting`.
+    """The tables of which a reader must not miss a change: changes of rows and DDL of `schemas`, only DDL of `waiting`.
 
-    `reach` says why a change in statement format may change rows of other tables than the one that it names.
+    `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """
 
     schemas: Mapping[TableId, TableSchema]
@@ -147,13 +147,14 @@ def sign_of(
     """The sign of a QUERY event, which begins at `at`.
 
     `has_rows`: whether rows of a copied table precede the event in its transaction. `begun`: the beginning of the
-    transaction, if the event is the transaction's first after the GTID. With `begun`, the error for DDL of a copied
-    table has the DDL with the positions before and after it. If no `schemas` are watched, a statement that may change
-    rows is passed over.
+    transaction, if the event is the transaction's first after the GTID. If no `schemas` are watched, the sign of a
+    statement that may change rows is PASSED.
 
-    Raises UnsupportedEvent, with the tables that may be changed, for a statement that cannot be replayed.
+    Raises UnsupportedEvent, with the tables that may be changed, for a statement that cannot be replayed. For DDL of a
+    watched table the error has the alteration of each table; with `begun`, it also has the positions before and after
+    the DDL.
     """
-    schemas, tables = watched.schemas, {**watched.schemas, **watched.waiting}
+    schemas, watched_tables = watched.schemas, {**watched.schemas, **watched.waiting}
     query = read_query(event, is_mariadb=is_mariadb)
     database, text = query.database, query.text
     meaning = classify(query)
@@ -163,14 +164,16 @@ def sign_of(
         raise _unclear_error(query, *REFUSED[meaning], schemas, at)
     if meaning is Statement.DML:
         _require_unchanged(query, watched, at)
-    if meaning is Statement.DDL and may_change(query, tables):
+    if meaning is Statement.DDL and may_change(query, watched_tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
         error = refusal(what, "let it end", at)
-        error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
-        error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
+        changed = {table: schema for table, schema in watched_tables.items() if may_change(query, {table: schema})}
+        error.tables = frozenset(changed)
+        error.alterations = _alterations(query, changed, excerpt)
         if begun is not None:
-            alone = frozenset(table for table in error.tables if had_exclusive_lock(query, tables[table]))
+            # with an exclusive lock of a table, the DDL ran beside no transaction that changed the table
+            alone = frozenset(table for table, schema in changed.items() if had_exclusive_lock(query, schema))
             error.ddl = Ddl(begun, replace(at, pos=at.pos + event.size), error.alterations, alone)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
@@ -181,14 +184,15 @@ def sign_of(
 def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None:
     """Raise UnsupportedEvent if a change in statement format may change rows of `watched.schemas`."""
     schemas = watched.schemas
-    copied = {folded(table.database) for table in schemas}
+    copied_databases = {folded(table.database) for table in schemas}
     # MySQL lists the databases of all tables that the statement has opened: none of them has a copied table
-    if query.databases is not None and copied.isdisjoint(map(folded, query.databases)):
+    if query.databases is not None and copied_databases.isdisjoint(map(folded, query.databases)):
         return
     change = change_of(query)
-    why = watched.reach(change) if change is not None else "it may change several tables"
-    if change is None or why:
-        raise _unclear_error(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
+    # why the statement may change other tables than the table that it names; empty if it does not
+    why_others = watched.reach(change) if change is not None else "it may change several tables"
+    if change is None or why_others:
+        raise _unclear_error(query, f"a change in statement format, and {why_others}", _ROW_FORMAT, schemas, at)
     target = change.database, change.table
     changed = [table for table in schemas if (folded(table.database), folded(table.name)) == target]
     if changed:
@@ -209,7 +213,10 @@ def _unread(query: Query) -> str:
 
 
 def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:
-    """The statement's alteration of each table: a barrier if the statement is unclear or may change several tables."""
+    """The statement's alteration of each of these tables; `excerpt` is its text for messages.
+
+    Each alteration is a barrier if the statement is unclear, or may change several tables.
+    """
     alterations = [alteration_of(query, schema) for schema in schemas.values()]
     if len(alterations) != 1 or alterations[0] is None:
         return {
@@ -232,7 +239,10 @@ def misplaced(what: str, at: FilePosition) -> UnsupportedEvent:
 
 
 def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_length: bool) -> None:
-    """Raise UnsupportedEvent if a GTID event has no GTID although `gtids`, or no length although `has_length`."""
+    """Raise UnsupportedEvent for a GTID event without a GTID if `gtids`, and for one without a length if `has_length`.
+
+    `gtids`: each transaction must have a GTID. `has_length`: each GTID event must have its transaction's length.
+    """
     if beginning.gtid is None and gtids:
         raise refusal("a transaction without a GTID, although gtid_mode is ON", "leave gtid_mode as it is", at)
     if not beginning.length and has_length:
@@ -241,7 +251,7 @@ def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_le
 
 
 def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
-    """The error for a binlog that continues with `file`, which is not the next file, or within a transaction."""
+    """The error for a binlog that continues with `file`: it is not the next file, or a transaction is not complete."""
     return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
 
 
@@ -270,7 +280,7 @@ def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
 
 
 def other_history(at: FilePosition, what: str) -> BinlogGone:
-    """The error for a binlog with another history than the one of our position `at`; `what` is the difference."""
+    """The error for a binlog whose history is not that of our position `at`; `what` is the difference."""
     return BinlogGone(
         f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
         "was restored from a backup: copy the tables again"
@@ -280,7 +290,8 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 def prove_file(segment: Segment, file: str, began: int) -> None:
     """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
-    `began` is the second (since 1970) in which the server began the file.
+    `began` is the second (since 1970) in which the server began the file. A history without such a second proves
+    nothing, so it raises nothing.
     """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
@@ -288,9 +299,9 @@ def prove_file(segment: Segment, file: str, began: int) -> None:
 
 
 def prove_start(segment: Segment, event: LastEvent, end: int) -> None:
-    """Prove the segment's history by `event`, the first one that ends at the segment's start or beyond: at `end`.
+    """Prove the segment's history by `event`: the first event that ends at the segment's start or beyond it.
 
-    Raises BinlogGone if the event ends beyond the start, or is not the event that the history has.
+    `end` is the event's end. Raises BinlogGone if the event ends beyond the start, or the history has another event.
     """
     if end != segment.start.pos:
         raise other_history(segment.start, "no event ends there")

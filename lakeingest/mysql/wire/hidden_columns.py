@@ -1,7 +1,7 @@
 """Hidden columns, which MariaDB adds to a table for each unique key that it keeps as a hash.
 
 MariaDB keeps a unique key as a hash if the key is too long for an index, or was declared USING HASH. Rows in the binlog
-have the hidden columns after all other columns; no query about the table shows them.
+have the hidden columns after all other columns; no query about the table shows the hidden columns.
 Source: MariaDB, "Getting Started with Indexes", unique index; sql/sql_table.cc, make_unique_invisible_field_name.
 """
 
@@ -14,16 +14,19 @@ _NAME = re.compile(r"DB_ROW_HASH_[1-9]\d*")
 
 
 def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of a table's hidden columns, in order: numbered, without the names that other columns have.
+    """The names of a table's hidden columns, in order: numbered from 1 on, without names that other columns have.
 
-    `columns` are the names of the other columns; `indexes` are the table's rows in information_schema.STATISTICS.
+    `columns` are the names of the other columns. `indexes` are the table's rows in information_schema.STATISTICS, which
+    has a row for each column of an index.
     """
-    hashes = {str(row["index_name"]) for row in indexes if not int(row["non_unique"]) and row["index_type"] == "HASH"}
+    hash_keys = {
+        str(row["index_name"]) for row in indexes if not int(row["non_unique"]) and row["index_type"] == "HASH"
+    }
     taken = {name.upper() for name in columns}
-    free = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
-    return tuple(islice(free, len(hashes)))
+    free_names = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
+    return tuple(islice(free_names, len(hash_keys)))
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column that the table's definition does not have is a hidden column, by its name."""
+    """Whether the column with this name is a hidden column, if the table's definition does not have the column."""
     return _NAME.fullmatch(name) is not None

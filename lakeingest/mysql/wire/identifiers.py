@@ -1,6 +1,7 @@
 """Decodes MariaDB's UUID, INET6 and INET4 in row images to the texts that a result set has.
 
-A row image has the bytes of a value without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
+A row image has the bytes of a value without the zero bytes at its end. Source: MariaDB's documentation, "UUID Data
+Type", "INET6".
 """
 
 import socket
@@ -13,7 +14,7 @@ from lakeingest.mysql.wire.values import Values
 
 _UUID_BYTES = 16
 _UUID_CHARACTERS = 36
-_DASHES = (8, 13, 18, 23)  # their indexes in the text
+_DASHES = (8, 13, 18, 23)  # the indexes of the dashes in the text
 _DIGIT_INDEXES = np.setdiff1d(np.arange(_UUID_CHARACTERS), _DASHES)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
@@ -21,15 +22,15 @@ _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 
 def uuids(values: Values) -> pa.Array:
     """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`. Raises ValueError for a value of more than 16 bytes."""
-    raw = charsets.binary(values, _UUID_BYTES)
-    data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
-    present = values.start >= 0
-    count = int(present.sum())
-    uuid_bytes = data[: count * _UUID_BYTES].reshape(count, _UUID_BYTES)
-    texts = np.full((count, _UUID_CHARACTERS), ord("-"), np.uint8)
+    padded = charsets.binary(values, _UUID_BYTES)
+    data = np.frombuffer(padded.buffers()[2] or b"", np.uint8)
+    is_present = values.start >= 0  # NULL has no bytes in `data`, and no text
+    uuid_count = int(is_present.sum())
+    uuid_bytes = data[: uuid_count * _UUID_BYTES].reshape(uuid_count, _UUID_BYTES)
+    texts = np.full((uuid_count, _UUID_CHARACTERS), ord("-"), np.uint8)
     texts[:, _DIGIT_INDEXES[0::2]] = _DIGITS[uuid_bytes >> 4]
     texts[:, _DIGIT_INDEXES[1::2]] = _DIGITS[uuid_bytes & 15]
-    offsets = np.concatenate([[0], np.cumsum(present) * _UUID_CHARACTERS]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(is_present) * _UUID_CHARACTERS]).astype(np.int32)
     return values.column(pa.string(), offsets, texts.ravel())
 
 
@@ -45,5 +46,5 @@ def _address(family: socket.AddressFamily, raw: bytes) -> str:
     text = socket.inet_ntop(family, raw)
     if family is socket.AF_INET or "::" in text:
         return text
-    head, zero_group, tail = f":{text}:".partition(":0:")
+    head, zero_group, tail = f":{text}:".partition(":0:")  # the first group of zeros, also at the begin or the end
     return f"{head[1:]}::{tail[:-1]}" if zero_group else text

@@ -1,4 +1,4 @@
-"""Writes the text of JSON scalars: most by steps of a kernel; opaque values and other doubles in Python.
+"""Writes the text of JSON scalars: most by steps of a kernel; opaque values, and doubles that are long, in Python.
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
 (packed times). A value that the server cannot have written raises Damaged.
@@ -14,8 +14,9 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import compiled_step, load64, store64
 from lakeingest.mysql.wire.events import Damaged
 
-# A step returns these in place of an offset into the text. DAMAGED: invalid bytes. TEXT_FULL: the array of the text is
-# full. DEFERRED_FULL: the array of deferred scalars is full. DEFERRED: Python has to write this scalar later.
+# The negative statuses, which a step returns in place of an offset into the text. DAMAGED: invalid bytes. TEXT_FULL:
+# the array of the text is full. DEFERRED_FULL: the array of deferred scalars is full. DEFERRED: Python has to write
+# this scalar later.
 DAMAGED, TEXT_FULL, DEFERRED_FULL, DEFERRED = -1, -2, -3, -4
 ROOM = 256  # bytes of text: more than the steps write between two checks of the free space
 
@@ -67,7 +68,7 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
     """
     if kind & 1:  # a signed type
         unused = 64 - 8 * size
-        value = value << unused >> unused
+        value = value << unused >> unused  # extends the sign
         if value < 0:
             text[to] = _MINUS
             to += 1
@@ -83,13 +84,13 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     doubles, so their quotient is the double nearest to the decimal.
     """
     magnitude = abs(np.int64(bits).view(np.float64))
-    if not magnitude < _TENS[_DIGITS_MAX]:  # "not" because NaN is not less either
+    if not magnitude < _TENS[_DIGITS_MAX]:  # too great; with "not", because no comparison with NaN is true
         return DEFERRED
-    for decimals in range(_DIGITS_MAX + 1):
+    for decimals in range(_DIGITS_MAX + 1):  # try the fewest digits after the point first
         nearest = magnitude * _TENS[decimals] + 0.5
-        if nearest >= _TENS[_DIGITS_MAX]:
+        if nearest >= _TENS[_DIGITS_MAX]:  # more than 15 digits
             return DEFERRED
-        digits = np.int64(nearest)
+        digits = np.int64(nearest)  # of the decimal, without its point
         if digits / _TENS[decimals] == magnitude:
             if bits < 0:
                 text[to] = _MINUS
@@ -147,6 +148,7 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
 def _has_escapes(word: int) -> bool:
     """Whether one of the eight bytes of a word is less than a space, or is a quote or a backslash."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES  # a byte is 0 where the word has the character
+    # (x - n) & ~x has the highest bit of a byte of x if the byte is less than n: if the byte is 0, for n = 1
     tests = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
     return tests & _HIGH_BITS != 0
 
@@ -155,12 +157,13 @@ def _has_escapes(word: int) -> bool:
 def _write_byte(byte: int, text: np.ndarray, to: int) -> int:
     """Write a byte of a string, escaped if necessary. Returns the end of the text."""
     letter = _ESCAPES[byte]
-    if letter == 0:
+    if letter == 0:  # no escape
         text[to] = byte
         return to + 1
     text[to], text[to + 1] = _BACKSLASH, letter
     if letter != _UNICODE:
         return to + 2
+    # \u00 and two hexadecimal digits
     text[to + 2], text[to + 3], text[to + 4], text[to + 5] = _ZERO, _ZERO, _HEX[byte >> 4], _HEX[byte & 0xF]
     return to + 6
 
@@ -174,16 +177,18 @@ def double_text(content: bytes) -> str:
     (double,) = struct.unpack("<d", content)
     if not isfinite(double):
         raise Damaged(f"a JSON double that is {double}")
-    text = repr(double)
+    text = repr(double)  # Python has the fewest digits, too, but other limits for the exponent
     mantissa, _, exponent = text.lstrip("-").partition("e")
     sign = "-" if text[0] == "-" else ""
-    if exponent and _EXPONENT_MIN <= int(exponent) < 0:
+    if exponent and _EXPONENT_MIN <= int(exponent) < 0:  # MySQL writes no exponent
         return f"{sign}0.{'0' * (-int(exponent) - 1)}{mantissa.replace('.', '')}"
     if exponent:
         return f"{sign}{mantissa}e{int(exponent)}"
     whole = mantissa.removesuffix(".0")
-    if whole == mantissa or len(whole) <= _WHOLE_DIGITS_MAX:
+    has_fraction = whole == mantissa
+    if has_fraction or len(whole) <= _WHOLE_DIGITS_MAX:
         return text
+    # a whole number of 16 digits: MySQL writes an exponent, Python does not
     fraction = whole[1:].rstrip("0")
     return f"{sign}{whole[0]}{fraction and '.'}{fraction}e{len(whole) - 1}"
 
@@ -201,14 +206,15 @@ def opaque_text(kind: int, content: bytes) -> str:
 
 
 def _decimal(content: bytes) -> str:
-    """The text of a decimal.
+    """The text of a decimal. Raises Damaged for a wrong size or invalid digits.
 
     `content` has its precision, its scale, and groups of up to nine digits in up to four bytes each. The bits of the
     groups are inverted for a negative decimal, then the first bit is inverted for any decimal.
     """
-    precision, scale = content[:2] if content[2:] else (0, 0)
-    whole_groups, fraction_groups = divmod(precision - scale, 9), divmod(scale, 9)
-    counts = [whole_groups[1], *[9] * whole_groups[0], *[9] * fraction_groups[0], fraction_groups[1]]
+    precision, scale = content[:2] if content[2:] else (0, 0)  # 0, 0 is refused below
+    full_wholes, first_count = divmod(precision - scale, 9)  # the first group of the whole may have fewer digits
+    full_fractions, last_count = divmod(scale, 9)  # so may the last group of the fraction
+    counts = [first_count, *[9] * full_wholes, *[9] * full_fractions, last_count]  # of digits, by group
     sizes = [_GROUP_SIZES[count] for count in counts]
     if not max(scale, 1) <= precision <= _PRECISION_MAX or len(content) != 2 + sum(sizes):
         raise Damaged("a JSON decimal of the wrong size")
@@ -217,18 +223,21 @@ def _decimal(content: bytes) -> str:
     if is_negative:
         packed ^= (1 << 8 * sum(sizes)) - 1
     digits = ""
-    for count, size in zip(reversed(counts), reversed(sizes), strict=True):
+    for count, size in zip(reversed(counts), reversed(sizes), strict=True):  # the last group first
         packed, group = divmod(packed, 1 << 8 * size)
         if group >= 10**count:
             raise Damaged("a JSON decimal with digits above nine")
-        digits = f"{group:0{count}}"[:count] + digits
+        digits = f"{group:0{count}}"[:count] + digits  # `[:count]` because a group without digits is written as 0
     whole, fraction = digits[: precision - scale].lstrip("0"), digits[precision - scale :]
     sign = "-" if is_negative else ""
     return f"{sign}{whole or '0'}{fraction and '.'}{fraction}"
 
 
 def _date(packed: int) -> str:
-    """The text of the date in a packed time: above the time of day it has year * 13 + month, then the day (5 bits)."""
+    """The text of the date in a packed time: above the time of day it has year * 13 + month, then the day (5 bits).
+
+    Raises Damaged for a year that MySQL does not have.
+    """
     year_month, day = divmod(packed >> _CLOCK_BITS, 32)
     year, month = divmod(year_month, 13)
     if not 0 <= year <= _YEAR_MAX:
@@ -246,9 +255,12 @@ def _time(packed: int) -> str:
 
 
 def _clock(packed: int, hours_max: int) -> str:
-    """The text of a time of day: hours, minutes (6 bits), seconds (6 bits), microseconds (24 bits)."""
-    seconds, micros = divmod(packed, 1 << 24)
-    hours, minutes, seconds = seconds >> 12, seconds >> 6 & 0x3F, seconds & 0x3F
+    """The text of a time: hours, minutes (6 bits), seconds (6 bits), microseconds (24 bits).
+
+    Raises Damaged for more than `hours_max` hours, or another impossible number.
+    """
+    clock, micros = divmod(packed, 1 << 24)
+    hours, minutes, seconds = clock >> 12, clock >> 6 & 0x3F, clock & 0x3F
     if hours > hours_max or max(minutes, seconds) > _SIXTIETH_MAX or micros > _MICRO_MAX:
         raise Damaged("an invalid JSON time")
     return f"{hours:02}:{minutes:02}:{seconds:02}.{micros:06}"

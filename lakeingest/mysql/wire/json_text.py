@@ -6,7 +6,8 @@ server reads such a value as the literal null (`Field_json::val_json`), and so d
 the row, not a value.
 
 A kernel walks the values and writes their text. It defers the scalars that it does not write: opaque values, and
-doubles that are not short decimals. Python inserts their texts (`json_scalar`) into the kernel's text afterwards.
+doubles that are not short decimals. Python inserts the texts of deferred scalars (`json_scalar`) into the kernel's text
+afterwards.
 
 Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. In
 bytes from the server no two values share bytes. So the sizes of all headers, keys and scalars add up to at most twice
@@ -44,8 +45,8 @@ _OPAQUE = 15
 _NOTHING = 256  # a value of 0 bytes, which has no type
 # The size of a scalar, by type; 0: the size precedes the content; −1: the type is not a scalar
 _SIZES = np.array([-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0])
-_SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a container
-_KEY_SIZE = 2  # bytes of a key's size
+_SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a small or large container
+_KEY_SIZE = 2  # bytes of the number that is a key's size
 _PACKED_BITS = 35  # at most, of the size of a string or an opaque value; each byte has seven of them
 _PACKED_MORE = 0x80  # the highest bit of such a byte: another byte follows
 _DEPTH_MAX = 100  # of containers within each other, as in the server
@@ -70,7 +71,7 @@ _OBJECT_OPENS, _OBJECT_CLOSES, _ARRAY_OPENS, _ARRAY_CLOSES = b"{}[]"
 class _Output(NamedTuple):
     """Arrays that the kernel writes to."""
 
-    text: np.ndarray
+    text: np.ndarray  # all texts, one after another
     deferred: np.ndarray  # the deferred scalars
     frames: np.ndarray  # the open containers, the outermost first
 
@@ -81,7 +82,7 @@ def json_texts(values: Values) -> pa.Array:
     Raises Damaged, with the row's number, for bytes that the server does not write, and UnsupportedValue if the texts
     have more than 2 GiB.
     """
-    text, offsets, deferred = _write_texts(values)
+    text, offsets, deferred = _write_texts(values)  # without the texts of the deferred scalars
     if len(deferred):
         text, offsets = _insert_deferred(values.data, text, offsets, deferred)
     texts = values.column(pa.string(), offsets, text)
@@ -101,16 +102,19 @@ def _write_texts(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     text, deferred = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
     frames = np.empty((_DEPTH_MAX, 6), np.int64)
     offsets = np.zeros(len(values) + 1, np.int32)
-    row = count = 0
+    row = deferred_count = 0
     while True:
         output = _Output(text, deferred, frames)
-        status, row, count = _write_rows(values.data, values.start, values.size, row, output, offsets, count)
+        status, row, deferred_count = _write_rows(
+            values.data, values.start, values.size, row, output, offsets, deferred_count
+        )
         if status == _DONE:
-            return text[: offsets[-1]], offsets, deferred[:count]
+            return text[: offsets[-1]], offsets, deferred[:deferred_count]
         if status == DAMAGED:
             raise Damaged(f"row {row}: bytes that are not MySQL's binary JSON")
+        # an array is full: go on with the same row, whose text is written from its beginning again
         if status == DEFERRED_FULL:
-            deferred = _grown(deferred, count)
+            deferred = _grown(deferred, deferred_count)
         elif len(text) < _TEXT_MAX:
             text = _grown(text, offsets[row])
         else:
@@ -118,7 +122,7 @@ def _write_texts(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _grown(array: np.ndarray, used: int) -> np.ndarray:
-    """An array twice as long that begins with the first `used` entries of `array`."""
+    """An array twice as long, up to _TEXT_MAX, that begins with the first `used` entries of `array`."""
     grown = np.empty((min(2 * len(array), _TEXT_MAX), *array.shape[1:]), array.dtype)
     grown[:used] = array[:used]
     return grown
@@ -127,12 +131,12 @@ def _grown(array: np.ndarray, used: int) -> np.ndarray:
 def _insert_deferred(
     data: np.ndarray, text: np.ndarray, offsets: np.ndarray, deferred: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Insert the texts of the deferred scalars.
+    """Insert the texts of the deferred scalars into the kernel's `text`.
 
     Returns the complete texts in one array; and the offset of each text and of the end of the last one.
     """
-    pieces: list[memoryview | bytes] = []
-    sizes = [0]
+    pieces: list[memoryview | bytes] = []  # parts of the kernel's text and the texts of scalars, in turn
+    scalar_sizes = [0]  # then of each deferred scalar, in order
     whole, at = memoryview(text), 0  # type: ignore[arg-type]
     for row, text_at, start, size, kind in deferred.tolist():
         content = data[start : start + size].tobytes()
@@ -141,11 +145,12 @@ def _insert_deferred(
         except Damaged as error:
             raise Damaged(f"row {row}: {error}") from None
         pieces += whole[at:text_at], scalar.encode()
-        sizes.append(len(scalar))
+        scalar_sizes.append(len(scalar))  # the text is ASCII, so its letters are its bytes
         at = text_at
     pieces.append(whole[at:])
     # an offset moves by the sizes of all texts that were inserted in earlier rows
-    moved = np.cumsum(sizes)[np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))]
+    earlier_scalars = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))
+    moved = np.cumsum(scalar_sizes)[earlier_scalars]
     if offsets[-1] + moved[-1] > _TEXT_MAX:
         raise _too_large()
     return np.frombuffer(b"".join(pieces), np.uint8), (offsets + moved).astype(np.int32)
@@ -169,13 +174,14 @@ def _first_not_utf8(texts: pa.Array) -> int:
 def _write_rows(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, count: int
 ) -> tuple[int, int, int]:
-    """Write the texts of the rows from `row` on; `count` is the number of scalars that were deferred before.
+    """Write the texts of the rows from `row` on; `count` is the number of scalars that were deferred in earlier rows.
 
-    Returns a status, its row, and the number of scalars that were deferred before this row.
+    Returns _DONE, or a negative status and the row that is not written; and the number of scalars that were deferred in
+    the rows before it. Fills `offsets` with the end of each text that was written.
     """
     to = int64(offsets[row])
     while row < len(start):
-        if start[row] >= 0:
+        if start[row] >= 0:  # NULL has no text
             to, new_count = _write_value(data, int64(start[row]), int64(start[row] + size[row]), output, to, count, row)
             if to < 0:
                 return to, row, count
@@ -195,10 +201,10 @@ def _write_value(
     """
     text, deferred, frames = output
     budget = 2 * (end - at)  # bytes that all headers, keys and scalars may have in sum
-    kind = data[at] if at < end else _NOTHING
+    kind = data[at] if at < end else _NOTHING  # the type of the next container or scalar, whose content is at `at`
     at += 1
-    depth = int64(0)
-    while True:
+    depth = int64(0)  # the number of open containers
+    while True:  # for each container and scalar, in the order of their texts
         if to > len(text) - ROOM:
             return TEXT_FULL, count
         if kind <= _LARGE_ARRAY:
@@ -213,7 +219,7 @@ def _write_value(
         if to < 0 or budget < 0:
             return min(to, DAMAGED), count  # the negative status `to`, or DAMAGED if the sum is too great
         to, depth = _close_containers(text, to, frames, depth)
-        if depth == 0:
+        if depth == 0:  # the row's value is complete
             return to, count
         to, used, kind, at, end = _next_value(data, text, to, frames, depth - 1)
         budget -= used
@@ -229,13 +235,14 @@ def _open_container(
 
     Returns the end of the text, or DAMAGED; and the size of the container's header.
     """
+    # the header: the count of values, the container's size, the entries of the keys (if any), the entries of the values
     width = _LARGE if kind & 1 else _SMALL
     if level == _DEPTH_MAX or end - at < 2 * width:
         return DAMAGED, 0
     count = number(data, at, width)
     size = number(data, at + width, width)
     is_object = kind <= _LARGE_OBJECT
-    keys = count * (width + _KEY_SIZE) if is_object else 0
+    keys = count * (width + _KEY_SIZE) if is_object else 0  # bytes of the entries of the keys
     header = 2 * width + keys + count * (1 + width)
     if size > end - at or header > size:
         return DAMAGED, 0
@@ -255,7 +262,7 @@ def _close_containers(text: np.ndarray, to: int, frames: np.ndarray, depth: int)
     """
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
         depth -= 1
-        text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
+        text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES  # 0: it is an array
         to += 1
     return to, depth
 
@@ -269,6 +276,8 @@ def _next_value(
     Returns the end of the text, or a negative status; the size of the value's key; the value's type; its begin; and the
     end that the value must not exceed.
     """
+    # `key` and `value` are the offsets of the next entries; an entry has the offset from `base` at which its key or
+    # value is, or a small scalar itself
     base, end, width = frames[level, _BASE], frames[level, _END], frames[level, _WIDTH]
     key, value, entries_end = frames[level, _KEY], frames[level, _VALUE], frames[level, _ENTRIES_END]
     if (key or value) > base + 2 * width:  # not the first entry, which follows count and size
@@ -278,7 +287,7 @@ def _next_value(
     if key:
         frames[level, _KEY] = key + width + _KEY_SIZE
         at, size = base + number(data, key, width), number(data, key + width, _KEY_SIZE)
-        if at < entries_end or size > end - at:
+        if at < entries_end or size > end - at:  # keys and values lie behind all entries
             return DAMAGED, 0, 0, 0, 0
         to = write_string(data, at, size, text, to)
         if to < 0:
@@ -297,7 +306,10 @@ def _next_value(
 
 @compiled_step
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
-    """Write a scalar. Returns the end of the text, or a negative status; and the number of the scalar's bytes."""
+    """Write a scalar. Returns the end of the text, or a negative status; and the number of bytes that the scalar has.
+
+    A scalar that Python has to write is not written: the status is DEFERRED.
+    """
     if kind == _NOTHING:
         return write_literal(int64(0), text, to), 0
     start, size = _find_content(data, kind, at, end)
@@ -326,7 +338,7 @@ def _defer(
     start, size = _find_content(data, kind, at, end)
     deferred[count, _ROW], deferred[count, _TEXT_AT] = row, to
     deferred[count, _START], deferred[count, _SIZE] = start, size
-    deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
+    deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]  # an opaque value begins with its type
     return to, count + 1
 
 
@@ -334,14 +346,14 @@ def _defer(
 def _find_content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
     """The begin and the size of a scalar's content; a negative size if the content is cut, or `kind` is no scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
-    if size == 0:
+    if size == 0:  # the size precedes the content; before it, an opaque value has the type of a MySQL column
         at, size = _read_size(data, at + 1 if kind == _OPAQUE else at, end)
     return at, size if size <= end - at else -1
 
 
 @compiled_step
 def _read_size(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Read the size of a string or an opaque value: the offset behind it, and the size; −1 as size if it is cut."""
+    """Read the size of a string or an opaque value. Returns the offset behind it, and the size; −1 if it is cut."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):
         if at >= end:

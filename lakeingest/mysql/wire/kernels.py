@@ -38,7 +38,7 @@ def compile_kernels() -> None:
 
 
 def _compile_result_sets() -> None:
-    """Compile the kernels that read result sets."""
+    """Compile the kernels that read result sets, by reading empty values of each type that has a kernel."""
     table = TableSchema(TableId("", ""), (_ID,), ("id",))
     list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
     numbers.integers(_NO_VALUES, 8, pa.int64(), signed=True)
@@ -50,10 +50,11 @@ def _compile_result_sets() -> None:
 
 
 def _compile_segments() -> None:
-    """Compile the kernels that only the binlog needs."""
+    """Compile the kernels that only the binlog needs, by decoding an empty segment, and empty values."""
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
     Maps().table(0, 0)
+    # empty arrays of the types that the decoder uses: a kernel is compiled for the types of its arguments
     offsets, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
     frame_bare_events(bytes_, 0, 0, offsets, offsets)
     events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)

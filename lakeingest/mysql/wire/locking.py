@@ -1,9 +1,9 @@
 """Decides whether a DDL statement had an exclusive metadata lock of a copied table. Pure.
 
 ALTER, DROP, RENAME and TRUNCATE TABLE, CREATE and DROP INDEX, and DROP DATABASE take this lock. They get the lock only
-when each transaction that has changed the table has ended, and keep it until they have taken effect. They also lock a
-table to whose name another table is renamed, or that exchanges its rows with a partition. Source: MySQL manual,
-"Metadata Locking".
+when each transaction that has changed the table has ended, and keep the lock until they have taken effect. They also
+lock a table if another table is renamed to its name, or exchanges a partition with it. Source: MySQL manual, "Metadata
+Locking".
 """
 
 from lakeingest.core.schema import TableSchema
@@ -18,7 +18,7 @@ _WITHOUT_LOCK = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")
 def had_exclusive_lock(query: Query, schema: TableSchema) -> bool:
     """Whether a DDL statement had an exclusive lock of the table; in doubt, False.
 
-    If it had, each transaction that changed the table had ended before the statement.
+    If so, all transactions with earlier changes of the table had ended before the statement took effect.
     """
     copied = {schema.table: schema}
     try:
@@ -28,15 +28,16 @@ def had_exclusive_lock(query: Query, schema: TableSchema) -> bool:
 
 
 class _ExactReader(DdlReader):
-    """Reads a statement with exact names: a name in another spelling than the copied table's may be another table."""
+    """Reads a statement with exact names: in doubt, a name in another spelling is the name of another table."""
 
     def locks_copied_table(self) -> bool:
         """Whether the statement takes an exclusive lock of the copied table."""
         match self._read_word():
             case "ALTER":
                 self._expect("TABLE")
-                if self._read_tables():
+                if self._read_tables():  # the copied table is altered
                     return not (self._has("PARTITION") and self._has(*_WITHOUT_LOCK))
+                # another table is altered, and may take the copied table's name or rows
                 actions = split_at_commas(self._tokens[self._at :])
                 return any(_ExactAction(tokens, self._database, self._copied).other_tables() for tokens in actions)
             case "CREATE":
@@ -60,7 +61,7 @@ class _ExactReader(DdlReader):
         return False
 
     def _read_index(self) -> bool:
-        """Read INDEX, its name and its table. Returns whether this table is the copied table."""
+        """Read the word INDEX, the index's name and its table. Returns whether the table is the copied table."""
         self._expect("INDEX")
         self._read_name()
         if self._skip("USING", "TYPE"):

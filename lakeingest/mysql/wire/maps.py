@@ -1,4 +1,4 @@
-"""Keeps the TABLE_MAP events that were seen, with all their bytes: most transactions repeat earlier ones."""
+"""Keeps the TABLE_MAP events that were seen, with all their bytes: most transactions repeat events of earlier ones."""
 
 import numpy as np
 
@@ -9,7 +9,9 @@ from lakeingest.mysql.wire.follow import Map, map_index
 
 _ENTRIES = 1 << 10  # of the hash table at first
 _BYTES = 1 << 16  # of the events at first
-_IDS_MAX = 10_000  # a server with more tables than its table cache holds assigns new ids all the time
+# The number of table ids at which those of earlier transactions are forgotten. A server with more tables than its table
+# cache holds assigns new ids all the time, so without this limit the hash table would grow without end.
+_IDS_MAX = 10_000
 
 
 class Maps:
@@ -21,7 +23,7 @@ class Maps:
         self.met = set[TableId]()  # the tables of all events
         self._used = 0  # bytes of `data`
         self._count = 0  # of entries that are not free
-        self._count_max = _IDS_MAX  # from so many entries on, those of earlier transactions are forgotten
+        self._count_max = _IDS_MAX  # when so many entries are not free, those of earlier transactions are forgotten
 
     def meet(self, event: Event) -> TableId:
         """Add the table of a TABLE_MAP event to `met`; return the table."""
@@ -35,8 +37,8 @@ class Maps:
         `table` is the number of the table, −1 if the table is not copied; `seen` is the number of the transaction.
         """
         if self._count >= self._count_max:
-            self._forget(seen)
-        if 2 * self._count >= len(self.entries):
+            self._forget_earlier(seen)
+        if 2 * self._count >= len(self.entries):  # at most half of the entries are used, so that a search is short
             self._rebuild(self.entries[self.entries[:, Map.SIZE] > 0], 2 * len(self.entries))
         if self._used + len(payload) + SLACK > len(self.data):
             self.data = np.concatenate([self.data, np.empty(len(self.data) + len(payload), np.uint8)])
@@ -53,18 +55,20 @@ class Maps:
         None if the transaction number `seen` has no TABLE_MAP event with this id.
         """
         entry = self.entries[map_index(self.entries, table_id)]
-        return int(entry[Map.TABLE]) if entry[Map.SIZE] and entry[Map.SEEN] == seen else None
+        is_in_transaction = entry[Map.SIZE] and entry[Map.SEEN] == seen  # an entry of size 0 is free
+        return int(entry[Map.TABLE]) if is_in_transaction else None
 
-    def _forget(self, seen: int) -> None:
-        """Forget all entries but those of the current transaction, whose number is `seen`."""
+    def _forget_earlier(self, seen: int) -> None:
+        """Forget the entries of earlier transactions; `seen` is the number of the current transaction."""
         current = self.entries[(self.entries[:, Map.SIZE] > 0) & (self.entries[:, Map.SEEN] == seen)]
         current = current[np.argsort(current[:, Map.START])]
         self._used = 0
-        for entry in current:  # by offset, because each event's bytes move to the front, over bytes already moved
+        for entry in current:  # in the order of their bytes in `data`, so that bytes move only over bytes already moved
             start, size = int(entry[Map.START]), int(entry[Map.SIZE])
             self.data[self._used : self._used + size] = self.data[start : start + size]
             entry[Map.START] = self._used
             self._used += size
+        # more than four times as many entries as are kept, as a power of two
         self._rebuild(current, max(_ENTRIES, 1 << (4 * len(current)).bit_length()))
         self._count_max = max(_IDS_MAX, 2 * len(current))  # so that a large transaction forgets rarely
 

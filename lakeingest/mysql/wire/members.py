@@ -9,7 +9,10 @@ from lakeingest.mysql.wire.values import Values
 
 
 def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """ENUM: the member with each number, from 1 on; 0 is the empty string, which MySQL stores for an invalid value."""
+    """ENUM: the member with each number, from 1 on; 0 is the empty string, which MySQL stores for an invalid value.
+
+    Raises Damaged for a number that no member has.
+    """
     numbers = unsigned(values, width)
     if len(numbers) and int(numbers.max()) > len(members):
         raise Damaged(f"an ENUM with the number {int(numbers.max())} of {len(members)} members")
@@ -17,10 +20,13 @@ def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
 
 
 def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """SET: for each number, the members whose bits are 1, joined by commas. The lowest bit is the first member's."""
-    numbers, indexes = np.unique(unsigned(values, width), return_inverse=True)
-    texts = []
-    for mask in numbers.astype(np.uint64).tolist():
+    """SET: for each number, the members whose bits are 1, joined by commas. The lowest bit is the first member's.
+
+    Raises Damaged for a bit that no member has.
+    """
+    distinct_numbers, indexes = np.unique(unsigned(values, width), return_inverse=True)
+    texts = []  # of each distinct number
+    for mask in distinct_numbers.astype(np.uint64).tolist():  # unsigned: 64 members use the highest bit, too
         if mask >> len(members):
             raise Damaged(f"a SET with bits that none of its {len(members)} members has")
         texts.append(",".join(member for bit, member in enumerate(members) if mask >> bit & 1))

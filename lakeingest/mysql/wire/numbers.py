@@ -24,10 +24,10 @@ _FIRST_YEAR = 1900
 
 
 def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: bool) -> pa.Array:
-    """Numbers of `width` bytes, least byte first, as a column of integers, or of decimals with 20 digits."""
+    """Numbers of `width` bytes, least byte first, as a column of integers; a decimal type is for BIGINT UNSIGNED."""
     numbers = _as_int64(values, width, signed=signed)
-    if pa.types.is_decimal(arrow_type):  # for an unsigned number of eight bytes: the lower half of 128 bits
-        wide = np.zeros((len(values), 2), np.int64)
+    if pa.types.is_decimal(arrow_type):
+        wide = np.zeros((len(values), 2), np.int64)  # the lower and the upper half of 128 bits
         wide[:, 0] = numbers
         return values.column(arrow_type, wide)
     return values.column(arrow_type, numbers.astype(arrow_type.to_pandas_dtype(), copy=False))
@@ -44,15 +44,15 @@ def doubles(values: Values) -> pa.Array:
 
 
 def vectors(values: Values) -> pa.Array:
-    """VECTOR: consecutive FLOATs."""
+    """VECTOR: consecutive FLOATs. Raises Damaged for a size that is not a multiple of a FLOAT's."""
     raw = charsets.binary(values)
     _, offsets, data = raw.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(values) + 1)
-    if (bounds % _FLOAT_BYTES).any():
+    byte_offsets = np.frombuffer(offsets, np.int32, len(values) + 1)
+    if (byte_offsets % _FLOAT_BYTES).any():
         raise Damaged("a VECTOR whose size is not a multiple of 4 bytes")
-    numbers = np.frombuffer(data, np.float32, int(bounds[-1]) // _FLOAT_BYTES)
+    numbers = np.frombuffer(data, np.float32, int(byte_offsets[-1]) // _FLOAT_BYTES)
     return pa.ListArray.from_arrays(
-        pa.array(bounds // _FLOAT_BYTES, pa.int32()), pa.array(numbers), type=VECTOR, mask=raw.is_null()
+        pa.array(byte_offsets // _FLOAT_BYTES, pa.int32()), pa.array(numbers), type=VECTOR, mask=raw.is_null()
     )
 
 
@@ -105,7 +105,7 @@ def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def numerals(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of more than 38 digits in a row image, as MySQL's text."""
+    """DECIMAL of more than 38 digits in a row image, as MySQL's text. Raises Damaged for invalid digits."""
     groups = _groups(precision, scale)
     return pa.array([None if raw is None else _numeral(raw, groups, scale) for raw in values.raw()], pa.string())
 
@@ -121,32 +121,34 @@ def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
     plain = bytes([raw[0] ^ 0x80, *raw[1:]])
     if is_negative:
         plain = bytes(byte ^ 0xFF for byte in plain)
-    at, text = 0, ""
+    at, digits = 0, ""
     for size, power in groups:
         part = int.from_bytes(plain[at : at + size])
         if part >= power:
             raise Damaged("a decimal with invalid digits")
-        text += str(part).zfill(len(str(power)) - 1)
+        digits += str(part).zfill(len(str(power)) - 1)  # with all digits of the group
         at += size
-    whole = text[: len(text) - scale].lstrip("0") or "0"
-    return ("-" if is_negative else "") + whole + ("." + text[len(text) - scale :] if scale else "")
+    sign = "-" if is_negative else ""
+    whole, fraction = digits[: len(digits) - scale].lstrip("0") or "0", digits[len(digits) - scale :]
+    return f"{sign}{whole}.{fraction}" if scale else f"{sign}{whole}"
 
 
 def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
     """The groups of digits of a packed decimal: each group's size in bytes, and 10 to the power of its digit count."""
-    whole = precision - scale
-    digits = [whole % _GROUP, *[_GROUP] * (whole // _GROUP), *[_GROUP] * (scale // _GROUP), scale % _GROUP]
-    return [(_GROUP_BYTES[count], 10**count) for count in digits if count]
+    whole = precision - scale  # digits before the point
+    # from the point on, groups have nine digits; the first and the last group have what is left
+    digit_counts = [whole % _GROUP, *[_GROUP] * (whole // _GROUP), *[_GROUP] * (scale // _GROUP), scale % _GROUP]
+    return [(_GROUP_BYTES[count], 10**count) for count in digit_counts if count]
 
 
 def _require_no_invalid(row: int) -> None:
-    """Raise Damaged if a kernel has found an invalid decimal: in `row`, if this is not −1."""
+    """Raise Damaged if `row`, a kernel's result, is a row with an invalid decimal; −1 is no such row."""
     if row >= 0:
         raise Damaged(f"an invalid decimal in row {row}")
 
 
 def _as_int64(values: Values, width: int, *, signed: bool) -> np.ndarray:
-    """Numbers of `width` bytes as int64, 0 for NULL."""
+    """Numbers of `width` bytes as int64, 0 for NULL. Unsigned numbers of 8 bytes from 2^63 on become negative."""
     numbers = np.empty(len(values), np.int64)
     _read_integers(values.data, values.start, width, int(signed), numbers)
     return numbers
@@ -165,7 +167,11 @@ def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int,
 
 @step
 def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
-    """The 128-bit number `low, high` (its halves) times `power` plus `part`, which have at most 30 bits each."""
+    """The 128-bit number with the halves `low` and `high`, times `power`, plus `part`: as its low and high half.
+
+    `power` and `part` have at most 30 bits each.
+    """
+    # a product of 32 and 30 bits fits into 64 bits
     first = (low & _LOW) * power + part
     second = (low >> 32 & _LOW) * power + (first >> 32)
     return first & _LOW | second << 32, high * power + (second >> 32)
@@ -183,7 +189,7 @@ def _write_wide(wide: np.ndarray, row: int, low: int, high: int, negative: bool)
 def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
     """Fill `wide` (rows × low and high half) from packed decimals; `groups` are their `_groups`.
 
-    Returns the first row with an invalid decimal, or −1.
+    Returns the first row with an invalid decimal, or −1. NULL becomes 0.
     """
     for row in range(len(start)):
         at = int64(start[row])
@@ -191,14 +197,14 @@ def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarra
         negative = False
         if at >= 0:
             negative = data[at] & 0x80 == 0
-            sign = int64(0x80)  # in the first group: its first bit is inverted
+            sign = int64(0x80)  # of the first group the first bit is inverted; 0 for the other groups
             for group in range(len(groups)):
                 size, power = groups[group, 0], groups[group, 1]
                 mask = (int64(1) << (8 * size)) - 1
                 part = big_number(data, at, size) ^ (sign << (8 * (size - 1)))
-                if negative:
+                if negative:  # all bits are inverted
                     part ^= mask
-                if part >= power:
+                if part >= power:  # more digits than the group can have
                     return row
                 low, high = times_plus(low, high, power, part)
                 sign = int64(0)
@@ -220,14 +226,15 @@ def _read_decimal_texts(
         if at >= 0:
             negative = data[at] == _MINUS
             at += negative
-            whole_digits = end - at - (scale + 1 if scale else 0)  # at least one, also if the type has none
+            # before the point: at least one digit, which is 0 if the type has no digits there
+            whole_digits = end - at - (scale + 1 if scale else 0)
             if whole_digits < 1 or whole_digits > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
                 return row
             if scale and data[end - scale - 1] != _POINT:
                 return row
-            part, digits = int64(0), 0
+            part, digits = int64(0), 0  # up to nine digits at a time, and their number
             while at < end:
-                if scale and at == end - scale - 1:
+                if scale and at == end - scale - 1:  # the point
                     at += 1
                 digit = int64(data[at]) - _ZERO
                 if digit < 0 or digit > 9:

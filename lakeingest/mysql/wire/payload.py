@@ -31,17 +31,18 @@ def open_payload(event: Event) -> Any:
     body = event.body
     fields: dict[int, int] = {}
     while (field := body.packed()) != _Field.END:
-        body.packed()  # the size of the packed number that follows: the number's first byte has it, too
+        body.packed()  # the size of the next number, which its first byte tells, too
         fields[field] = body.packed()
     size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
     if size != body.left or compression not in {_ZSTD, _PLAIN}:
         raise Damaged(f"a TRANSACTION_PAYLOAD event of {body.left} bytes, not {size}, with compression {compression}")
-    sent = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))  # a view: the bytes may be many
-    return pa.CompressedInputStream(sent, "zstd") if compression == _ZSTD else sent
+    # the rest of the event, as a view and not a copy, because it may be large
+    payload = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))
+    return pa.CompressedInputStream(payload, "zstd") if compression == _ZSTD else payload
 
 
 def read_payload(stream: Any, room: memoryview) -> int:
-    """Read the next bytes of a stream of events into `room`. Returns their number, 0 at the stream's end.
+    """Read the next bytes of a stream of events into `room`. Returns the number of bytes read, 0 at the stream's end.
 
     Raises Damaged for bytes that cannot be unpacked.
     """

@@ -60,19 +60,20 @@ _BYTES: dict[int, int] = {
     _Status.SECOND_PART: 3,
     _Status.XID: 8,
 }
-_CLIENT_BYTES = 2  # of CHARSET: the client's collation, the first of three
+_CLIENT_BYTES = 2  # of CHARSET: the client's collation, which is the first of three collations
 _DATABASES_MAX = 16  # of DATABASES: a greater count means that the server did not list the databases
-_ALTER_ENDS = 4 | 8  # of GTID_FLAGS: with one of these flags, a sequence number of eight bytes follows
+_ALTER_ENDS = 4 | 8  # of GTID_FLAGS: with one of these two flags, a sequence number of eight bytes follows
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A statement (`text`) with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` is the session's, `collation` the id of its client's collation; each is None if the event does not have
-    it. `databases` are the databases of all tables that the statement has opened, as MySQL writes them for its parallel
-    replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys. `unknown` is
-    the first status variable that is not known or is cut, None if there is none: settings after it are not read.
+    `sql_mode` is the session's, `collation` the id of its client's collation. Each of the two is None if the event does
+    not have it. `databases` are the databases of all tables that the statement has opened, as MySQL writes them for its
+    parallel replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys.
+    `unknown` is the number of the first status variable that is not known or is cut, None if there is no such variable:
+    settings after it are not read.
     """
 
     database: str
@@ -85,7 +86,7 @@ class Query:
 
 
 def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
-    """The statement of a QUERY event. Raises Damaged if the event is cut."""
+    """The statement of a QUERY event. Raises Damaged if the event is cut, except within its status variables."""
     body = event.body
     body.take(8)  # the thread's id and the seconds of execution
     database_length = body.number(1)
@@ -123,32 +124,33 @@ def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
 
 
 def _size(variable: int, data: bytes) -> int | None:
-    """The number of bytes of a status variable's value, which begins `data`; None if the variable is unknown.
+    """The number of bytes of a status variable's value; None if the variable is unknown.
 
-    The number is greater than the size of `data` if the value is cut.
+    `data` has the bytes from the value's beginning on. The number is greater than the size of `data` if the value is
+    cut.
     """
     measure = _SIZES.get(variable)
     if measure is None:
         return _BYTES.get(variable)
-    return measure(data) if data else 1
+    return measure(data) if data else 1  # without data the value is cut, and 1 is greater than 0
 
 
 def _invoker_size(data: bytes) -> int:
-    """The size of a user and a host; one byte before each has its length."""
-    host_at = 1 + data[0]
+    """The size of a user and a host, each after a byte with its length; more than `data` has if one of them is cut."""
+    host_at = 1 + data[0]  # the offset of the byte before the host
     return host_at + 1 + (data[host_at] if host_at < len(data) else 0)
 
 
 def _databases_size(data: bytes) -> int:
     """The size of a count, and of as many names, each ending with a NUL; more than `data` has if a name is cut."""
-    if data[0] > _DATABASES_MAX:
+    if data[0] > _DATABASES_MAX:  # the count alone, without names
         return 1
-    end = 0
+    name_end = 0
     for _ in range(data[0]):
-        end = data.find(0, end + 1)
-        if end < 0:
+        name_end = data.find(0, name_end + 1)
+        if name_end < 0:
             return len(data) + 1
-    return end + 1
+    return name_end + 1
 
 
 # Status variable → the function that reads the size of its value from the value's beginning
@@ -164,7 +166,7 @@ _SIZES: dict[int, Callable[[bytes], int]] = {
 
 
 def _databases(data: bytes) -> frozenset[str] | None:
-    """The names in the status variable DATABASES; None if the event does not have it, or it lists none."""
+    """The names in the value of the status variable DATABASES; None if `data` is empty, or the value lists no names."""
     if not data or not 0 < data[0] <= _DATABASES_MAX:
         return None
     return frozenset(name.decode(errors="surrogateescape") for name in data[1:-1].split(b"\0"))

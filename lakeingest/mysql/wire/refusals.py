@@ -1,6 +1,7 @@
 """The errors for values that cannot be copied. Each error names the column and says what to do.
 
-A value that the column's Arrow type cannot hold exactly is refused. It is never rounded or replaced.
+A value that the column's Arrow type cannot hold exactly is refused. It is never rounded, and replaced only if the user
+chose so.
 """
 
 from lakeingest.core.schema import Column, Kind
@@ -24,7 +25,7 @@ def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
 
 
 def beyond_reference(column: Column) -> UnsupportedValue:
-    """The error for a column that only the fast decoders read exactly, if LAKEINGEST_WIRE=reference is set."""
+    """The error for a column that only the fast decoders read exactly, in a run with LAKEINGEST_WIRE=reference."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
         "unset that variable, or exclude the table with tables.exclude"
@@ -32,6 +33,6 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose a mapping for the column. Only the fast decoders can carry out such choices."""
+    """Whether the user chose how the column is mapped. Only the fast decoders can carry out such choices."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}

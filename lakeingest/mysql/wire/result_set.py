@@ -24,12 +24,12 @@ from lakeingest.rows import table_schema
 
 _BUFFER_BYTES = 2 << 20
 _ROWS = 8_192  # of a batch
-_UNSIGNED = 32  # the flag of a column definition
+_UNSIGNED = 32  # the flag of an unsigned column in a column definition
 _DEFINITION_STRINGS = 6  # catalog, schema, two names of the table, two names of the column
 
 
 def read_definition(payload: bytes) -> Sent:
-    """Read a column definition packet."""
+    """Read a column definition packet. Raises Damaged for an unknown type, UnknownCharset for an unknown charset."""
     body = Cursor(payload)
     for _ in range(_DEFINITION_STRINGS):
         body.take(body.packed())
@@ -94,6 +94,7 @@ class ResultSet:
             self.is_done = status in {Status.EOF, Status.ERROR}
             if status == Status.ERROR:
                 self.error = payload_at(buffer.data, buffer.at)
+            # at MORE, collect more rows for the batch, unless `_make_room` moves the bytes of the rows
             if self._rows and (status != Status.MORE or buffer.is_full):
                 yield self._batch()
             if status == Status.MORE:
@@ -110,15 +111,18 @@ class ResultSet:
 
     def _batch(self) -> pa.RecordBatch:
         """The batch of the rows whose values the walk has found; the next walk begins with no rows."""
-        rows, self._rows = self._rows, 0
+        row_count, self._rows = self._rows, 0
         arrays = [
-            self._array(encoding, Values(self._buffer.data, start[:rows], size[:rows]))
+            self._array(encoding, Values(self._buffer.data, start[:row_count], size[:row_count]))
             for encoding, start, size in zip(self._encodings, self._start, self._size, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
-        """The column of these values. Raises UnsupportedValue, with the column's name, if a value cannot be copied."""
+        """The Arrow column of these values. Adds to `nulled` its values that are NULL only because the user chose so.
+
+        Raises UnsupportedValue, with the column's name, if a value cannot be copied.
+        """
         column = encoding.column
         try:
             array = encoding.array(values)

@@ -35,14 +35,15 @@ class _Status(enum.IntEnum):
     """The reason why the kernel returned."""
 
     DONE = 0  # all events were read
-    FULL = 1  # the arrays are full
+    FULL = 1  # the next row does not fit into the arrays
     WIDTH = 2  # an event has another number of columns than its table
     IMAGE = 3  # a column that is not optional is missing in a row image
     CUT = 4  # an event ends within a row
 
 
 _DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(status) for status in _Status)
-_V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)  # the first event type of each version
+# The first event type of each version, which is that of a write
+_V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)
 _UPDATE = 1  # the type of an update, minus the first type of its version
 _INSERT, _BEFORE, _AFTER, _DELETE = (int(kind) for kind in RowKind)
 _NEW_ROWS = (_INSERT, _AFTER)
@@ -62,7 +63,10 @@ class RowImages:
 
 
 class RowReader:
-    """Decodes row events of tables. `add` numbers a table, anew if a TABLE_MAP event describes it differently."""
+    """Decodes row events of tables.
+
+    `add` gives each table a number, and a new number if a TABLE_MAP event describes the table differently.
+    """
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
@@ -71,6 +75,7 @@ class RowReader:
         self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: index and encoding of each copied column
         self._widths: list[np.ndarray] = []  # by table: the width of each column
         self._optional: list[np.ndarray] = []  # by table: 1 for a skipped column, which images need not have, else 0
+        # the arrays that `walk_rows` fills:
         self._start = np.empty(_VALUES_MAX, np.int32)
         self._size = np.empty(_VALUES_MAX, np.int32)
         self._event = np.empty(_IMAGES_MAX, np.int32)
@@ -86,11 +91,12 @@ class RowReader:
 
         `where` is the event's position, for messages. Raises SchemaChanged if the event's columns are not the schema's.
         """
-        for table, ((known_schema, _), earlier) in enumerate(zip(self._tables, self._sent, strict=True)):
-            if known_schema is schema and replace(earlier, id=sent.id) == sent:
+        for table, ((known_schema, _), earlier_sent) in enumerate(zip(self._tables, self._sent, strict=True)):
+            has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ
+            if known_schema is schema and has_same_description:
                 return table
         where = f"{schema.table} {where}"
-        table_map, indexes = bind_columns(sent, schema, where)
+        table_map, indexes = bind_columns(sent, schema, where)  # the indexes of the copied columns
         try:
             encodings = [
                 (index, event_encoding(column, table_map.columns[index], is_key=column.name in schema.key))
@@ -119,16 +125,19 @@ class RowReader:
     def _read(
         self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str
     ) -> Iterator[RowImages]:
-        """Yield the images of the row events with the indexes `chosen`, which are all of one table."""
+        """Yield the images of one table's row events, in batches; `chosen` are the indexes of these events in `rows`.
+
+        Raises the errors of `read`.
+        """
         widths = self._widths[table]
-        capacity = min(_VALUES_MAX // len(widths), _IMAGES_MAX)  # of images at a time
+        capacity = min(_VALUES_MAX // len(widths), _IMAGES_MAX)  # the most images of a batch
         shape = (len(widths), capacity)
         start = self._start[: shape[0] * capacity].reshape(shape)
         size = self._size[: shape[0] * capacity].reshape(shape)
         progress = np.zeros(3, np.int64)
         status = _FULL
-        while status == _FULL:
-            status, count = walk_rows(
+        while status == _FULL:  # each call of `walk_rows` fills one batch; after a full one, more images follow
+            status, image_count = walk_rows(
                 data,
                 rows,
                 chosen,
@@ -142,43 +151,45 @@ class RowReader:
                 self._kind,
             )
             if status not in {_DONE, _FULL}:
-                event = rows[chosen[progress[0]]]
+                event = rows[chosen[progress[0]]]  # the event that the walk could not read
                 raise self._unreadable(
                     _Status(status), table, data[event[Row.START] : event[Row.STOP]], f"{file}:{event[Row.POS]}"
                 )
-            if count:
-                event_of = self._event[:count].copy()
-                pos = rows[event_of, Row.POS]
+            if image_count:
+                # copies, because the next call overwrites the arrays
+                event_of, kind = self._event[:image_count].copy(), self._kind[:image_count].copy()
+                positions = rows[event_of, Row.POS]
                 columns = []
                 for index, encoding in self._encodings[table]:
-                    values = Values(data, start[index, :count], size[index, :count])
-                    columns.append(self._array(encoding, values, table, file, pos))
+                    values = Values(data, start[index, :image_count], size[index, :image_count])
+                    columns.append(self._array(encoding, values, table, file, positions))
                     if encoding.nulls_dates:
-                        nulled = encoding.nulled_rows(values, columns[-1]) & np.isin(self._kind[:count], _NEW_ROWS)
+                        nulled = encoding.nulled_rows(values, columns[-1]) & np.isin(kind, _NEW_ROWS)
                         self.nulled[self.schema(table).table] += int(nulled.sum())
-                yield RowImages(table, columns, self._kind[:count].copy(), event_of, self._within[:count].copy())
+                yield RowImages(table, columns, kind, event_of, self._within[:image_count].copy())
 
-    def _array(self, encoding: Encoding, values: Values, table: int, file: str, pos: np.ndarray) -> pa.Array:
-        """The column of these values; `pos` has the position of each value's event in the file.
+    def _array(self, encoding: Encoding, values: Values, table: int, file: str, positions: np.ndarray) -> pa.Array:
+        """The Arrow column of a column's values; `positions` has the position of each value's event in the file.
 
-        Raises UnsupportedValue, with this position, for a value that cannot be copied exactly.
+        Raises UnsupportedValue for a value that cannot be copied exactly. The message has the position of the value's
+        event, or the first of `positions` if it is not known which value it is.
         """
         try:
             return encoding.array(values)
         except NotADay as error:
             refused = no_day(encoding.column, str(error))
-            raise UnsupportedValue(f"{self.schema(table).table} at {file}:{pos[error.row]}: {refused}") from error
+            raise UnsupportedValue(f"{self.schema(table).table} at {file}:{positions[error.row]}: {refused}") from error
         except ValueError as error:
             refused = unholdable(encoding.column, error)  # the error does not say which row, so name the first position
-            raise UnsupportedValue(f"{self.schema(table).table} from {file}:{pos[0]} on: {refused}") from error
+            raise UnsupportedValue(f"{self.schema(table).table} from {file}:{positions[0]} on: {refused}") from error
 
     def _unreadable(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:
         """The error for a row event that the walk could not read: `event` has its bytes, `at` its position."""
         schema, table_map = self._tables[table]
         where = f"{schema.table} at {at}"
         if status is _Status.IMAGE:
-            lacking = missing_columns(event.tobytes(), table_map.names)
-            return UnsupportedEvent(f"{where}: {not_full_message(schema, lacking)}")
+            missing_names = missing_columns(event.tobytes(), table_map.names)
+            return UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
         what = "has another number of columns than its table" if status is _Status.WIDTH else "ends within a row"
         return UnsupportedEvent(
             f"{where}: the binlog is damaged, a row event {what}; run again; if the error stays, copy the table again"
@@ -216,9 +227,9 @@ def walk_rows(
     `chosen` has the indexes of the events in `rows`. `progress` says where the walk begins, and is updated for the next
     call: the index in `chosen`, the offset in `data` (0: the event's beginning), and the number of the event's images
     found before. Fills `start` and `size` as `walk_row` does, and for each image `event_of` (the index of its event in
-    `rows`), `within` (its number in the event) and `kind`. Returns a status and the number of images.
+    `rows`), `within` (its number in the event) and `kind`. Returns a `_Status` and the number of images found.
     """
-    found = 0
+    found = 0  # the number of images
     while progress[0] < len(chosen):
         event = chosen[progress[0]]
         begin, stop = rows[event, _START], rows[event, _STOP]
@@ -235,24 +246,24 @@ def walk_rows(
         taken, columns = packed(data, at)
         at += taken
         bitmap_bytes = (len(widths) + 7) >> 3
-        images = 2 if type_ == version + _UPDATE else 1  # of each row
+        images = 2 if type_ == version + _UPDATE else 1  # of each row: an update has the old and the new one
         if at + bitmap_bytes * images > stop or columns != len(widths):
             return _WIDTH, found
-        first = _count_columns(data, at, optional)
+        first = _count_columns(data, at, optional)  # of the columns that the first image of each row has
         second = _count_columns(data, at + bitmap_bytes, optional) if images == 2 else first
         if first < 0 or second < 0:
             return _IMAGE, found
         bitmaps = at
         at += bitmap_bytes * images
-        if progress[1]:
+        if progress[1]:  # an earlier call has found the event's first images: go on after them
             at = progress[1]
         while at < stop:
-            if found + images > len(event_of):
+            if found + images > len(event_of):  # both images of an update are found in the same call
                 progress[1] = at
                 return _FULL, found
             for image in range(images):
                 columns = second if image else first
-                bitmap = -1 if columns == len(widths) else bitmaps + image * bitmap_bytes
+                bitmap = -1 if columns == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all columns
                 at = walk_row(data, at, stop, 0, columns, bitmap, widths, start, size, found)
                 if at < 0:
                     return _CUT, found
@@ -265,5 +276,5 @@ def walk_rows(
                 found += 1
                 progress[2] += 1
         progress[0] += 1
-        progress[1] = progress[2] = 0
+        progress[1] = progress[2] = 0  # the next event is walked from its beginning
     return _DONE, found

@@ -58,11 +58,12 @@ class SegmentDecoder:
         reach: Reach = grammar.not_asked,
     ) -> None:
         self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
-        self._replay, self._is_committed_xa = replay if schemas else None, stamp is not None
+        self._replay = replay if schemas else None
+        self._is_committed_xa = stamp is not None  # so XA_PREPARE commits: see `grammar.ONCE_COMMITTED`
         self.xa, self.reader = xa.Preparing(self._replay, schemas), np.zeros(len(ReaderState), np.int64)
         self.reader[ReaderState.GTIDS] = gtids
         self._file_began: int | None = None  # the second of the file's FORMAT_DESCRIPTION event
-        self._last: Committed | None = None
+        self._last: Committed | None = None  # the last transaction, without those that were skipped
         self._event_at_stop: LastEvent | None = None
         self._enter_file(begin)
         self._checksums = True  # as requested from the server; then as each file says
@@ -106,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:
+            while True:  # until the complete events are used: FULL and LOOK leave more of them
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
@@ -134,42 +135,36 @@ class SegmentDecoder:
             self._must_prove_no_checksums = False
             if events.ends_with_checksum(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
                 raise Damaged("a file whose events have checksums although it says that they have none")
-        checksum = framing.CHECKSUM_BYTES if self._checksums and buffer is self._outer else 0
-        done = 0
+        is_outer = buffer is self._outer
+        checksum = framing.CHECKSUM_BYTES if self._checksums and is_outer else 0
+        index = 0  # of the next event
         while not self.is_done:
-            done = follow(
-                buffer.data,
-                offset,
-                size,
-                done,
-                framed,
-                checksum,
-                int(buffer is not self._outer),
-                self.reader,
-                self.maps.entries,
-                self.maps.data,
-                self._events.prefixes.table,
-                self._events.rows[: self._rows_max(buffer)],
-                self._events.transactions,
-            )
-            if done == framed:
+            rows, transactions = self._events.rows[: self._rows_max(buffer)], self._events.transactions
+            arrays = self.reader, self.maps.entries, self.maps.data, self._events.prefixes.table, rows, transactions
+            index = follow(buffer.data, offset, size, index, framed, checksum, int(not is_outer), *arrays)
+            if index == framed:
                 return
-            start = int(offset[done])
-            raw = buffer.data[start : start + int(size[done])].tobytes()
-            if buffer is self._outer:
+            # the kernel has left this event
+            start = int(offset[index])
+            raw = buffer.data[start : start + int(size[index])].tobytes()
+            if is_outer:
                 yield from self._handle_event(raw, start)
             else:
                 yield from self._act(Event.from_data(raw), buffer, start)
-            done += 1
+            index += 1
 
     def _rows_max(self, buffer: Buffer) -> int:
-        """The number of row events that the array can have: no further ones if its events are in another buffer."""
+        """The number of row events at which the array is full, if the next row event is in `buffer`.
+
+        All row events in the array must be in the same buffer, `_row_buffer`. So an array with row events of another
+        buffer is full; and an empty array is for `buffer` from now on.
+        """
         if not self.reader[ReaderState.ROWS]:
             self._row_buffer = buffer
         return len(self._events.rows) if self._row_buffer is buffer else int(self.reader[ReaderState.ROWS])
 
     def _handle_event(self, raw: bytes, start: int) -> Iterator[Part]:
-        """Handle an event of the binlog, then move the position to its end; or handle an event that is in no file."""
+        """Handle an event that the server sends. If the event is in the file, move the position to the event's end."""
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
@@ -186,24 +181,27 @@ class SegmentDecoder:
         state_before, begins = self._state, int(self.reader[ReaderState.POS])
         if end > self.reader[ReaderState.START]:
             yield from self._act(event, self._outer, start)
-        if begins < self.reader[ReaderState.START] <= end:
+        if begins < self.reader[ReaderState.START] <= end:  # the last event before the segment
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self.reader[ReaderState.POS] = end
-        if state_before is not State.OUTSIDE:
+        if state_before is not State.OUTSIDE:  # else the event is the GTID, or in no transaction
             self._prove_end(end)
         if end >= self.reader[ReaderState.STOP]:
             self._event_at_stop = LastEvent(begins, events.digest(raw))
             self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether an event without end position is in a file: in MariaDB 11 only a transaction's last event has one."""
+        """Whether an event has no end position because it is inside a transaction of MariaDB 11.
+
+        There only the last event of a transaction has an end position.
+        """
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
-        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
+        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # then the state is not known
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
     def _handle_made_up(self, event: Event) -> Iterator[Part]:
-        """Handle an event that the server made up for the reader: it moves no position, but a ROTATE names a file."""
+        """Handle an event that the server made up for the reader. Only a ROTATE moves the position: to its file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
@@ -215,7 +213,7 @@ class SegmentDecoder:
             raise grammar.gap(self.at, file)
         yield from self._flush()
         self._enter_file(file)
-        if file.pos >= self.reader[ReaderState.STOP]:
+        if file.pos >= self.reader[ReaderState.STOP]:  # the segment ends at this file's beginning, or before it
             self._end_segment(file.pos)
 
     def _enter_file(self, file: FilePosition) -> None:
@@ -231,7 +229,7 @@ class SegmentDecoder:
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):
-            case None if self._watched.schemas or self._watched.waiting:
+            case None if self._watched.schemas or self._watched.waiting:  # the event may change a watched table
                 raise grammar.refusal(*events.name_and_fix(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
@@ -262,7 +260,8 @@ class SegmentDecoder:
         return State(self.reader[ReaderState.STATE])
 
     def _handle_query(self, event: Event) -> Iterator[Part]:
-        is_mariadb, has_rows = not self.reader[ReaderState.ENDS], bool(self.reader[ReaderState.HAS_ROWS])
+        is_mariadb = not self.reader[ReaderState.ENDS]  # only MySQL's GTID event has the length of its transaction
+        has_rows = bool(self.reader[ReaderState.HAS_ROWS])
         begun = self._transaction_begins if self._state is State.BEGUN else None
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun, is_mariadb=is_mariadb)
         yield from self._prepared_rows(self.xa.handle(event, sign, self._transaction_begins))
@@ -274,12 +273,12 @@ class SegmentDecoder:
         self._move_state(Sign.XA_PREPARE, event)
 
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
-        """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
+        """Yield the rows of the prepared transaction `committed`, as rows of the open transaction that commits them."""
         if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
             yield from self._read_events(self._prepared_buffer, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
-        elif committed and self._replay:
+        elif committed and self._replay:  # the events were not kept in memory: read them from the binlog again
             yield from self._flush()
             stamp = self._events.stamp_of_last(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
             yield from self._replay.rows(committed.prepared, self._transaction_begins, stamp)
@@ -304,7 +303,7 @@ class SegmentDecoder:
         beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
-        if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
+        if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):  # the array is full
             yield from self._flush()
         self._move_state(Sign.GTID, event)
         reader[ReaderState.ENDS] = 0 if is_mariadb else reader[ReaderState.POS] + beginning.length
@@ -312,7 +311,7 @@ class SegmentDecoder:
         if isinstance(gtid, Gtid) and gtid in self._segment.skip:
             reader[ReaderState.STATE] = State.PASSING
             return
-        if (sign := grammar.begun_with(beginning)) is not None:
+        if (sign := grammar.begun_with(beginning)) is not None:  # the GTID event is also this statement
             self.xa.begin()
             self._move_state(sign, event)
         pos = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1  # see `Transaction.POS`
@@ -340,7 +339,7 @@ class SegmentDecoder:
             return
         if reader[ReaderState.ROWS] == self._rows_max(buffer):
             yield from self._flush()
-            self._row_buffer = buffer
+            self._row_buffer = buffer  # the array is empty now
         row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
         buffered.rows[reader[ReaderState.ROWS]] = row
         reader[ReaderState.ROWS] += 1
@@ -358,7 +357,7 @@ class SegmentDecoder:
         """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
         offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)  # `take` still needs its own
-        while count:
+        while count:  # the number of bytes that were read last: 0 at the stream's end
             if inner.is_full:
                 yield from self._flush()
                 inner.make_room()
@@ -373,13 +372,14 @@ class SegmentDecoder:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove_end(self, end: int) -> None:
-        """Prove that the transaction ends where its GTID event says; `end` is the end of the last event."""
+        """End a skipped transaction; prove that any other ends where its GTID event says. `end`: the last event's."""
         ends = int(self.reader[ReaderState.ENDS])
-        if not ends:
+        if not ends:  # MariaDB's GTID event does not say it
             return
         if self._state is State.PASSING and end == ends:
             self.reader[ReaderState.STATE] = State.OUTSIDE
-        if end > ends or (end == ends) != (self._state is State.OUTSIDE):
+        is_complete = self._state is State.OUTSIDE
+        if end > ends or (end == ends) != is_complete:
             raise Damaged(f"a transaction that should end at {ends}, and is {self._state.in_words} at {end}")
 
     def _end_segment(self, end: int) -> None:
@@ -389,11 +389,11 @@ class SegmentDecoder:
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
-        """Decode the row events in the arrays, and empty the arrays. The buffer's bytes are then no longer needed."""
+        """Decode the row events in the arrays, and empty the arrays. After that nothing needs the row events' bytes."""
         reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])
-        if transactions and not is_open:
+        if transactions and not is_open:  # the last transaction in the array is complete
             gtid, committed_at = self._events.gtid_and_time_of_last(transactions)
             self._last = Committed(self._file.file, int(reader[ReaderState.BEGUN]), gtid, committed_at)
         yield from self._events.parts(self._row_buffer.data, rows, transactions, self._file, is_open=is_open)

@@ -82,10 +82,12 @@ def classify(query: Query) -> Statement:
 
     With MariaDB's `SET STATEMENT … FOR`, it is the kind of the statement after the FOR; UNKNOWN if that is unclear.
     """
-    plain = _text_without_comments(query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text))
+    text = query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text)
+    plain = _text_without_comments(text)
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _kind_of(plain)
     try:
+        # of the tokens without the settings: `readings` leaves the settings out
         kinds = {_kind_of(" ".join(map(_as_text, tokens))) for tokens in readings(query)}
     except Unclear:
         return Statement.UNKNOWN
@@ -97,7 +99,10 @@ def _kind_of(text: str) -> Statement:
 
 
 def _text_without_comments(text: str) -> str:
-    """The text without comments. Because comments in string literals are removed, too, only its beginning is exact."""
+    """The text without comments, but with the content of executed comments.
+
+    What looks like a comment in a string literal is removed, too, so only the beginning of the result is exact.
+    """
     return _EXECUTED.sub(" ", _without_comments(_COMMENT, text)).strip().removesuffix(";")
 
 
@@ -106,20 +111,21 @@ def _without_comments(comment: re.Pattern[str], text: str) -> str:
 
     The time is linear in the length of the text, because no end is searched behind the last `*/`.
     """
-    kept, begin, at, last_end = [], 0, 0, text.rfind("*/")
+    kept: list[str] = []  # the texts before and between the comments
+    kept_to, at, last_end = 0, 0, text.rfind("*/")
     while opened := comment.search(text, at):
         at = opened.end()
         if opened[0].startswith("/*"):  # else a comment up to the line's end, which the pattern has matched completely
-            if at > last_end:
+            if at > last_end:  # the comment has no end
                 continue
             at = text.index("*/", at) + 2
-        kept.append(text[begin : opened.start()])
-        begin = at
-    return " ".join((*kept, text[begin:]))
+        kept.append(text[kept_to : opened.start()])
+        kept_to = at
+    return " ".join((*kept, text[kept_to:]))
 
 
 def _as_text(token: Token) -> str:
-    """A token as part of a statement. A text loses the quotes in it, which does not matter for a statement's kind."""
+    """A token as it is written in a statement. A text loses the quotes in it: the statement's kind stays the same."""
     match token.sort:
         case Sort.NAME:
             return f"`{token.text.replace('`', '``')}`"

@@ -56,8 +56,8 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 class TableMap:
     """The content of a TABLE_MAP event. Without binlog_row_metadata=FULL, `names` and all members are empty.
 
-    `has_signs`: the event says which numbers are unsigned. `has_charsets`: the event has the charset of each text. It
-    has the charsets of ENUM and SET only with FULL.
+    `has_signs`: the event says which numbers are unsigned. `has_charsets`: the event has the charset of each text. The
+    event has the charsets of ENUM and SET only with binlog_row_metadata=FULL.
     """
 
     id: int
@@ -79,8 +79,8 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     body.take(2)  # flags
     body.take(body.number(1) + 1)  # the database's name and a NUL
     body.take(body.number(1) + 1)  # the table's name and a NUL
-    count = body.packed()
-    types = body.take(count)
+    column_count = body.packed()
+    types = body.take(column_count)
     metadata = Cursor(body.take(body.packed()))
     columns = [_checked(_read_column(type_, metadata)) for type_ in types]
     if is_mariadb:
@@ -88,16 +88,17 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
             replace(column, fraction_counts=True) if column.type is FieldType.TIMESTAMP2 else column
             for column in columns
         ]
-    body.take((count + 7) // 8)  # which columns may be NULL
-    fields: dict[int, bytes] = {}
+    body.take((column_count + 7) // 8)  # which columns may be NULL
+    fields: dict[int, bytes] = {}  # the optional metadata
     while body.left:
         field = body.number(1)
         fields[field] = body.take(body.packed())
     names = _read_names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
-    if len(names) not in {0, count}:
-        raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
+    if len(names) not in {0, column_count}:
+        raise Damaged(f"a TABLE_MAP event with {len(names)} names for {column_count} columns")
     has_signs = _Field.SIGNEDNESS in fields
     has_charsets = not fields.keys().isdisjoint((_Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET))
+    # an event with names has all metadata: the next three functions raise Damaged if the metadata they read are missing
     if names or has_signs:
         _set_signs(columns, fields)
     if names or has_charsets:
@@ -109,14 +110,14 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
 
 
 def _read_column(type_: int, metadata: Cursor) -> Sent:
-    """The description of a column, from its type and the type's metadata."""
+    """The description of a column, from its type and the next metadata. Raises Damaged for a type that is not known."""
     try:
         field_type = FieldType(type_)
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {type_}") from error
     match field_type:
         case FieldType.FLOAT | FieldType.DOUBLE:
-            metadata.take(1)
+            metadata.take(1)  # the size of a value, which the type tells, too
             return Sent(field_type)
         case FieldType.BLOB | FieldType.JSON | FieldType.GEOMETRY | FieldType.VECTOR:
             return Sent(field_type, size=metadata.number(1))
@@ -131,8 +132,8 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
             # the first byte is the type, in which two more bits of the greatest length are stored inverted
             return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
         case FieldType.BIT:
-            bits, size = metadata.number(1), metadata.number(1)
-            return Sent(field_type, size=size + 1 if bits else size)
+            more_bits, whole_bytes = metadata.number(1), metadata.number(1)
+            return Sent(field_type, size=whole_bytes + 1 if more_bits else whole_bytes)
         case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
             return Sent(field_type, digits=metadata.number(1))
         case FieldType.TIMESTAMP | FieldType.DATETIME | FieldType.TIME:
@@ -142,13 +143,13 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
 
 
 def _checked(sent: Sent) -> Sent:
-    """The same column. Raises Damaged for an impossible size or number of digits, on which walk and readers rely."""
+    """The same column. Raises Damaged for an impossible size or number of digits: walk and readers rely on both."""
     sizes = _SIZES.get(sent.type)
-    least = int(sent.type is FieldType.NEWDECIMAL)
+    precision_min = 1 if sent.type is FieldType.NEWDECIMAL else 0  # every other type has the precision 0
     if (
         (sizes is not None and sent.size not in sizes)
         or sent.digits > _FRACTION_MAX
-        or not max(least, sent.scale) <= sent.precision <= _PRECISION_MAX
+        or not max(precision_min, sent.scale) <= sent.precision <= _PRECISION_MAX
     ):
         raise Damaged(f"a column of type {sent.type.name} with an impossible size or number of digits")
     return sent
@@ -159,45 +160,47 @@ def _length_bytes(value_bytes_max: int) -> int:
 
 
 def _set_signs(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Set `unsigned` of the columns of numbers."""
-    signs = fields.get(_Field.SIGNEDNESS, b"")
-    for order, i in enumerate(i for i, column in enumerate(columns) if column.type in _NUMERIC):
+    """Set `unsigned` of the columns of numbers. Raises Damaged if the event lacks the sign of a column."""
+    signs = fields.get(_Field.SIGNEDNESS, b"")  # a bit for each column of numbers, the highest bit of a byte first
+    numeric_indexes = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
+    for order, i in enumerate(numeric_indexes):
         if order // 8 >= len(signs):
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
         columns[i] = replace(columns[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
 
 
 def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
-    """Set the charset of the columns of these types; `default` and `each` are metadata fields (`_read_collations`)."""
+    """Set the charset of the columns of these `types`; for `default` and `each` see `_read_collations`."""
     indexes = [i for i, column in enumerate(columns) if column.type in types]
     for i, collation in zip(indexes, _read_collations(len(indexes), default, each), strict=True):
         columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
 
 
 def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Set the charset and the members of each ENUM and SET."""
+    """Set the charset and the members of each ENUM and SET. Raises Damaged if a field is cut or missing."""
     default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
     _set_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
         members = Cursor(fields.get(field, b""))
         for i, column in enumerate(columns):
             if column.type is type_:
-                count = members.packed()
-                raw = [members.take(members.packed()) for _ in range(count)]
+                member_count = members.packed()
+                raw = [members.take(members.packed()) for _ in range(member_count)]
                 columns[i] = replace(column, members=_decode_members(raw, column.charset))
 
 
 def _read_collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
     """The ids of the collations of `count` columns, in order.
 
-    The field `default` has a collation for all columns, and the exceptions. Without it, the field `each` has the
-    collation of each column.
+    `default` and `each` are the contents of metadata fields. `default` has one collation for all columns, then the
+    columns with another collation. If the event does not have this field, `each` has the collation of each column.
+    Raises Damaged for a field that is cut or missing.
     """
     if default is not None:
         body = Cursor(default)
         collations = [body.packed()] * count
         while body.left:
-            order, collation = body.packed(), body.packed()
+            order, collation = body.packed(), body.packed()  # `order`: the index of the column among these columns
             if order >= count:
                 raise Damaged("a TABLE_MAP event with a charset for a column that does not exist")
             collations[order] = collation
@@ -210,7 +213,7 @@ def _decode_members(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
-    except charsets.UnknownCharset:
+    except charsets.UnknownCharset:  # a ValueError, too, but no damage
         raise
     except ValueError as error:
         raise Damaged(f"a member that is not text: {error}") from error

@@ -1,8 +1,8 @@
 """Decodes dates and times of result sets and row images.
 
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
-Protocol Value" (result sets). Both store year, month and day, so a date can be impossible: zero and partial dates, and
-the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
+Protocol Value" (result sets). Both forms have year, month and day, so a date can be impossible: a zero or partial date,
+or the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
 NULL, or that all dates of the column are texts. Dates in the year 0, which some readers of the lake do not know, count
 as impossible.
 """
@@ -32,7 +32,7 @@ _BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)  # of a date a
 
 
 class NotADay(ValueError):
-    """An impossible date, in row `row`, which Arrow cannot hold; the message is the date as MySQL writes it."""
+    """An impossible date in the row `row`; the message is the date as MySQL writes it."""
 
     def __init__(self, row: int, date: str) -> None:
         super().__init__(date)
@@ -65,11 +65,14 @@ def timestamps(values: Values, digits: int, column: Column, *, fraction_counts: 
     """
     instants = np.empty(len(values), np.int64)
     _read_timestamps(values.data, values.start, fraction_bytes(digits), fraction_counts, instants)
-    return _date_column(values, instants, column, lambda _: _ZERO)
+    return _date_column(values, instants, column, lambda _: _ZERO)  # an impossible TIMESTAMP is the zero date
 
 
 def binary_days(values: Values, column: Column) -> pa.Array:
-    """DATE, DATETIME or TIMESTAMP in a result set. The session must be in UTC."""
+    """DATE, DATETIME or TIMESTAMP in a result set. The session must be in UTC.
+
+    Raises Damaged for a value of an impossible size.
+    """
     instants = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, instants)
     if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
@@ -106,21 +109,24 @@ def _duration_column(values: Values, durations: np.ndarray, column: Column) -> p
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-DateText = Callable[[bytes], str]  # from a value's bytes, MySQL's text with a time and six digits of a fraction
+# Makes MySQL's text of a value's bytes: a date and a time, with six digits of a fraction, also for a DATE
+DateText = Callable[[bytes], str]
 
 
 def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
-    """Instants, in microseconds since 1970, as a column. An impossible date is NULL or a text, if the user chose so.
+    """Instants, in microseconds since 1970, as a column: texts for the kind MOMENT, else dates or timestamps.
 
-    Raises NotADay for an impossible date if the user has chosen neither.
+    For MOMENT an impossible date becomes a text, too. For other kinds it becomes NULL if the user chose NULL_DATES;
+    without this choice the function raises NotADay.
     """
     is_impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
+        # any instant serves in place of an impossible one, because its text is replaced
         return _as_texts(values, np.where(is_impossible, 0, instants), np.flatnonzero(is_impossible), column, text_of)
     if is_impossible.any():
         if column.choice != NULL_DATES:
-            row = int(is_impossible.argmax())
-            raise NotADay(row, text_of(_bytes_of(values, row)).partition(" ")[0])
+            first_row = int(is_impossible.argmax())
+            raise NotADay(first_row, text_of(_bytes_of(values, first_row)).partition(" ")[0])
         values = values.with_nulls(is_impossible)
     if column.kind is Kind.DATE:
         return values.column(pa.date32(), (instants // _DAY).astype(np.int32))
@@ -131,29 +137,32 @@ def _as_texts(
     values: Values, instants: np.ndarray, impossible_rows: np.ndarray, column: Column, text_of: DateText
 ) -> pa.Array:
     """MySQL's own text of each date: from its instant, or for an impossible date from its bytes, by `text_of`."""
-    letters = _DATE_LETTERS if column.source_type.name == "date" else _DATETIME_LETTERS
+    text_size = _DATE_LETTERS if column.source_type.name == "date" else _DATETIME_LETTERS
     if column.fraction:
-        letters += 1 + column.fraction
-    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), instants).cast(pa.string()), 0, letters)
+        text_size += 1 + column.fraction  # a point and the fraction's digits
+    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), instants).cast(pa.string()), 0, text_size)
     if not len(impossible_rows):
         return texts
-    written = texts.to_pylist()
+    corrected = texts.to_pylist()
     for row in impossible_rows.tolist():
-        written[row] = text_of(_bytes_of(values, row))[:letters]
-    return pa.array(written, pa.string())
+        corrected[row] = text_of(_bytes_of(values, row))[:text_size]
+    return pa.array(corrected, pa.string())
 
 
 def _bytes_of(values: Values, row: int) -> bytes:
+    """The bytes of the value in a row, which is not NULL."""
     start, size = int(values.start[row]), int(values.size[row])
     return values.data[start : start + size].tobytes()
 
 
 def _date_text(raw: bytes) -> str:
+    """The text of a DATE in a row image: from the lowest bit on, the day (5 bits), the month (4 bits), the year."""
     packed = int.from_bytes(raw, "little")
     return _format_datetime(packed >> 9, packed >> 5 & 15, packed & 31)
 
 
 def _datetime_text(raw: bytes) -> str:
+    """The text of a DATETIME in a row image: year * 13 + month, day, hour, minute and second; then the fraction."""
     fields = int.from_bytes(raw[:5]) - 0x8000000000  # MySQL adds this number
     months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
     day = months // 13, months % 13, fields >> 17 & 31
@@ -161,6 +170,7 @@ def _datetime_text(raw: bytes) -> str:
 
 
 def _binary_text(raw: bytes) -> str:
+    """The text of a date and time in a result set, which omits a time, a fraction or a whole value of zeros."""
     whole = raw.ljust(_BINARY.size, b"\0")
     return _format_datetime(*_BINARY.unpack(whole))
 
@@ -173,7 +183,10 @@ def _format_datetime(
 
 @step
 def _microseconds(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
-    """Microseconds from 1970 to a date and time of the Gregorian calendar; _IMPOSSIBLE if it does not exist."""
+    """Microseconds from 1970 to a date and time of the Gregorian calendar; _IMPOSSIBLE if the date or time is invalid.
+
+    Dates in the year 0 count as invalid.
+    """
     if not (1 <= year <= 9999 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and micros < _SECOND):
         return _IMPOSSIBLE
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
@@ -181,20 +194,21 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
         return _IMPOSSIBLE
     # count in years that begin in March, so that the leap day is the last day of a year; 719,468 days lie between
     # the first of March of the year 0 and 1970
-    march = year - (month <= 2)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    march = year - (month <= 2)  # the year in which the date's last March was
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1  # the first term: the days from March to the month
     days = march * 365 + march // 4 - march // 100 + march // 400 + day_of_year - 719_468
     return days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros
 
 
 @step
 def _read_fraction(data: np.ndarray, at: int, size: int) -> int:
+    """The microseconds of a fraction of a second in a row image, which has `size` bytes."""
     return int64(big_number(data, at, size) * _MICROSECONDS[size])
 
 
 @kernel
 def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> None:
-    """Fill `instants` (in µs since 1970) from DATEs in row images, 0 for NULL."""
+    """Fill `instants` (in µs since 1970) from DATEs in row images: 0 for NULL, _IMPOSSIBLE for an impossible date."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -204,7 +218,7 @@ def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> No
 
 @kernel
 def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
-    """Fill `instants` from DATETIMEs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
+    """Fill `instants`, as `_read_dates`, from DATETIMEs in row images; `fraction` is their fraction's size in bytes."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -229,7 +243,10 @@ def _read_timestamps(
     fraction_counts: bool,
     instants: np.ndarray,
 ) -> None:
-    """Fill `instants` from TIMESTAMPs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
+    """Fill `instants`, as `_read_dates`, from TIMESTAMPs in row images; `fraction` is their fraction's size in bytes.
+
+    With `fraction_counts`, 0 seconds with a fraction are a moment, not the zero date.
+    """
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -241,9 +258,10 @@ def _read_timestamps(
 
 @kernel
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
-    """Fill `instants` from dates and times in a result set, 0 for NULL.
+    """Fill `instants`, as `_read_dates`, from dates and times in a result set.
 
-    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is impossible, also 0, the zero date.
+    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is an impossible date: 0 bytes are the
+    zero date.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
@@ -271,7 +289,10 @@ def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
 
 @kernel
 def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: np.ndarray) -> None:
-    """Fill `durations` (µs) from TIMEs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
+    """Fill `durations` (in µs) from TIMEs in row images: 0 for NULL, _IMPOSSIBLE for a TIME that MySQL does not have.
+
+    `fraction` is the size of their fraction in bytes.
+    """
     for row in range(len(start)):
         durations[row] = 0
         if start[row] >= 0:
@@ -283,12 +304,12 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
             micros = (fields & ((int64(1) << bits) - 1)) * _MICROSECONDS[fraction]
             fields >>= bits
             value = _duration(fields >> 12, fields >> 6 & 63, fields & 63, micros)
-            durations[row] = -value if negative else value
+            durations[row] = -value if negative else value  # minus _IMPOSSIBLE is _IMPOSSIBLE, in 64 bits
 
 
 @kernel
 def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
-    """Fill `durations` from TIMEs in a result set, 0 for NULL.
+    """Fill `durations`, as `_read_times`, from TIMEs in a result set.
 
     A value has 12 bytes, 8 without a fraction; a TIME of zero has 0 bytes. Any other size is impossible.
     """
@@ -302,7 +323,7 @@ def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, du
             hours = number(data, at + 1, 4) * 24 + int64(data[at + 5])
             micros = number(data, at + 8, 4) if length > 8 else int64(0)
             value = _duration(hours, int64(data[at + 6]), int64(data[at + 7]), micros)
-            durations[row] = -value if data[at] else value
+            durations[row] = -value if data[at] else value  # the first byte is 1 for a negative TIME
 
 
 @kernel
@@ -322,13 +343,13 @@ def _write_times(start: np.ndarray, durations: np.ndarray, digits: int, offsets:
                 at += 1
             micros, seconds = value % _SECOND, value // _SECOND
             hours = seconds // 3600
-            if hours >= 100:
+            if hours >= 100:  # a third digit of the hours
                 text[at] = 48 + hours // 100
                 at += 1
             for part in (hours % 100, seconds // 60 % 60, seconds % 60):
                 text[at], text[at + 1], text[at + 2] = 48 + part // 10, 48 + part % 10, 58
                 at += 3
-            at -= 1
+            at -= 1  # without the colon after the seconds
             if digits:
                 text[at] = 46
                 for digit in range(digits):

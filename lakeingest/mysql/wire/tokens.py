@@ -1,8 +1,8 @@
 """Splits a statement in the binlog into tokens: words, quoted names, texts and signs, without comments. Pure.
 
 Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
-A version comment (`/*!50000 … */`) in the binlog was executed, because the server rewrites one that it does not execute
-to a plain comment. MariaDB's own version comments (`/*M!100300 … */`) are plain comments to MySQL.
+A version comment (`/*!50000 … */`) in the binlog was executed: a version comment that the server does not execute is
+rewritten to a plain comment. MariaDB's own version comments (`/*M!100300 … */`) are plain comments to MySQL.
 """
 
 import enum
@@ -58,8 +58,8 @@ _SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
 def readings(query: Query) -> Iterator[list[Token]]:
     """Yield the tokens of a statement, once for each charset in which the server may have read it.
 
-    MariaDB's `SET STATEMENT … FOR` before a statement is left out. Raises Unclear if the charset or the sql_mode of the
-    session decides about the tokens and is not known.
+    MariaDB's `SET STATEMENT … FOR` before a statement is left out. Raises Unclear if the text cannot be split into
+    tokens, or if the charset or the sql_mode of the session decides about the tokens and is not known.
     """
     for text in _possible_texts(query):
         tokens = list(_tokens(text, query.sql_mode, is_mariadb=query.is_mariadb))
@@ -67,23 +67,23 @@ def readings(query: Query) -> Iterator[list[Token]]:
 
 
 def is_in_utf8(query: Query) -> bool:
-    """Whether the database and text of a statement are in UTF-8."""
+    """Whether the database and text of a statement are certainly in UTF-8."""
     try:
         whole = (query.database + query.text).encode()
         return whole.isascii() or (query.collation is not None and charset_of(query.collation) in _UTF8)
-    except (UnicodeEncodeError, UnknownCharset):
+    except (UnicodeEncodeError, UnknownCharset):  # the first: for a lone surrogate, a byte that is not UTF-8
         return False
 
 
 def _without_settings(tokens: list[Token], text: str) -> list[Token]:
     """The tokens after MariaDB's `SET STATEMENT … FOR`, which has settings for this statement only.
 
-    If the settings have a sql_mode, the event has this one. But the server has read the text by the session's own
-    sql_mode, which is unknown then. Raises Unclear if the tokens depend on the session's sql_mode.
+    If the settings have a sql_mode, the event has the sql_mode of the settings. But the server has read the text by the
+    session's own sql_mode, which is then unknown. Raises Unclear if the tokens depend on the session's sql_mode.
     """
     begin = 0
-    while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:
-        if not begin and "sql_mode" in text.casefold() and ('"' in text or "\\" in text):
+    while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:  # there can be several in a row
+        if "sql_mode" in text.casefold() and ('"' in text or "\\" in text):
             raise Unclear("its sql_mode, which says how to read quotes, is unknown")
         begin = _end_of_settings(tokens, begin)
     return tokens[begin:]
@@ -94,7 +94,7 @@ def _words(tokens: list[Token]) -> list[str]:
 
 
 def _end_of_settings(tokens: list[Token], begin: int) -> int:
-    """The index of the first token after the settings that begin at `begin`.
+    """The index of the first token after the settings, whose first token is at `begin`.
 
     A FOR that is not in parentheses ends the settings. Raises Unclear if there is no such FOR.
     """
@@ -109,22 +109,22 @@ def _end_of_settings(tokens: list[Token], begin: int) -> int:
 
 
 def _possible_texts(query: Query) -> set[str]:
-    """The statement's text in the charset of the session's client, and in UTF-8 if it is valid UTF-8.
+    """The statement's text, read in the charset of the session's client; and read in UTF-8, if it is valid UTF-8.
 
     The server uses UTF-8 for statements that it generates. Raises Unclear if the charset is not known, or the text is
-    not valid in it.
+    not valid in the charset. A text in ASCII alone needs no charset.
     """
     raw = query.text.encode(errors="surrogateescape")
     if raw.isascii():
         return {query.text}
     decoded = set()
     try:
-        charset = charset_of(query.collation) if query.collation is not None else ""
+        charset = charset_of(query.collation) if query.collation is not None else ""  # '' is an unknown charset
         [text] = texts(Values.of([raw]), charset).to_pylist()
         decoded.add(text)
         if charset not in _UTF8:
             decoded.add(raw.decode())
-    except UnicodeDecodeError:  # of `raw.decode`: the server has not generated this text
+    except UnicodeDecodeError:  # of `raw.decode`: no statement that the server generated, so one reading suffices
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error
@@ -141,7 +141,7 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
     mode = sql_mode or 0
     has_ansi_quotes, has_escapes = bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASH_ESCAPES
     single = _SINGLE if has_escapes else _SINGLE_PLAIN
-    double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN
+    double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN  # a name has no escapes
     pattern = re.compile(_PATTERN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
     at, is_in_comment = 0, False  # in a comment that the server executes: its tokens belong to the statement
     while at < len(text):
@@ -151,7 +151,7 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
         at = part.end()
         match part.lastgroup:
             case "opened" | "closed" as bracket:
-                if is_in_comment == (bracket == "opened"):
+                if is_in_comment == (bracket == "opened"):  # opened within a comment, or closed outside of one
                     raise Unclear("it has a comment within a comment")
                 is_in_comment = not is_in_comment
             case "quoted":
@@ -159,7 +159,8 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
                 yield Token(sort, part["quoted"].replace('""', '"'))
             case "NAME":
                 yield Token(Sort.NAME, part["NAME"].replace("``", "`"))
-            case "WORD" | "TEXT" | "SIGN" as sort_:
-                yield Token(Sort[sort_], part[sort_])
+            case "WORD" | "TEXT" | "SIGN" as sort_name:
+                yield Token(Sort[sort_name], part[sort_name])
+            # a blank or a comment is no token
     if is_in_comment:
         raise Unclear("it has a comment that does not end")

@@ -14,8 +14,9 @@ from lakeingest.mysql.wire.compiled import SLACK
 class Values:
     """The values of a column in some rows, still in MySQL's bytes.
 
-    `data` (uint8) has the values' bytes among others, and `compiled.SLACK` bytes after the last value. `start` (int32)
-    has the offset of each row's value, −1 for NULL. `size` (int32) has each value's number of bytes, 0 for NULL.
+    `data` (uint8) has the bytes of the values, perhaps with other bytes between them, and `compiled.SLACK` bytes after
+    the last value. `start` (int32) has the offset of each row's value, −1 for NULL. `size` (int32) has each value's
+    number of bytes, 0 for NULL.
     """
 
     data: np.ndarray
@@ -24,9 +25,9 @@ class Values:
 
     @classmethod
     def of(cls, raw: Sequence[bytes]) -> Self:
-        """The values that have these bytes; none is NULL."""
+        """The values that have these bytes; no value is NULL."""
         size = np.array([len(value) for value in raw], np.int32)
-        start = (np.cumsum(size) - size).astype(np.int32)
+        start = (np.cumsum(size) - size).astype(np.int32)  # the values lie one after another
         return cls(np.frombuffer(bytearray(b"".join(raw) + bytes(SLACK)), np.uint8), start, size)
 
     def __len__(self) -> int:
@@ -40,13 +41,13 @@ class Values:
         return pa.py_buffer(np.packbits(self.start >= 0, bitorder="little"))
 
     def column(self, arrow_type: pa.DataType, *buffers: np.ndarray) -> pa.Array:
-        """An Arrow column of these buffers, NULL in the rows whose values are NULL."""
+        """An Arrow column; `buffers` are all of its buffers but the validity. NULL where the value is NULL."""
         return pa.Array.from_buffers(
             arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(buffer)) for buffer in buffers)]
         )
 
     def raw(self) -> Iterator[bytes | None]:
-        """Yield the bytes of each value, None for NULL. It is slow, and for types that are decoded in Python."""
+        """Yield the bytes of each value, None for NULL: for types that are decoded in Python, because it is slow."""
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 

@@ -17,7 +17,7 @@ PACKED = -9
 _FULL, _MORE, _MALFORMED = int(Status.FULL), int(Status.MORE), int(Status.MALFORMED)
 _TWO, _THREE, _EIGHT, _INVALID = 0xFC, 0xFD, 0xFE, 0xFF  # the first byte of a packed length
 _NULL = 0xFB  # a NULL of the text protocol; the numbers below it are packed lengths of one byte
-_RESERVED_BITS = 2  # unused bits at the start of the bitmap of a result set's row
+_RESERVED_BITS = 2  # unused bits at the start of the bitmap of NULLs in a result set's row
 
 
 @step
@@ -45,8 +45,9 @@ def walk_row(
     at += (columns + first_bit + 7) >> 3
     bit = first_bit
     for column in range(len(widths)):
-        if at > end:
+        if at > end:  # the bitmap of NULLs is cut
             return -1
+        # a column that the row does not have counts as NULL; it has no bit in the bitmap of NULLs
         is_null = present >= 0 and not data[present + (column >> 3)] >> (column & 7) & 1
         if not is_null:
             is_null = data[nulls + (bit >> 3)] >> (bit & 7) & 1 == 1
@@ -56,14 +57,14 @@ def walk_row(
             size[column, row] = 0
             continue
         width = widths[column]
-        if width < 0:
+        if width < 0:  # a length precedes the value: `prefix` is the length's own size, `width` the value's
             prefix = -width
             if width == PACKED:
                 prefix, width = packed(data, at)
             else:
                 width = number(data, at, prefix)
             at += prefix
-        if width < 0 or width > end - at:
+        if width < 0 or width > end - at:  # an invalid length, or a value that is cut
             return -1
         start[column, row] = at
         size[column, row] = width
@@ -73,7 +74,7 @@ def walk_row(
 
 @step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
-    """Read a length-encoded number: how many bytes it takes, 1 to 9, and the number, or −1 if it is invalid."""
+    """Read a length-encoded number. Returns its size, 1 to 9 bytes, and the number itself; −1 if it is invalid."""
     first = int64(data[at])
     if first < _NULL:
         return 1, first
@@ -107,13 +108,14 @@ def walk_result(
 ) -> tuple[int, int, int, int]:
     """Find the values of the rows of a result set, as many as fit into the arrays. A row is a packet's payload.
 
-    The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status,
-    and for the packet after the last row that was found: its begin, its number, and the index of its row.
+    The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a `Status`,
+    and for the packet after the last row that was found: its begin, its number, and the index that its row will get.
     """
     while row < start.shape[1]:
         status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, begin, stop)
+        # after the zero byte with which the payload of each row begins
         if status == _FULL and not _walk_result_row(data, begin + 1, stop, widths, start, size, row):
             status = _MALFORMED
         if status != _FULL:

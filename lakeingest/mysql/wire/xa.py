@@ -3,8 +3,8 @@
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So a reader does not decode the rows at XA PREPARE. It keeps the events of a
 small transaction in memory. At XA COMMIT it decodes the rows from the kept events, or else from the binlog's events.
-They are decoded by the table's definition at XA COMMIT, which is still that of XA PREPARE: DDL waits for prepared
-transactions.
+The rows are decoded by the table's definition at XA COMMIT. It is still the definition at XA PREPARE, because DDL waits
+for prepared transactions.
 
 Source: MySQL manual, "XA Transaction SQL Statements"; MySQL's source documentation, "XA_prepare_event".
 """
@@ -26,7 +26,7 @@ ENDS = frozenset({Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 KEPT_BYTES = 16 << 20  # at most, of the events of all transactions that are prepared at a time
 _TRANSACTION_BYTES = 1 << 20  # at most, of the events of one prepared transaction
 _SIZE_AT, _SIZE_BYTES = 9, 4  # the offset and the bytes of an event's size in its header
-_FORMATS = 1 << 32  # the number of formats: a statement has them as signed numbers, an event as unsigned ones
+_FORMATS = 1 << 32  # the number of formats: in a statement a format is a signed number, in an event an unsigned number
 _XID = re.compile(r"x'([0-9a-f]*)',x'([0-9a-f]*)',(-?\d+)\s*$", re.IGNORECASE)
 
 
@@ -52,12 +52,12 @@ class Committed:
 
 
 class Replay(Protocol):
-    """Reads prepared transactions from the binlog, also before the segment."""
+    """Reads prepared transactions from the binlog, also from the binlog before the segment."""
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Find a transaction that was prepared before the segment, and that the segment commits at `at`.
+        """Find a transaction that was prepared before the segment. The segment commits it at `at`.
 
-        Raises UnsupportedEvent if the binlog does not have its XA PREPARE.
+        Raises UnsupportedEvent if the binlog does not have the transaction's XA PREPARE.
         """
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
@@ -71,15 +71,16 @@ class Preparing:
     """The transactions that are prepared at the reader's position (`pending`), and the events of small ones (`_kept`).
 
     Rows of tables in `watched` are read. `replay` finds a transaction that was prepared before the segment. Without
-    `replay` no transaction is returned to be committed, and no events are kept.
+    `replay` the methods return no committed transaction, and no events are kept.
     """
 
     def __init__(self, replay: Replay | None, watched: Collection[TableId]) -> None:
         self.pending = Pending()
         self._replay, self._watched = replay, watched
-        # of the transaction between XA START and XA PREPARE:
+        # The next three are of the transaction between XA START and XA PREPARE:
         self._events, self._tables = bytearray(), set[TableId]()
         self._has_passed_statement = False  # a statement that was passed over may be a change of any table
+        # The events of prepared transactions, and the sum of their sizes:
         self._kept, self._kept_bytes = dict[Xid, bytes](), 0
 
     def begin(self) -> None:
@@ -98,7 +99,7 @@ class Preparing:
         """Handle a statement of the transaction that begins at `at`; return the prepared transaction that it commits.
 
         None if the statement is no XA COMMIT, or the committed transaction has no rows of tables that are read. Raises
-        UnsupportedEvent if the binlog no longer has the prepared transaction.
+        UnsupportedEvent if the statement ends a transaction that the binlog no longer has as prepared.
         """
         if sign in ENDS:
             return self._end_prepared(event, sign, at)
@@ -110,17 +111,19 @@ class Preparing:
     def prepare(self, event: Event, start: FilePosition, stop: FilePosition) -> Committed | None:
         """Handle an XA_PREPARE event, which ends the transaction from `start` to `stop`.
 
-        Returns the transaction if the event also commits it (ONE PHASE) and it has rows of tables that are read.
+        Returns the transaction if the event also commits it (ONE PHASE) and it has rows of tables that are read; None
+        otherwise.
         """
         xid, is_committed = read_prepare(event)
+        # with None, the tables are not known: the transaction may have changed any table
         prepared = Prepared(start, stop, None if self._has_passed_statement else frozenset(self._tables))
-        is_kept = len(self._events) <= _TRANSACTION_BYTES and not self._has_passed_statement
-        events = bytes(self._events) if is_kept else None
+        has_all_events = len(self._events) <= _TRANSACTION_BYTES and not self._has_passed_statement
+        events = bytes(self._events) if has_all_events else None
         self._events, self._tables = bytearray(), set()
         if is_committed:
             return self._committed_if_read(prepared, events)
         self.pending.prepare(xid, prepared)
-        # kept only as far as the memory allows, and only if the rows would be read at XA COMMIT
+        # keep the events only as far as the memory allows, and only if the rows would be read at XA COMMIT
         has_space = self._kept_bytes + len(events or b"") <= KEPT_BYTES
         if events is not None and has_space and self._committed_if_read(prepared, events):
             self._kept[xid] = events
@@ -128,14 +131,14 @@ class Preparing:
         return None
 
     def _end_prepared(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
-        """End a prepared transaction; return it at XA COMMIT, if it has rows of tables that are read."""
+        """End a prepared transaction; return it at XA COMMIT, if it has rows of tables that are read, else None."""
         xid = xid_of(event)
         prepared, events = self.pending.end(xid), self._kept.pop(xid, None)
         self._kept_bytes -= len(events or b"")
         if self._replay is None:
             return None
         if sign is Sign.XA_ROLLBACK:
-            if prepared is None:
+            if prepared is None:  # prepared before the segment: it may have ended before, too
                 self._replay.prove_prepared(xid, at)
             return None
         return self._committed_if_read(prepared or self._replay.find(xid, at), events)

@@ -11,26 +11,32 @@ from lakeingest.errors import concerning
 from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
-BATCH_ROWS = 10_000  # the most rows of a batch, which are Python objects
-_BATCH_BYTES = 32 << 20  # the size of row events after which a batch of fewer rows is full
+BATCH_ROWS = 10_000  # the most rows of a batch: as Python objects they take much memory
+_BATCH_BYTES = 32 << 20  # a batch of fewer rows is full, too, once its row events have so many bytes
 
 
 class ChangeBatches:
-    """The change rows of every table in `schemas`, and the log of transactions (None), in batches of BATCH_ROWS."""
+    """Collects change rows of the tables in `schemas`, and log rows of transactions, in batches of up to BATCH_ROWS.
+
+    In place of a table, None stands for the log.
+    """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
         self._schemas = schemas
         self._rows: dict[TableId | None, list[tuple[Any, ...]]] = {table: [] for table in (*schemas, None)}
-        self._bytes = Counter[TableId | None]()
+        self._bytes = Counter[TableId | None]()  # by table: of the row events whose rows are collected
 
     def add(self, table: TableId | None, row: tuple[Any, ...]) -> Iterator[Part]:
-        """Add a row, which has its origin before its values; yield the batch if it is full."""
+        """Add a row, which has its origin (kind, place, transaction) before its values; yield its batch if it is full.
+
+        A log row has no values.
+        """
         self._rows[table].append(row)
         if len(self._rows[table]) >= BATCH_ROWS:
             yield self._flush(table)
 
     def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
-        """Count `size` bytes for the rows that were just added; yield the batch if it is too large."""
+        """Count the `size` bytes of the row event whose rows were just added; yield the batch if it is too large."""
         self._bytes[table] += size
         if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
             yield self._flush(table)
@@ -45,13 +51,13 @@ class ChangeBatches:
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns
         columns = list(zip(*rows, strict=True))
-        origins = len(types) - len(table_columns)
-        arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origins], strict=False)]
-        _, _, file, pos, *_ = rows[-1]  # of a change row: its kind, its epoch, and its place, which messages name
+        origin_count = len(types) - len(table_columns)  # of the columns before those of the table
+        arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origin_count], strict=False)]
+        _, _, file, pos, *_ = rows[-1]  # after its kind and epoch, a change row has its place, for messages
         with concerning(table):
             arrays += [
                 column_array(column, values, f"{table} up to {file}:{pos}")
-                for column, values in zip(table_columns, columns[origins:], strict=True)
+                for column, values in zip(table_columns, columns[origin_count:], strict=True)
             ]
         rows.clear()
         self._bytes[table] = 0

@@ -1,7 +1,7 @@
 """Decodes the events of a segment, from bytes to change rows and transactions. Pure: it reads no socket.
 
-A transaction's row events are buffered until its end, because the end is the place of all its rows. The buffer is in
-memory up to a limit and then in a temporary file, so that a transaction of any size fits.
+A transaction's row events are buffered until its end, because the end is the place of all its rows. A small buffer is
+in memory, a larger one in a temporary file, so that a transaction of any size fits.
 """
 
 import tempfile
@@ -65,10 +65,10 @@ def rows_in(
 ) -> Iterator[Part]:
     """Yield the change rows and the log rows of a segment, from the events of a dump that begins at `begin`.
 
-    `begin` is the segment's start, or an earlier position in the same file; events that end at the start or before it
-    are skipped. DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused.
-    `reach` tells why a statement may change tables that it does not name. The rows are valid only if the iterator ends
-    without an error; then `facts` describe the whole segment.
+    `begin` is the segment's start, or an earlier position in the same file: events that end at the start or before it
+    are skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` and in `waiting` is refused. With
+    `gtids`, a transaction without a GTID is refused. `reach` says why a statement may change tables that it does not
+    name. The rows are valid only if the iterator ends without an error; then `facts` describe the whole segment.
 
     Raises:
         BinlogGone: no transaction ends at the segment's stop.
@@ -77,8 +77,8 @@ def rows_in(
 
     """
     facts = facts or SegmentFacts()
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        decoder = _Decoder(segment, begin, Watched(schemas, waiting, reach), facts, spool, gtids=gtids)
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as buffer:
+        decoder = _Decoder(segment, begin, Watched(schemas, waiting, reach), facts, buffer, gtids=gtids)
         for raw in raw_events:
             yield from decoder.take(raw)
             if decoder.is_done:
@@ -90,11 +90,11 @@ def rows_in(
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """The transaction that is being read. `skipped_to` is the position in the file where a skipped transaction ends."""
+    """The transaction that is being read."""
 
     begins: FilePosition
-    beginning: events.Beginning
-    skipped_to: int = 0
+    beginning: events.Beginning  # the content of its GTID event
+    skipped_to: int = 0  # if it is skipped: its end in the file
 
 
 class _Decoder:
@@ -106,29 +106,31 @@ class _Decoder:
         begin: FilePosition,
         watched: Watched,
         facts: SegmentFacts,
-        spool: IO[bytes],
+        buffer: IO[bytes],
         *,
         gtids: bool,
     ) -> None:
         self._segment, self._watched, self._facts, self._gtids = segment, watched, facts, gtids
-        self._file, self._number, self._pos = begin.file, begin.number, begin.pos
+        self._file, self._number, self._pos = begin.file, begin.number, begin.pos  # the end of the last event
+        # as pairs of file number and position, which can be compared
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
         self._checksums = True  # as `_start_dump` asks the server; from each FORMAT_DESCRIPTION on, as the file says
         self._state = State.OUTSIDE
         self._transaction: _Transaction | None = None
-        self._began: int | None = None
-        self._last: Committed | None = None
-        self._last_event: LastEvent | None = None
-        self._is_copied: dict[int, bool] = {}  # by table id
-        self._spool, self._has_rows = spool, False
+        self._file_began: int | None = None  # the second of the file's FORMAT_DESCRIPTION event
+        self._last: Committed | None = None  # the last transaction that was not skipped
+        self._event_at_stop: LastEvent | None = None
+        self._is_copied: dict[int, bool] = {}  # by table id, for the tables that the open transaction has named
+        # the open transaction's TABLE_MAP and row events of copied tables; whether there are any
+        self._events, self._has_events = buffer, False
         self._rows = RowEvents(watched.schemas)
         self.batches = ChangeBatches(watched.schemas)
 
     @property
     def history(self) -> History:
         """The identity of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
-        return History(self._began, self._last_event, self._last)
+        return History(self._file_began, self._event_at_stop, self._last)
 
     @property
     def at(self) -> FilePosition:
@@ -150,7 +152,7 @@ class _Decoder:
             event = Event.parse(raw, checksums=self._checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
                 self._checksums = events.has_checksums(raw)
-                self._began = event.seconds
+                self._file_began = event.seconds
                 prove_file(self._segment, self._file, event.seconds)
             if event.is_made_up:
                 self._take_made_up(event)
@@ -162,12 +164,12 @@ class _Decoder:
             if at > self._start:
                 yield from self._act_on(event, begins)
             if at == self._stop:
-                self._last_event = LastEvent(begins.pos, events.digest(raw))
+                self._event_at_stop = LastEvent(begins.pos, events.digest(raw))
         except Damaged as damage:
             raise damaged(damage, begins) from damage
 
     def _take_made_up(self, event: Event) -> None:
-        """Handle an event that the server made up for the dump. It is in no file, so it has no size in the binlog."""
+        """Handle an event that the server made up for the dump. Only a ROTATE moves the position: to its file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
@@ -177,7 +179,7 @@ class _Decoder:
             return
         if file.number != self._number + 1 or self._state is not State.OUTSIDE:
             raise gap(self.at, file)
-        self._file, self._number, self._pos, self._began = file.file, file.number, file.pos, None
+        self._file, self._number, self._pos, self._file_began = file.file, file.number, file.pos, None
 
     def _advance(self, event: Event) -> None:
         """Move the position to the end of the event. Raises Damaged if the event names another end."""
@@ -209,7 +211,7 @@ class _Decoder:
                 self._facts.lacks_cascades |= not events.logs_cascades(event)
                 self._buffer(event, begins)
             case Action.QUERY:
-                sign = sign_of(event, self._watched, begins, has_rows=self._has_rows)
+                sign = sign_of(event, self._watched, begins, has_rows=self._has_events)
                 yield from self._may_end(sign, event, begins)
             case Action.COMMIT:
                 yield from self._may_end(Sign.COMMIT, event, begins)
@@ -220,7 +222,7 @@ class _Decoder:
     def _begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
-        require_known(beginning, begins, gtids=self._gtids, has_length=False)
+        require_known(beginning, begins, gtids=self._gtids, has_length=False)  # only to skip it, the length is needed
         self._move_state(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
@@ -230,7 +232,7 @@ class _Decoder:
             self._state = State.PASSING
 
     def _skip(self) -> None:
-        """Pass over an event of a skipped transaction. Raises Damaged if it reaches beyond the transaction's end."""
+        """Pass over an event of a skipped transaction. Raises Damaged if the event ends after the transaction's end."""
         ends = self._transaction.skipped_to if self._transaction else 0
         if self._pos > ends:
             raise Damaged(f"a transaction that should end at {ends} continues to {self._pos}")
@@ -238,14 +240,17 @@ class _Decoder:
             self._state, self._transaction = State.OUTSIDE, None
 
     def _buffer(self, event: Event, begins: FilePosition) -> None:
-        """Buffer an event of a copied table until the end of its transaction."""
+        """Buffer a TABLE_MAP or row event until the end of its transaction, if the table is copied.
+
+        Raises Damaged for a row event without a TABLE_MAP event in its transaction.
+        """
         self._move_state(Sign.ROWS, event, begins)
         table_id = events.read_table_id(event)
         if table_id not in self._is_copied:
             raise Damaged(f"a row event of table id {table_id}, without a TABLE_MAP event")
         if self._is_copied[table_id]:
-            self._spool.write(len(event.data).to_bytes(_LENGTH_BYTES, "little") + event.data)
-            self._has_rows = True
+            self._events.write(len(event.data).to_bytes(_LENGTH_BYTES, "little") + event.data)
+            self._has_events = True
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Move the state by a sign. If the sign ends the transaction, yield the transaction's rows and its log row."""
@@ -257,21 +262,24 @@ class _Decoder:
         transaction, beginning = self._transaction, self._transaction.beginning
         end = (self._segment.epoch, self._number, self._pos)
         gtid = None if beginning.gtid is None else str(beginning.gtid)
-        if self._has_rows:
+        if self._has_events:
             yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
         mysql_gtid = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
-        parts = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
-        yield from self.batches.add(None, (*parts, *end, beginning.committed_at))
+        gtid_parts = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
+        yield from self.batches.add(None, (*gtid_parts, *end, beginning.committed_at))  # None: the log's batch
         self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()
 
     def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
-        """Decode the buffered row events of a transaction, which ends at `end`, and empty the buffer."""
-        ordinal = 0
-        self._spool.seek(0)
-        while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
-            event = Event.from_data(self._spool.read(size))
+        """Decode the buffered events of a transaction, which ends at `end`: yield its full batches; empty the buffer.
+
+        `where` names the transaction in messages.
+        """
+        ordinal = 0  # of the row image in the transaction
+        self._events.seek(0)
+        while size := int.from_bytes(self._events.read(_LENGTH_BYTES), "little"):  # 0 at the buffer's end
+            event = Event.from_data(self._events.read(size))
             if event.type == Type.TABLE_MAP:
                 with concerning(events.read_table_name(event)):
                     self._rows.add_table(event, where)
@@ -283,6 +291,6 @@ class _Decoder:
                     ordinal += 1
             yield from self.batches.count_bytes(table, size)
         self._rows.forget()
-        self._spool.seek(0)
-        self._spool.truncate()
-        self._has_rows = False
+        self._events.seek(0)
+        self._events.truncate()
+        self._has_events = False

@@ -1,7 +1,7 @@
 """Decodes row events into values by the library mysql-replication. No other module knows the library and its faults.
 
-The known faults of the library must raise an error here and never become a row. The library turns dates into None,
-returns strings as bytes and bytes as strings, and misreads long names and enum members.
+What the library is known to misread must raise an error here and never become a row. The library turns impossible dates
+into None, returns strings as bytes and bytes as strings, and misreads long names and enum members.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,9 +34,9 @@ _IMAGES: dict[type, tuple[tuple[RowKind, str], ...]] = {
     row_event.DeleteRowsEvent: ((RowKind.DELETE, ""),),
 }
 _EVENTS = frozenset({row_event.TableMapEvent, *_IMAGES})
-_KNOWN_MAX = 1000  # how many TABLE_MAP events are remembered
+_KNOWN_MAX = 1000  # the number of different TABLE_MAP events that are remembered
 
-# The types that a column of each kind can have in the binlog. An integer type is a pair: the type, and 1 if unsigned.
+# The types that a column of each kind can have in the binlog. An integer is a pair: its type, and 1 if unsigned, else 0
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
@@ -67,17 +67,26 @@ class _NoServer:
 class RowEvents:
     """Decodes the row events of the tables in `schemas`, transaction by transaction.
 
-    `where` names the transaction in messages.
+    The argument `where` of the methods names the transaction in messages.
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
         self._schemas = schemas
+        # the tables of the transaction, by table id: the library's object, and what this module knows
         self._library_tables: dict[int, Any] = {}
         self._tables: dict[int, tuple[TableSchema, TableMap]] = {}
-        self._known: dict[bytes, tuple[TableSchema, TableMap, Any]] = {}  # by the TABLE_MAP's bytes
+        # of all transactions, by the bytes of the TABLE_MAP event
+        self._known: dict[bytes, tuple[TableSchema, TableMap, Any]] = {}
 
     def add_table(self, event: Event, where: str) -> None:
-        """Add a TABLE_MAP event of a table in `schemas`. Raises SchemaChanged if its columns are not the schema's."""
+        """Add the table of a TABLE_MAP event to the transaction; the table must be in `schemas`.
+
+        Raises:
+            SchemaChanged: the event's columns are not the schema's.
+            UnsupportedValue: the library does not read every value of the columns exactly.
+            UnsupportedEvent: the library cannot read the event, or misreads it.
+
+        """
         # maps are remembered, because small transactions repeat them, and reading a map costs more than reading a row
         if event.payload not in self._known:
             if len(self._known) >= _KNOWN_MAX:
@@ -87,19 +96,21 @@ class RowEvents:
         self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """The schema, the description and the library's table of a TABLE_MAP event. Raises an error if they differ."""
-        table_map = read_table_map(event)
-        schema = self._schemas[table_map.table]
+        """The schema, the description and the library's table of a TABLE_MAP event.
+
+        Raises the errors of `add_table` if the three do not agree.
+        """
+        sent = read_table_map(event)
+        schema = self._schemas[sent.table]
         where = f"{schema.table} {where}"
-        has_names = bool(table_map.names)
-        table_map, indexes = bind_columns(table_map, schema, where)
-        _require_readable([table_map.columns[index] for index in indexes], schema, where)
-        table = self._library_event(event, where).table_obj
-        if not has_names:
-            _add_descriptions(table, table_map)
-        _require_types([table.columns[index] for index in indexes], schema, where)
-        _require_names(table_map, table.columns, where)
-        return schema, table_map, table
+        table_map, copied_indexes = bind_columns(sent, schema, where)  # now with names, also if the event has none
+        _require_readable([table_map.columns[index] for index in copied_indexes], schema, where)
+        library_table = self._library_event(event, where).table_obj
+        if not sent.names:
+            _add_descriptions(library_table, table_map)
+        _require_types([library_table.columns[index] for index in copied_indexes], schema, where)
+        _require_names(table_map, library_table.columns, where)
+        return schema, table_map, library_table
 
     def row_images(self, event: Event, where: str) -> tuple[TableId, Iterator[RowImage]]:
         """The table of a row event, and its row images in order; an update has the old row, then the new row.
@@ -116,22 +127,22 @@ class RowEvents:
         self._tables.clear()
 
     def _row_images(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[RowImage]:
-        """Yield the row images of a row event."""
+        """Yield the row images of a row event; raises the errors of `row_images`."""
         rows = self._library_event(event, where)
-        missing_names = missing_columns(event.data, table_map.names)
+        missing_names = missing_columns(event.data, table_map.names)  # only skipped columns may be missing
         if rows.number_of_columns != len(table_map.names) or not missing_names <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
         images = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
-        for row in _decoded(lambda: rows.rows, where):
+        for row in _decoded(lambda: rows.rows, where):  # the library decodes the rows only now
             for kind, values_key, sources_key in images:
-                if row[sources_key]:
+                if row[sources_key]:  # why the library returned None, for each column with None
                     _require_no_lost_value(row[sources_key], schema, where)
                 yield kind, tuple(row[values_key][name] for name in schema.names)
-        if rows.packet.read_bytes != rows.event_size:
+        if rows.packet.read_bytes != rows.event_size:  # bytes are left, or bytes after the event were read
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
     def _library_event(self, event: Event, where: str) -> Any:
-        """The library's object for an event."""
+        """The library's object for a TABLE_MAP or row event. Raises UnsupportedEvent if the library cannot read it."""
         # The real checksum was checked and cut off. Four zero bytes replace it, because the library always takes the
         # last four bytes for a checksum.
         size = (len(event.data) + 4).to_bytes(4, "little")
@@ -156,13 +167,13 @@ class RowEvents:
             ),
             where,
         )
-        if wrapped.event is None:  # the library skipped the event
+        if wrapped.event is None:
             raise UnsupportedEvent(f"{where}: mysql-replication skipped a row event; please report it")
         return wrapped.event
 
 
 def _decoded(decode: Callable[[], Any], where: str) -> Any:
-    """The result of `decode`. Every error of the library becomes UnsupportedValue or UnsupportedEvent."""
+    """The result of `decode`, which calls the library. Its errors become UnsupportedValue or UnsupportedEvent."""
     try:
         return decode()
     except ValueError as error:  # for example for bytes that are not valid in the column's charset
@@ -180,6 +191,7 @@ def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) 
     """Raise UnsupportedValue if the library does not read every column exactly."""
     for column, sent in zip(schema.columns, columns, strict=True):
         try:
+            # only strings have a charset; "ascii" is one that the library reads
             require_readable(column, sent.charset if column.kind is Kind.STRING else "ascii")
         except UnsupportedValue as error:
             raise UnsupportedValue(f"{where}: {error}") from error
@@ -188,10 +200,10 @@ def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) 
 def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
     for column, read in zip(schema.columns, columns, strict=True):
-        types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
-        has_type = bool({read.type, (read.type, int(read.unsigned))} & types)
-        if not has_type or (PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits):
+        has_type = bool({read.type, (read.type, int(read.unsigned))} & _TYPES[column.kind])
+        is_decimal = PYTHON[column.kind] is Decimal
+        if not has_type or (is_decimal and (read.precision, read.decimals) != digits):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
@@ -218,7 +230,10 @@ def _require_names(table_map: TableMap, columns: list[Any], where: str) -> None:
 
 
 def _require_no_lost_value(sources: Mapping[str, str], schema: TableSchema, where: str) -> None:
-    """Raise UnsupportedValue if the library returned None for a value that is not NULL, as `sources` tell."""
+    """Raise UnsupportedValue if the library returned None for a value that is not NULL: for an impossible date.
+
+    `sources` says, by column, why the library returned None.
+    """
     for column in schema.columns:
-        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
+        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:  # a column without an entry is not None
             raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

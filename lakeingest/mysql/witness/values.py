@@ -14,10 +14,11 @@ from lakeingest.rows import arrow_type
 
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# The types that the library misreads, by MySQL's names; and the charsets that Python decodes in the same way as MySQL
+# The types that the library misreads, by MySQL's names
 _MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
-_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}
+_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}  # that Python decodes in the same way as MySQL
 
+# The Python type of the library's values, by kind; a kind that the library misreads has none
 PYTHON: dict[Kind, type] = {
     Kind.INT32: int,
     Kind.INT64: int,
@@ -35,13 +36,16 @@ PYTHON: dict[Kind, type] = {
 
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
-    """Raise UnsupportedValue if the library does not read every value of such a column exactly."""
+    """Raise UnsupportedValue if the library does not read every value of such a column, in this charset, exactly."""
     if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
         raise beyond_reference(column)
 
 
 def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
-    """An Arrow column of the library's values. Raises UnsupportedValue, with `where`, for a value that is not exact."""
+    """An Arrow column of the library's values.
+
+    Raises UnsupportedValue, with `where`, for a value of an unexpected type, or one that Arrow's type cannot hold.
+    """
     if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
         values = tuple(b"" if value == "" else value for value in values)
     expected = PYTHON[column.kind]
@@ -61,8 +65,8 @@ def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
 def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     """An Arrow column of the library's Python values: naive UTC datetimes, Decimals, str, bytes, int.
 
-    A BINARY(n) is padded with the zero bytes that the binlog omits. Raises UnsupportedValue for a value that the type
-    cannot hold.
+    A BINARY(n) is padded with the zero bytes that the binlog omits, and a NUMERAL becomes a text. Raises
+    UnsupportedValue for a column that the library misreads, and for a value that Arrow's type cannot hold.
     """
     require_readable(column)
     if column.kind is Kind.BINARY and column.length:
@@ -78,6 +82,7 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _instant(column: Column, value: dt.datetime) -> dt.datetime:
+    """The value with its zone, UTC. Raises UnsupportedValue for a zero TIMESTAMP."""
     instant = value.replace(tzinfo=dt.UTC)
     if instant == _EPOCH_START:  # the binlog's form of a zero TIMESTAMP; the type's range begins a second later
         raise no_day(column, "0000-00-00 00:00:00")
