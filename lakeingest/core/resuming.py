@@ -98,7 +98,8 @@ def resume(
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
             raise lost
-    failed = _errors_of_lost(positions, answers) | _lost_rereads(copied, None, answers)
+    going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
+    failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
     if failed and failed.keys() == positions.keys() and not has_asked:
         raise next(iter(failed.values()))
     usable = [position for table, position in positions.items() if table not in failed]
@@ -121,8 +122,9 @@ def _with_spool(
         position = progress.position
         if table in spool.doubts and position is not None and (error := answers.contradicts(position)) is not None:
             failed[table] = error
-    failed |= _lost_rereads(copied, spool.position.place, answers)
     again = _with_lost_chunks(covered, spool.position.place, answers)
+    going_on = {table: progress for table, progress in copied.items() if table not in again}
+    failed |= _lost_rereads(going_on, spool.position.place, answers)
     # Step 2: the tables that the spool does not cover, because they had stopped before
     behind: dict[TableId, Position] = {}  # the complete copies among them, with their positions
     for table in copied.keys() - covered.keys():

@@ -15,6 +15,7 @@ from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.rows import arrow_type
 
 _LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists
+_BITS = {"0": False, "1": True, "False": False, "True": True}  # the values of a BIT(1), by the texts of JSON's values
 
 
 def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
@@ -130,6 +131,13 @@ def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
         raise UsageError(f"{value!r} is no value of {schema.table}'s key column {column.name}: {error}") from None
 
 
+def _bit(text: str) -> bool:
+    """The value of a BIT(1) from the text of a value in JSON. Raises ValueError for any other text."""
+    if text not in _BITS:  # Python's `bool` would take the text "0" for True
+        raise ValueError("neither 0 nor 1")
+    return _BITS[text]
+
+
 def _python_value(column: Column, value: Any) -> Any:
     """A value that people wrote, in Python's type for the column. Raises an error if the type cannot have the value."""
     if value is None:
@@ -142,7 +150,7 @@ def _python_value(column: Column, value: Any) -> Any:
         case Kind.UINT64 | Kind.DECIMAL:
             return Decimal(str(value))
         case Kind.BOOLEAN:
-            return bool(value)
+            return _bit(str(value))
         case Kind.BINARY:
             return bytes.fromhex(str(value).removeprefix("0x"))
         case Kind.DATE:

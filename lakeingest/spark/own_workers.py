@@ -110,6 +110,10 @@ class OwnWorkers:
         return SparkLost(f"a worker process of this run ended; see {self._log}, and run the same command again")
 
 
+class _Cancelled(RuntimeError):
+    """The work was cancelled before this task began."""
+
+
 class OwnWork(Generic[Result]):
     """Tasks for `OwnWorkers`. The object is called once: the call runs the tasks and waits for their results."""
 
@@ -129,11 +133,14 @@ class OwnWork(Generic[Result]):
             wait(outcomes)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no task: `close` ends it
+        errors = [error for outcome in outcomes if (error := outcome.exception()) is not None]
+        if errors:  # a failed task has cancelled those that had not begun: its error is the reason
+            raise next((error for error in errors if not isinstance(error, _Cancelled)), errors[0])
         return [outcome.result() for outcome in outcomes]
 
     def _answer(self, task: bytes) -> Result:
         if self._is_cancelled.is_set():
-            raise RuntimeError("this work was cancelled before its last task began")
+            raise _Cancelled("this work was cancelled before its last task began")
         try:
             return cast(Result, self._workers.answer(task))
         except BaseException:  # the call raises it, so the results of other tasks are not needed

@@ -48,6 +48,17 @@ def reread(table: TableId, byte: int, read_to: int) -> Progress:
     return level(table, byte).reread_rows([patch], at(byte).place, signals=[4], read_to=at(read_to))
 
 
+def patched(table: TableId, byte: int, read_to: int) -> Progress:
+    """A copy whose chunks are read but not merged, and with a patch; all were read up to `read_to`."""
+    chunks = (
+        Split(KeyRange(None, (5,)), at(byte).place, at(byte).place),
+        Split(KeyRange((5,)), at(byte).place, at(read_to).place),
+    )
+    patch = Patch("p", KeyRange((1,), (3,)), at(byte).place, at(read_to).place)
+    copied = empty(table, byte).wave_committed(chunks, 1, read_to=at(read_to))
+    return copied.reread_rows([patch], at(byte).place, signals=[4], read_to=at(read_to))
+
+
 class Facts:
     """What the source says: from which byte on it has binlog, to which byte, and what it cannot replay."""
 
@@ -107,6 +118,8 @@ SPOOL_LOST = Facts(last=50)
         ([empty(A, 20)], stored(70, [A]), Facts(), ("20", (), {})),
         ([level(A, 20), partial(B, 20, 90)], stored(70, [A, B]), Facts(), ("kept", (), {})),
         ([level(A, 20), partial(B, 20, 90)], stored(70, [A, B]), Facts(last=80), ("kept", (B,), {})),
+        # a copy that is started over does not fail because of rows that were read again for it
+        ([level(A, 20), patched(B, 20, 90)], stored(70, [A, B]), Facts(last=80), ("kept", (B,), {})),
         # tables that it does not cover: a new spool reaches back to them, unless they cannot go on
         ([level(A, 60), level(B, 30)], stored(70, [A]), Facts(), ("30", (), {})),
         ([level(A, 60), level(B, 30)], stored(70, [A]), Facts(40), ("kept", (), {B: "gone: 30"})),

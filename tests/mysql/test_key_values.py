@@ -78,6 +78,24 @@ def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: Local
     assert all(sum(count) == len(keys) and count[1] > 0 for count in counts)
 
 
+FLAG = TableSchema(TableId("d", "t"), (Column("b", Kind.BOOLEAN, source_type("bit(1)"), nullable=False),), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", False), ('"0"', False), ("1", True), ('"1"', True), ("true", True), ("false", False)]
+)
+def test_a_bit_is_written_as_a_number_or_as_a_boolean(*, text: str, value: bool) -> None:
+    """Also within quotes: Python takes each text for true."""
+    assert parse_key(FLAG, f"[{text}]") == {"b": value}
+
+
+@pytest.mark.parametrize("text", ["2", '"x"', '""', "0.5"])
+def test_a_bit_has_no_other_value(text: str) -> None:
+    """Such a value is not taken for 1."""
+    with pytest.raises(UsageError, match=r"no value of d\.t's key column b"):
+        parse_key(FLAG, f"[{text}]")
+
+
 @pytest.mark.parametrize("micros", [0, -1, 1, -3_600_100_012, 3_020_398_999_999, -3_020_399_000_000])
 def test_a_bound_of_times_as_microseconds_is_read_back(micros: int) -> None:
     """The server compares a time with it, and the copy has a number."""

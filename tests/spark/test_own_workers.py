@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -83,11 +83,16 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def soon(is_so: Callable[[], bool]) -> None:
+    """Wait until it is so, for some seconds."""
+    until = time.monotonic() + SECONDS
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 def soon_ended(pids: list[int]) -> bool:
     """Whether all processes end within some seconds."""
-    until = time.monotonic() + SECONDS
-    while any(map(is_running, pids)) and time.monotonic() < until:
-        time.sleep(0.02)
+    soon(lambda: not any(map(is_running, pids)))
     return not any(map(is_running, pids))
 
 
@@ -128,6 +133,24 @@ def test_errors_come_back_as_they_were(workers: OwnWorkers) -> None:
     with pytest.raises(RuntimeError, match="ValueError: <unlocked"):
         scatter(workers, refuse_one, [3], 2)
     assert scatter(workers, refuse_one, [0, 4], 2) == [0, 4]
+
+
+def test_the_error_of_a_task_is_raised_although_it_cancels_an_earlier_one(
+    workers: OwnWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread may have taken the earlier task, and begin it only after the later one has failed."""
+    work = workers.prepare(refuse_one, [0, 1], 2)
+    first, _ = work._tasks  # noqa: SLF001 - no other way to hold up one of its threads
+    answer = work._answer  # noqa: SLF001
+
+    def late(task: bytes) -> int:
+        if task == first:
+            soon(work._is_cancelled.is_set)  # noqa: SLF001
+        return answer(task)
+
+    monkeypatch.setattr(work, "_answer", late)
+    with pytest.raises(SchemaChanged):
+        work()
 
 
 def test_cancelled_work_begins_no_more_tasks(workers: OwnWorkers) -> None:

@@ -248,7 +248,7 @@ class StoredTableFolder(TableFolder):
             try:
                 file.copy_to(self.final / _relative_name(file, self.building))
             except FileNotFoundError:
-                if file.size():  # an object without bytes stands for a folder, and need not be copied
+                if not _stands_for_folder(file):  # then another run has deleted it
                     raise stale(self.table) from None
 
         # the properties make `final` a table, so all other files must be there before
@@ -290,6 +290,14 @@ class StoredTableFolder(TableFolder):
         in_final = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
         copied = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
         return not in_final <= copied
+
+
+def _stands_for_folder(file: File) -> bool:
+    """Whether the file is an object without bytes, which stands for a folder; False if there is no such object."""
+    try:
+        return file.size() == 0
+    except FileNotFoundError:
+        return False
 
 
 def _relative_name(file: File, folder: File) -> str:

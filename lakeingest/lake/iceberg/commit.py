@@ -91,11 +91,13 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
     no longer take effect. Raises as `commit` does.
     """
     error: Exception | None = None
+    may_take_effect = False  # whether a request that was sent may take effect later
     for pause in PAUSES:
         try:
             send()
         except Exception as failed:  # noqa: BLE001 - `look` finds out what happened
             error = failed
+            may_take_effect = may_take_effect or not _is_final(failed)
         else:
             return
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait equally long
@@ -106,7 +108,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
             error = failed
-        if _is_final(error):  # no copy of the request takes effect later
+        if not may_take_effect:
             raise error
     raise CommitUnknown(
         f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it took effect"
@@ -227,8 +229,8 @@ def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
     return metadata.refs[branch].snapshot_id if branch in metadata.refs else None
 
 
-def _is_final(error: Exception | None) -> bool:
-    """Whether a file system or a transactional database raised the error: no copy of the request takes effect later."""
+def _is_final(error: Exception) -> bool:
+    """Whether a file system or a transactional database refused a request: no copy of it takes effect later."""
     sqlalchemy = sys.modules.get("sqlalchemy.exc")  # if nobody has imported it, the error is not from a database
     if sqlalchemy is not None and isinstance(error, sqlalchemy.DBAPIError):
         return not error.connection_invalidated

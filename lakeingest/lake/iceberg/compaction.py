@@ -87,11 +87,11 @@ def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[l
     A single small file is rewritten only if it has many dead rows.
     """
     groups: list[list[DataFile]] = []
-    group_rows = ROWS_AT_ONCE  # so that the first small file begins a group
+    group_rows = 0
     for file in files:
         if file.record_count >= SMALL_ROWS:
             continue
-        if group_rows + file.record_count > ROWS_AT_ONCE:
+        if not groups or group_rows + file.record_count > ROWS_AT_ONCE:
             groups.append([])
             group_rows = 0
         groups[-1].append(file)

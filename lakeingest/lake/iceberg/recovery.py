@@ -31,7 +31,8 @@ def newest_whole(loaded: Table) -> Snapshot | None:
 def _candidates(loaded: Table) -> Iterator[Snapshot]:
     """Our commits in the order in which `newest_whole` tries them."""
     main = tip(loaded, MAIN)
-    for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata):
+    staging = loaded.metadata.snapshot_by_name(STAGING)  # None if someone has removed the branch
+    for snapshot in ancestors_of(staging, loaded.metadata):
         if is_marked(snapshot):
             yield snapshot
         if snapshot.snapshot_id == main.snapshot_id:

@@ -33,13 +33,14 @@ class Buffer:
     def make_room(self) -> None:
         """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer, too.
 
-        Offsets into `data` become invalid. Raises Damaged if it must be doubled, but already has `most` bytes.
+        A buffer of `most` bytes is not doubled. Offsets into `data` become invalid. Raises Damaged if all of the `most`
+        bytes are unused.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK
-        if len(unused) > size // 2:  # moving alone would leave too little room
-            if size >= self._most:
-                raise Damaged(f"a packet or event of more than {size} bytes, which no server sends")
+        if len(unused) == self._most:
+            raise Damaged(f"a packet or event of more than {size} bytes, which no server sends")
+        if len(unused) > size // 2 and size < self._most:  # moving alone would leave too little room
             size = min(size * 2, self._most)
             grown = np.empty(size + SLACK, np.uint8)
             grown[: len(unused)] = unused

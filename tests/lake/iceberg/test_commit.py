@@ -421,3 +421,28 @@ def test_two_runs_with_random_faults_get_true_answers(lake: Lake, seed: int) -> 
         if number % 10 == 9:
             rounds.check()
     assert len(rounds.reported) > 15
+
+
+@pytest.mark.parametrize("answers", [[TimeoutError()], [TimeoutError(), OSError(5, "refused")]])
+def test_a_lost_answer_stays_unknown_whatever_is_answered_later(answers: list[Exception]) -> None:
+    """An error of the look at the table, or of the second request, does not say that the first had no effect."""
+    sent = iter([*answers, *(answers[-1] for _ in commit.PAUSES)])
+
+    def send() -> None:
+        raise next(sent)
+
+    def look() -> bool:
+        raise OSError(5, "the table cannot be read")
+
+    with pytest.raises(CommitUnknown):
+        commit.until_known(TableId("shop", "orders"), send, look)
+
+
+def test_a_refusal_of_every_request_is_raised_as_it_is() -> None:
+    """A file system that refuses a request has carried out no part of it."""
+
+    def send() -> None:
+        raise OSError(28, "no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        commit.until_known(TableId("shop", "orders"), send, lambda: False)

@@ -19,6 +19,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.splits import Split
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg import audit
+from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import START, Lake, Raw, Row
@@ -100,6 +101,19 @@ def test_a_table_with_a_damaged_file_of_an_older_commit_is_not_published(lake: L
     assert lake.seen() == [(1, "a"), (2, "b")]
     lake.publish(lake.merge(again, (9, "c", False), (1, "A", False), pos=40))
     assert lake.seen() == [(1, "A"), (2, "b"), (9, "c")]
+
+
+def test_recovery_goes_back_also_if_someone_removed_the_branch_of_lakeingest(lake: Lake, raw: Raw) -> None:
+    """To the commit before the damaged one that readers saw: a branch that is gone has nothing newer."""
+    first = lake.published((1, "a"), (2, "b"))
+    second = lake.publish(lake.merge(lake.loaded(), (9, "c", False), pos=30))
+    raw().manage_snapshots().remove_branch(STAGING).commit()
+    remove(added(raw, second)[0])
+    again = lake.loaded()
+    assert again.lost
+    assert again.published == first.version
+    lake.publish(lake.merge(again, (9, "c", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b"), (9, "c")]
 
 
 @spoils

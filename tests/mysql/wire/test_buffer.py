@@ -51,6 +51,14 @@ def test_slack_always_follows_the_received_bytes() -> None:
     assert len(found.data) == 10 + SLACK
 
 
+def test_a_buffer_at_its_limit_makes_room_as_long_as_bytes_were_used() -> None:
+    """Also if more than half of it is unused: an event of the greatest size may come after a small one."""
+    found = Buffer(100, most=100)
+    found.end, found.at = 100, 1
+    found.make_room()
+    assert (len(found.data) - SLACK, found.at, found.end) == (100, 0, 99)
+
+
 def test_a_buffer_above_its_limit_is_an_error() -> None:
     """It grows up to the limit, and no further: no server sends so much, so it is broken or hostile."""
     found = Buffer(100, most=150)
