@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -343,8 +342,10 @@ def main() -> NoReturn:
         sys.stderr.flush()
     except BrokenPipeError:
         terminal.exit_silently()
-    if code == 0:
-        _stop_spark()
+    if code == 0 and "pyspark" in sys.modules:
+        from lakeingest.spark.session import stop_active_session
+
+        stop_active_session()
     sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
 
 
@@ -374,18 +375,6 @@ def _ending_error(error: BaseException, committed: console.Committed) -> BaseExc
     if isinstance(error, Retryable) and (committed.tables or is_plain):
         return type(error)(f"{error}; {committed}")
     return error
-
-
-def _stop_spark() -> None:
-    """Stop the Spark session of this process, if there is one. Errors of a JVM that has ended already are ignored."""
-    if "pyspark" in sys.modules:
-        from py4j.protocol import Py4JError
-        from pyspark.sql import SparkSession
-
-        with suppress(Py4JError, OSError):
-            session = SparkSession.getActiveSession()
-            if session is not None:
-                session.stop()
 
 
 def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:

@@ -373,12 +373,12 @@ def test_the_demo_leaves_a_folder_of_others_alone(lakeingest: Command, tmp_path:
 WITHOUT_JVM = """
 import os, signal
 from pyspark.sql import SparkSession
-from lakeingest.cli import _stop_spark
+from lakeingest.spark.session import stop_active_session
 session = SparkSession.builder.master("local[1]").getOrCreate()
 jvm = session.sparkContext._gateway.proc
 os.kill(jvm.pid, signal.SIGKILL)
 jvm.wait()
-_stop_spark()
+stop_active_session()
 """
 
 

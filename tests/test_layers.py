@@ -34,7 +34,7 @@ EDGES = {"mysql", "lake", "spark", "quality", "spool", "state", "cluster"}
 BELOW = {"rows", "config", "core", "files", "disk"}
 
 # A room may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
-# the session of Spark from call to call.
+# the session of Spark from call to call, and `cli` stops it at the end of a command.
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"api", "config"},
@@ -51,6 +51,7 @@ ARROWS: dict[str, set[str]] = {
         "console",
         "demo",
         "exits",
+        "spark",
         "terminal",
         "termination",
         "config",

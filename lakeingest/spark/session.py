@@ -82,6 +82,17 @@ def active_session() -> "SparkSession | None":
         return None
 
 
+def stop_active_session() -> None:
+    """Stop the active session, if there is one. Errors of a JVM that has ended already are ignored."""
+    from py4j.protocol import Py4JError
+    from pyspark.sql import SparkSession
+
+    with suppress(Py4JError, OSError):
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
 def fit_session(session: "SparkSession", config: Config) -> "SparkSession":
     """Give the session all our settings that a running session can change, and return it.
 
