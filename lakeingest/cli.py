@@ -190,7 +190,8 @@ def run(
 
     stopping = watch_sigterm() if follow else lambda: False
     try:
-        with console.observer(Console(stderr=True)) as draw:
+        # forked before the observer, which may start a thread
+        with stage.forked_nursery(loaded) as nursery, console.observer(Console(stderr=True)) as draw:
 
             def draw_and_record(event: Any) -> None:
                 draw(event)
@@ -199,7 +200,9 @@ def run(
                     _record_outcome(loaded, overridden | {"exit": None, "error": None, **progress})
 
             observe = committed.collecting_before(draw_and_record)
-            result = stage.run(loaded, tables or (), max_minutes, observe, follow=follow, stopping=stopping)
+            result = stage.run(
+                loaded, tables or (), max_minutes, observe, follow=follow, stopping=stopping, nursery=nursery
+            )
     except BaseException as error:
         ending_error = _ending_error(error, committed)
         failure = {"exit": exit_code(ending_error), "error": message(ending_error)}

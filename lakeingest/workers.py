@@ -13,7 +13,6 @@ from lakeingest.lake.formats import import_writers
 from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline.copying import waves
 from lakeingest.pipeline.merging import merge
-from lakeingest.spark import own_workers
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
@@ -32,24 +31,13 @@ def main() -> None:
 
     if os.environ.get(DIGEST, digest()) != digest():
         sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
-    _import_all()
+    import_all()
     read_archives_once()
     gc.freeze()  # workers collect garbage after each task: so they skip the objects of all these modules
     manager()  # type: ignore[no-untyped-call]
 
 
-def nurse() -> None:
-    """Fork a worker for each socket whose file descriptor is an argument of this process. Never returns.
-
-    The process has disabled garbage collection, so that no collection looks at the imported objects.
-    """
-    _import_all()
-    gc.freeze()
-    gc.enable()
-    own_workers.serve(map(int, sys.argv[2:]))
-
-
-def _import_all() -> None:
+def import_all() -> None:
     """Import what tasks need. Kernels are loaded only if the cache has all; if not, tasks compile those they need."""
     import_writers()
     if cache.is_complete():

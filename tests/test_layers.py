@@ -60,7 +60,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "console": {"commands", "pipeline", "terminal", "config", "core"},
     "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark", "disk"},
-    "commands": {"pipeline"} | EDGES | BELOW,
+    "commands": {"pipeline", "workers"} | EDGES | BELOW,
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
     "mysql": {"mysql.wire", "mysql.witness"} | BELOW,

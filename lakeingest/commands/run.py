@@ -5,6 +5,7 @@ With `follow`, the run then keeps the tables up to date until a person or a sche
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
-from lakeingest.lake.formats import open_target
+from lakeingest.lake.formats import open_target, package_of
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds.bounded import run_bounded
@@ -20,7 +21,10 @@ from lakeingest.pipeline.rounds.follow import follow as follow_source
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.profile import StageCost
 from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spark.nursery import Nursery
+from lakeingest.spark.settings import runs_here
 from lakeingest.state.stopped import Stopped, most_serious
+from lakeingest.workers import import_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +89,23 @@ class RunResult(Report):
         return "the time was up before the end of the binlog; the same call goes on from here"
 
 
+@contextmanager
+def forked_nursery(config: Config) -> Iterator[Nursery | None]:
+    """Within the block: a fork of this process, from which `run` can fork its own workers.
+
+    None if this process has threads, or if the workers of this run are on other machines. The fork comes after all
+    imports, so that the workers need not import the modules again.
+    """
+    package_of(config)
+    is_first_run = config.state.scheme is None and not config.state.path.exists()  # it copies tables
+    nursery = Nursery.forked(import_all, at_once=is_first_run) if runs_here(config) else None
+    try:
+        yield nursery
+    finally:
+        if nursery is not None:
+            nursery.end()
+
+
 def run(
     config: Config,
     tables: Sequence[str] = (),
@@ -94,13 +115,15 @@ def run(
     *,
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
+    nursery: Nursery | None = None,
 ) -> RunResult:
     """Copy new tables, apply the binlog, and publish.
 
     The binlog is applied up to the position that the source has written once the last chunk is read. `tables` are names
     of the form `database.table`; without names, all included tables are meant. With `follow`, the run goes on after
     that, and connects again if the source was unreachable. A run ends early, after a commit, when `max_minutes` are
-    over or `stopping` returns True. The same call continues from this commit.
+    over or `stopping` returns True. The same call continues from this commit. `nursery` is that of
+    `forked_nursery`, if there is one.
 
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
@@ -110,7 +133,10 @@ def run(
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
+    with (
+        translate_errors(config.source, open_target(config)),
+        opened(config, tables, observe, spark, nursery) as open_run,
+    ):
         for table_id, reason in open_run.left.items():
             observe(LeftAsItIs(table_id, reason))
         caught_up = follow_source(open_run, must_end, began) if follow else run_bounded(open_run, must_end)

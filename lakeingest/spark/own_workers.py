@@ -1,65 +1,39 @@
 """Worker processes that a run starts on this machine. They are ready in a second; Spark's workers need five.
 
-A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
-Each worker has one end of a socket, and the run has the other end. When the run ends, even if it is killed, its ends
-are closed. Then the workers end at once, also in the middle of a task, because nobody takes the result of the task, and
-the source would have to keep a read view for it.
+The workers are forked from the `nursery`. Each worker has one end of a socket, and the run has the other end. When the
+run ends, even if it is killed, its ends are closed. Then the workers end at once, also in the middle of a task, because
+nobody takes the result of the task, and the source would have to keep a read view for it.
 """
 
-import json
-import os
 import pickle
 import queue
-import select
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from multiprocessing.connection import Connection
-from os import _exit as end_process  # at once: a fork does not clean up what is its parent's
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from lakeingest.errors import LakeIngestError, SparkLost
+from lakeingest.errors import SparkLost
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.settings import open_log
 
 Descriptor = TypeVar("Descriptor")
 Result = TypeVar("Result")
 
 LOG = "workers.log"
-# Python finds modules only where the run finds them, and takes none from the current folder
-_NURSERY = """
-import gc, json, sys
-gc.disable()
-sys.path[:] = json.loads(sys.argv[1])
-from lakeingest.pandas_later import import_pandas_later
-import_pandas_later()
-from lakeingest.workers import nurse
-nurse()
-"""
 
 
 class OwnWorkers:
     """`count` worker processes. They start in the background; the first tasks wait for them."""
 
-    def __init__(self, count: int, log_folder: Path) -> None:
-        """Start the processes. What they print goes to a log in this folder."""
+    def __init__(self, count: int, log_folder: Path, nursery: Nursery | None = None) -> None:
+        """Start the processes, from this nursery or from a new one. What they print goes to a log in this folder."""
         pairs = [socket.socketpair() for _ in range(count)]
-        ends = [theirs.fileno() for _, theirs in pairs]
         with open_log(log_folder / LOG) as log:
-            self._nursery = subprocess.Popen(
-                [sys.executable, "-I", "-c", _NURSERY, json.dumps(list(map(str, sys.path))), *map(str, ends)],
-                pass_fds=ends,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,  # Ctrl-C ends the run at its next commit, for which it needs its workers
-            )
+            self._nursery = nursery or Nursery.started(log)
+            self._nursery.start(log, [theirs for _, theirs in pairs])
         self.count, self._log = count, log_folder / LOG
         self._idle = queue.SimpleQueue[Connection | None]()  # None: a worker has ended
         self._workers = []
@@ -100,9 +74,7 @@ class OwnWorkers:
 
     def close(self) -> None:
         """Kill the workers. Nobody takes the result of a task that a worker still has."""
-        with suppress(ProcessLookupError):  # all have ended already
-            os.killpg(self._nursery.pid, signal.SIGKILL)  # the group of the nursery and its workers
-        self._nursery.wait()
+        self._nursery.end()
         for worker in self._workers:
             worker.close()
 
@@ -146,63 +118,3 @@ class OwnWork(Generic[Result]):
         except BaseException:  # the call raises it, so the results of other tasks are not needed
             self.cancel()
             raise
-
-
-def serve(ends: Iterable[int]) -> NoReturn:
-    """Fork a worker for each of these open sockets, and end when all workers have ended. Never returns."""
-    # a scheduler that ends all processes lets the run end at its next commit, for which it needs its workers
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    every_end = list(ends)
-    for end in every_end:
-        if os.fork() == 0:
-            for other in every_end:
-                if other != end:  # while it is open, the run does not notice that the other worker has ended
-                    os.close(other)
-            _work(Connection(end))
-    for end in every_end:
-        os.close(end)
-    with suppress(ChildProcessError):  # no worker is left
-        while True:
-            os.wait()
-    end_process(0)
-
-
-def _work(run: Connection) -> NoReturn:
-    """Answer tasks until the run closes its end of the socket."""
-    threading.Thread(target=_end_with, args=(run.fileno(),), daemon=True).start()
-    hang_up = _hang_up_of(run.fileno())
-    with suppress(EOFError, OSError):  # the run has closed its end
-        while True:
-            task = run.recv_bytes()
-            if hang_up.poll(0):  # the run has ended after it sent the task
-                break
-            run.send_bytes(_outcome(task))
-    end_process(0)
-
-
-def _end_with(end: int) -> NoReturn:
-    """Wait until the run has closed its end of the socket, then end this process."""
-    _hang_up_of(end).poll()
-    end_process(0)
-
-
-def _hang_up_of(end: int) -> select.poll:
-    """A poll for one event: the other end of the socket is closed, even if bytes from it are still to be read."""
-    poll = select.poll()
-    poll.register(end, 0)  # POLLHUP is always included
-    return poll
-
-
-def _outcome(task: bytes) -> bytes:
-    """A pickled pair: the result of the task and None, or None and the error of the task."""
-    try:
-        function, descriptor = pickle.loads(task)  # noqa: S301 - of the run, over a socket that nobody else has
-        return pickle.dumps((function(descriptor), None))
-    except LakeIngestError as error:
-        return pickle.dumps((None, error.with_traceback(None)))
-    except BaseException as error:  # noqa: BLE001 - the run raises it
-        error.add_note(f"in a worker process:\n{traceback.format_exc()}")
-        try:
-            return pickle.dumps((None, error.with_traceback(None)))
-        except Exception:  # noqa: BLE001 - the error has something that cannot be pickled
-            return pickle.dumps((None, RuntimeError(traceback.format_exc())))

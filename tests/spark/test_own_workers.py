@@ -16,6 +16,7 @@ import pytest
 
 from lakeingest.errors import SchemaChanged, SparkLost
 from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.own_workers import OwnWorkers
 from lakeingest.spark.scatter import prepare, scatter
 
@@ -23,8 +24,12 @@ SECONDS = 20.0
 OWNER = """
 import sys, threading, time
 from lakeingest.files.local import Local
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.own_workers import OwnWorkers
-workers = OwnWorkers(2, Local(sys.argv[1]))
+from lakeingest.workers import import_all
+nursery = Nursery.forked(import_all) if sys.argv[2] == "fork" else None
+workers = OwnWorkers(2, Local(sys.argv[1]), nursery)
+assert nursery in (None, workers._nursery)
 print(workers.prepare(abs, [1, -2], 2)(), flush=True)
 threading.Thread(target=workers.prepare(time.sleep, [600], 1), daemon=True).start()
 time.sleep(0.5)  # the task has begun
@@ -35,12 +40,26 @@ workers.close()
 STARTING = """
 import pathlib, sys
 from lakeingest.files.local import Local
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.own_workers import OwnWorkers
-workers = OwnWorkers(1, Local(sys.argv[1]))
+from lakeingest.workers import import_all
+workers = OwnWorkers(1, Local(sys.argv[1]), Nursery.forked(import_all) if sys.argv[2] == "fork" else None)
 work = workers.prepare(pathlib.Path.touch, [pathlib.Path(sys.argv[1], "touched")], 1)
 workers._workers[0].send_bytes(work._tasks[0])
 print(workers._nursery.pid, flush=True)
 """
+
+WAITING = """
+import os, signal, sys
+from lakeingest.spark.nursery import Nursery
+nursery = Nursery.forked(lambda: None)
+os.kill(nursery.pid, signal.SIGTERM)
+print(nursery.pid, os.getpgid(nursery.pid) == nursery.pid, flush=True)
+sys.stdin.read()
+nursery.end()
+"""
+
+from_each_nursery = pytest.mark.parametrize("nursery", ["fork", "new process"])
 
 
 @pytest.fixture
@@ -171,26 +190,55 @@ def test_a_killed_worker_is_a_loss_that_has_a_name(workers: OwnWorkers) -> None:
             scatter(workers, task, [1, 2, 3, 4], 2)
 
 
-def test_all_processes_end_with_the_run(tmp_path: Path) -> None:
+@from_each_nursery
+def test_all_processes_end_with_the_run(tmp_path: Path, nursery: str) -> None:
     """A run closes them, or is killed. They end in the middle of a task, too, which may have a view of the source."""
     for how in ("closed", "killed"):
-        owner = [sys.executable, "-c", OWNER, str(tmp_path)]
+        owner = [sys.executable, "-c", OWNER, str(tmp_path), nursery]
         with subprocess.Popen(owner, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == "[1, 2]\n"
-            nursery = int(process.stdout.readline())
-            started = [nursery, *children(nursery)]
+            parent = int(process.stdout.readline())
+            started = [parent, *children(parent)]
             assert len(started) == 3
             process.kill() if how == "killed" else process.stdin.close()
             assert soon_ended(started), how
 
 
-def test_no_task_begins_after_the_run_has_ended(tmp_path: Path) -> None:
+def test_a_fork_that_waits_ends_only_with_the_run() -> None:
+    """SIGTERM does not end it, and Ctrl-C does not reach it: it has its own group of processes."""
+    for how in ("closed", "killed"):
+        command = [sys.executable, "-c", WAITING]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            pid, is_in_own_group = process.stdout.readline().split()
+            assert is_in_own_group == "True"
+            time.sleep(0.2)
+            assert is_running(int(pid))
+            process.kill() if how == "killed" else process.stdin.close()
+            assert soon_ended([int(pid)]), how
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    """The fork would have only one of the threads, and the locks that the others hold."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        assert Nursery.forked(lambda: None) is None
+    finally:
+        done.set()
+        thread.join()
+
+
+@from_each_nursery
+def test_no_task_begins_after_the_run_has_ended(tmp_path: Path, nursery: str) -> None:
     """Also one that the run has sent to a worker that was about to start."""
-    owner = [sys.executable, "-c", STARTING, str(tmp_path)]
-    nursery = int(subprocess.run(owner, capture_output=True, text=True, check=True).stdout)
-    assert soon_ended([nursery])
+    owner = [sys.executable, "-c", STARTING, str(tmp_path), nursery]
+    parent = int(subprocess.run(owner, capture_output=True, text=True, check=True).stdout)
+    assert soon_ended([parent])
     assert not (tmp_path / "touched").exists()
 
 

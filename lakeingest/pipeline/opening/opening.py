@@ -36,6 +36,7 @@ from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.session import is_session_due
 from lakeingest.spool.halts import is_watched_to_halt
 from lakeingest.spool.spool import Spool
@@ -49,13 +50,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[OpenRun]:
+def opened(
+    config: Config,
+    tables: Sequence[str],
+    observe: Observer,
+    spark: "SparkSession | None",
+    nursery: Nursery | None = None,
+) -> Iterator[OpenRun]:
     """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
     Raises LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
-    with BinlogSource.open(config.source) as source, Executors(config, spark) as executors:
+    with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from lakeingest.config import Config, Source
 from lakeingest.spark import scatter
 from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.own_workers import OwnWorkers
 from lakeingest.spark.scatter import Workers
 from lakeingest.spark.session import open_session
@@ -33,11 +34,12 @@ class Executors:
 
     Small tasks run in this process. Other tasks run in Spark's `session` if there is one. Without a session they run in
     worker processes of this run, if Spark would run them on this machine, too; else a session is started. A `borrowed`
-    session belongs to the caller: a run does not replace it by a new session.
+    session belongs to the caller: a run does not replace it by a new session. The worker processes are forked from
+    `nursery`; None: from a new process.
     """
 
-    def __init__(self, config: Config, session: "SparkSession | None" = None) -> None:
-        self._config = config
+    def __init__(self, config: Config, session: "SparkSession | None" = None, nursery: Nursery | None = None) -> None:
+        self._config, self._nursery = config, nursery
         self.session = session
         self.borrowed = session is not None
         self._own: OwnWorkers | None = None
@@ -77,7 +79,9 @@ class Executors:
         if small:
             return None
         if self.session is None and runs_here(self._config):
-            self._own = self._own or OwnWorkers(self._slots, work_folder(self._config))
+            if self._own is None:
+                self._own = OwnWorkers(self._slots, work_folder(self._config), self._nursery)
+                self._nursery = None  # it starts workers only once
             return self._own
         return self.open()
 

@@ -1,0 +1,192 @@
+"""The nursery: the process from which the worker processes of a run are forked.
+
+The nursery has imported the modules that tasks need, so its workers begin at once, and share its memory. The nursery is
+a fork of the run's own process if that process has no other threads yet: the fork waits, and costs nothing until the
+run needs workers. In a process with threads, such as a notebook, the nursery is a new process that imports the modules.
+"""
+
+import gc
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from os import _exit as end_process  # at once: a fork does not clean up what is its parent's
+from typing import BinaryIO, NoReturn, Self
+
+from lakeingest.errors import LakeIngestError
+
+# Python finds modules only where the run finds them, and takes none from the current folder
+_NEW_PROCESS = """
+import gc, json, sys
+gc.disable()
+sys.path[:] = json.loads(sys.argv[1])
+from lakeingest.pandas_later import import_pandas_later
+import_pandas_later()
+from lakeingest.spark.nursery import nurse
+from lakeingest.workers import import_all
+nurse(int(sys.argv[2]), import_all, at_once=True)
+"""
+
+
+class Nursery:
+    """A process that waits for `start`, and then forks workers. It ends with its run, also if the run is killed."""
+
+    def __init__(self, pid: int, wait: Callable[[], object], control: socket.socket) -> None:
+        """`wait` waits until the process has ended. Over `control` it gets the files of its workers."""
+        self.pid, self._wait, self._control = pid, wait, control
+        self._has_ended = False
+
+    @classmethod
+    def forked(cls, import_all: Callable[[], None], *, at_once: bool = False) -> Self | None:
+        """A fork of this process; None if this process has several threads, of which a fork would lack all but one.
+
+        The fork calls `import_all` before it forks the workers; `at_once`: without waiting for `start`.
+        """
+        if sys.platform != "linux" or threading.active_count() > 1:
+            return None
+        ours, theirs = socket.socketpair()
+        gc.freeze()  # a later collection would write to all objects, and so copy the memory that the fork shares
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the fork ignores it
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)  # Ctrl-C ends the run at its next commit, for which it needs its workers
+                ours.close()  # while it is open here, the nursery does not notice that the run has ended
+                nurse(theirs.detach(), import_all, at_once=at_once)
+            except BaseException:  # noqa: BLE001 - the code of the run must not go on in two processes
+                traceback.print_exc()
+            finally:
+                end_process(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        with suppress(OSError):  # the fork has done it, or has ended
+            os.setpgid(pid, pid)
+        theirs.close()
+        return cls(pid, partial(os.waitpid, pid, 0), ours)
+
+    @classmethod
+    def started(cls, log: BinaryIO) -> Self:
+        """A new process, which prints to this log."""
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _NEW_PROCESS, json.dumps(list(map(str, sys.path))), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,  # as in a fork
+        )
+        theirs.close()
+        return cls(process.pid, process.wait, ours)
+
+    def start(self, log: BinaryIO, sockets: Sequence[socket.socket]) -> None:
+        """Fork a worker for each of these sockets, once. The workers print to this log."""
+        with suppress(BrokenPipeError), self._control:  # if the process has ended, the run sees that no worker answers
+            for file in (log.fileno(), *(each.fileno() for each in sockets)):
+                socket.send_fds(self._control, [b"f"], [file])
+
+    def end(self) -> None:
+        """Kill the process and its workers. A second call does nothing: another process may have the number by then."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._control.close()
+        with suppress(ProcessLookupError):  # the group has ended already
+            os.killpg(self.pid, signal.SIGKILL)
+        self._wait()
+
+
+def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoReturn:
+    """Wait for the files that `Nursery.start` sends over this socket; then call `import_all`, and fork the workers.
+
+    `at_once`: call `import_all` first, because workers will be needed.
+
+    Ends the process if the run ends before it has sent them, and when all workers have ended.
+    """
+    # a scheduler that ends all processes lets the run end at its next commit, for which it needs its workers
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    gc.disable()  # so that no collection looks at the imported objects again and again
+    if at_once:
+        import_all()
+    files: list[int] = []
+    with socket.socket(fileno=control) as run:
+        while received := socket.recv_fds(run, 1, 1)[1]:  # no file: the run has closed the socket, or has ended
+            files += received
+    if files:
+        log, *ends = files
+        with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - its number is needed
+            for file, number in ((nothing.fileno(), 0), (log, 1), (log, 2)):
+                os.dup2(file, number)
+        os.close(log)
+        if not at_once:
+            import_all()
+        gc.freeze()
+        gc.enable()
+        _fork_workers(ends)
+    end_process(0)
+
+
+def _fork_workers(ends: Sequence[int]) -> None:
+    """Fork a worker for each of these open sockets, and wait until all workers have ended."""
+    for end in ends:
+        if os.fork() == 0:
+            for other in ends:
+                if other != end:  # while it is open, the run does not notice that the other worker has ended
+                    os.close(other)
+            _work(Connection(end))
+    for end in ends:
+        os.close(end)
+    with suppress(ChildProcessError):  # no worker is left
+        while True:
+            os.wait()
+
+
+def _work(run: Connection) -> NoReturn:
+    """Answer tasks until the run closes its end of the socket."""
+    threading.Thread(target=_end_with, args=(run.fileno(),), daemon=True).start()
+    hang_up = _hang_up_of(run.fileno())
+    with suppress(EOFError, OSError):  # the run has closed its end
+        while True:
+            task = run.recv_bytes()
+            if hang_up.poll(0):  # the run has ended after it sent the task
+                break
+            run.send_bytes(_outcome(task))
+    end_process(0)
+
+
+def _end_with(end: int) -> NoReturn:
+    """Wait until the run has closed its end of the socket, then end this process."""
+    _hang_up_of(end).poll()
+    end_process(0)
+
+
+def _hang_up_of(end: int) -> select.poll:
+    """A poll for one event: the other end of the socket is closed, even if bytes from it are still to be read."""
+    poll = select.poll()
+    poll.register(end, 0)  # POLLHUP is always included
+    return poll
+
+
+def _outcome(task: bytes) -> bytes:
+    """A pickled pair: the result of the task and None, or None and the error of the task."""
+    try:
+        function, descriptor = pickle.loads(task)  # noqa: S301 - of the run, over a socket that nobody else has
+        return pickle.dumps((function(descriptor), None))
+    except LakeIngestError as error:
+        return pickle.dumps((None, error.with_traceback(None)))
+    except BaseException as error:  # noqa: BLE001 - the run raises it
+        error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+        try:
+            return pickle.dumps((None, error.with_traceback(None)))
+        except Exception:  # noqa: BLE001 - the error has something that cannot be pickled
+            return pickle.dumps((None, RuntimeError(traceback.format_exc())))
