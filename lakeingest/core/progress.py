@@ -252,15 +252,15 @@ class Progress:
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
-        """A merge to `position` is on staging.
+        """The progress after a merge to `position`, which is on staging.
 
-        `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
+        The table is level if no patch waits, and all splits are merged to the same stop. `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
         that the merge made NULL. Raises ValueError if the plan has another stop, or splits or patches that are not
         among those of this progress.
         """
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
-        splits = self.splits.lift(plan.splits, plan.stop)
+        splits = self.splits.merged_to(plan.splits, plan.stop)
         merged_patches = {patch for patch, _ in plan.patches}
         if not merged_patches <= set(self.patches):
             raise ValueError(f"{self.table}: the merge was planned on other patches")
@@ -314,7 +314,7 @@ class Progress:
             server_uuid=position.server_uuid,
             epoch=position.epoch,
             covered_from=position.place,
-            splits=self.splits.lift(self.splits, position.place),
+            splits=self.splits.merged_to(self.splits, position.place),
             position=position,
             read_to=None,
             patches=(),
@@ -362,7 +362,7 @@ class Progress:
             raise ValueError(f"{self.table}: {position.at} and {old and old.at} are of two servers")
         if position.place <= old.place:
             raise ValueError(f"{self.table}: {position.place} does not come after {old.place}")
-        return replace(following, splits=self.splits.lift(self.splits, position.place), position=position)
+        return replace(following, splits=self.splits.merged_to(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
         """The staged rows have passed every gate. `rows`: the number of rows that a gate counted; None if none did."""

@@ -113,7 +113,7 @@ class Splits:
         """Whether it is known, without asking the server, which split has a given key."""
         return all(split.range.ordered for split in self.all)
 
-    def lift(self, planned: Self, stop: Place) -> Self:
+    def merged_to(self, planned: Self, stop: Place) -> Self:
         """The splits after a merge of the `planned` splits to `stop`. The other splits keep their watermarks.
 
         Raises ValueError if a planned split is not among these splits: then the merge was recorded already, or another

@@ -107,7 +107,7 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """A column must not become AUTO_INCREMENT, because the server may then give numbers to old rows."""
+    """Whether the default stays harmless: a column that becomes AUTO_INCREMENT may get numbers in old rows."""
     return after.default is not Default.NUMBERED
 
 

@@ -246,8 +246,8 @@ class Spool:
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Move the start of the spool back to `opened`, for tables that join the pipeline.
 
-        `read` is the new first segment, with the changes of these tables from `opened` to the old start. For the other
-        tables the changelog begins at the old start: no reader can use the archive, which ends there at the latest.
+        `read` is the new first segment, with the changes of only these tables, from `opened` to the old start. So the
+        other tables have a gap there. No reader can go on from archived segments before the gap: they are removed.
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")

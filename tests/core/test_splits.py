@@ -75,24 +75,24 @@ def test_a_complete_table_takes_no_more_waves() -> None:
 
 
 @given(SPLITS, PLACES, st.data())
-def test_lift_moves_the_planned_splits_and_no_others(splits: Splits, stop: Place, data: st.DataObject) -> None:
+def test_a_merge_moves_the_planned_splits_and_no_others(splits: Splits, stop: Place, data: st.DataObject) -> None:
     """A wave that was appended after the plan keeps its watermarks, and the keys stay tiled."""
     count = data.draw(st.integers(0, len(splits.all)))
     planned = Splits(splits.all[:count])
-    lifted = splits.lift(planned, stop)
+    merged = splits.merged_to(planned, stop)
     for key in around(splits):
-        assert mark(lifted, key) == (mark(splits, key) if planned.find(key) is None else (None, None, stop))
-    assert len(lifted.all) <= len(splits.all)
-    assert lifted.copied_up_to == splits.copied_up_to
-    assert lifted.complete == splits.complete
+        assert mark(merged, key) == (mark(splits, key) if planned.find(key) is None else (None, None, stop))
+    assert len(merged.all) <= len(splits.all)
+    assert merged.copied_up_to == splits.copied_up_to
+    assert merged.complete == splits.complete
 
 
 @given(SPLITS, PLACES)
-def test_a_table_whose_splits_are_all_lifted_is_one_split(splits: Splits, stop: Place) -> None:
+def test_a_table_whose_splits_are_all_merged_is_one_split(splits: Splits, stop: Place) -> None:
     """Split information stays small, and a complete table stands at the stop."""
-    lifted = splits.lift(splits, stop)
-    assert len(lifted.all) == min(len(splits.all), 1)
-    assert lifted.stop == (stop if splits.complete else None)
+    merged = splits.merged_to(splits, stop)
+    assert len(merged.all) == min(len(splits.all), 1)
+    assert merged.stop == (stop if splits.complete else None)
 
 
 def test_a_table_stands_at_a_stop_only_when_all_splits_do() -> None:
@@ -108,11 +108,11 @@ def test_a_table_stands_at_a_stop_only_when_all_splits_do() -> None:
 
 
 def test_a_merge_that_was_planned_on_other_splits_is_refused() -> None:
-    """Recorded twice, or after the splits changed, it would lift nothing and still count its rows."""
+    """Recorded twice, or after the splits changed, it would merge nothing and still count its rows."""
     splits = Splits((Split(KeyRange(None, (5,)), low=LOW, high=AT),))
-    lifted = splits.lift(splits, LATER)
+    merged = splits.merged_to(splits, LATER)
     with pytest.raises(ValueError, match="other splits"):
-        lifted.lift(splits, LATER)
+        merged.merged_to(splits, LATER)
 
 
 @given(st.from_type(Split))

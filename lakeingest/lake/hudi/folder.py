@@ -275,9 +275,10 @@ class StoredTableFolder(TableFolder):
         return is_table(self.final)
 
     def _unmake_building(self) -> None:
-        """Delete the properties in `building`. Without properties, `building` is no table.
+        """Delete `hoodie.properties` in `building`, so that Hudi does not take the folder for a table any more.
 
-        If `building` were a table, a run would find it there after someone has dropped the copy in `final`.
+        Otherwise, after someone has dropped the copy in `final`, the next run would take `building` for a copy that was
+        not finished.
         """
         (self.building / PROPERTIES).delete()
 

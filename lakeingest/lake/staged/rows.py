@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 def rows_after_commits(
     visible: "Callable[[], DataFrame] | None", staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
 ) -> "DataFrame":
-    """The rows after `commits`, the commits of staging since the published one.
+    """The rows of the table after `commits`, the commits of staging since the published one.
 
-    The changes of the commits are applied to the rows that `visible` returns: those that readers see. If `visible` is
-    None, or if one of the commits restarts (it removes all earlier rows), the changes are applied to the rows of the
-    commits. These are in the folder `staging`.
+    A commit has files of new rows or files of changes, in the folder `staging`. New rows are there only if a copy
+    begins: if `visible` is None, or if a commit starts the copy over. Then the changes are applied to these rows,
+    otherwise to the rows that readers see, which `visible` returns.
     """
     names, merges = files_of(commits)
-    rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
+    begins = visible is None or is_started_over(commits)
+    rows = staged_rows(staging, names, spark) if begins else visible()
     changes = last_changes(staging, merges, commits[-1].key, spark)
     return rows if changes is None else rows_after_changes(rows, changes, commits[-1].key)
 

@@ -91,8 +91,9 @@ def _has_current_keys(table: TableRun) -> bool:
 def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
     """The changes by foreign keys that neither the copy nor its patches have; None if these changes are not known.
 
-    The first list has changes of known rows. The second list has the moves that gave values to columns of the table's
-    key.
+    The first list has the changes whose rows are known. The second list has the moves (a parent's key has another
+    value, which all child rows with the old value take over) that changed the keys of this table's rows, so that these
+    keys are not known.
     """
     cascades = table.progress.cascades
     if cascades is None or not _has_current_keys(table):
@@ -103,8 +104,8 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
         return None
     touched = [change for change in changes if change.place > cascades.to]
     new_moves = [move for move in binlog.cascaded.moves(table.id) if move.place > cascades.to]
-    moved = [move for move in new_moves if set(move.key.columns) & set(table.schema.key)]
-    _forget_unneeded(binlog, table)
+    moved = [move for move in new_moves if not set(table.schema.key).isdisjoint(move.key.columns)]  # a foreign key
+    _forget_unneeded(binlog, table)  # only now: the changes above may be among them
     return touched, moved
 
 
