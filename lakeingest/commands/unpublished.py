@@ -43,7 +43,7 @@ def unpublished_rows(
     if not splits.ordered and not splits.complete:
         return end, iter(())  # only the server can order the keys, and some chunks are not read yet
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
-    # leave out splits with changes from after `end`: a split has all changes up to `mark`, and perhaps some up to `floor`
+    # leave out splits with changes from after `end`: a split has all changes up to `mark`, perhaps some up to `floor`
     marks = [
         (split.range, mark) for split, mark in zip(splits.all, all_marks, strict=True) if max(split.floor, mark) <= end
     ]

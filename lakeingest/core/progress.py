@@ -254,9 +254,9 @@ class Progress:
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
         """The progress after a merge to `position`, which is on staging.
 
-        The table is level if no patch waits, and all splits are merged to the same stop. `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
-        that the merge made NULL. Raises ValueError if the plan has another stop, or splits or patches that are not
-        among those of this progress.
+        The table is level if no patch waits, and all splits are merged to the same stop. `inserted`, `deleted`: the
+        numbers of keys that the merge inserted and deleted. `nulled`: the number of values that the merge made NULL.
+        Raises ValueError if the plan has another stop, or splits or patches that are not among those of this progress.
         """
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")

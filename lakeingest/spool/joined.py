@@ -54,8 +54,8 @@ def file_names(segment: Manifest) -> list[str]:
 def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
     """Write the rows of these segments into one file for each table. Returns the file's name for each table.
 
-    The name for None is that of the file with the transactions. Returns None if the files of a table differ in their columns, or in the
-    definition of their rows.
+    The name for None is that of the file with the transactions. Returns None if the files of a table differ in their
+    columns, or in the definition of their rows.
     """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]

@@ -42,8 +42,9 @@ class StagedRewriter:
     def rewrite(self) -> Written:
         """Write this rewriter's part of the rows to a file of staging. Returns its name.
 
-        With `files`, the part is their rows whose keys have no change in `merges`. Without `files`, the part is the last
-        change of each key; a delete belongs to it only if the table keeps deleted rows. So each key is in one part.
+        With `files`, the part is their rows whose keys have no change in `merges`. Without `files`, the part is the
+        last change of each key; a delete belongs to it only if the table keeps deleted rows. So each key is in one
+        part.
         """
         before = self.lift.before
         with storage_errors(str(self.folder.path)):
