@@ -29,8 +29,7 @@ def rows_after_commits(
     otherwise to the rows that readers see, which `visible` returns.
     """
     names, merges = files_of(commits)
-    begins = visible is None or is_started_over(commits)
-    rows = staged_rows(staging, names, spark) if begins else visible()
+    rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
     changes = last_changes(staging, merges, commits[-1].key, spark)
     return rows if changes is None else rows_after_changes(rows, changes, commits[-1].key)
 

@@ -96,9 +96,7 @@ class SegmentDecoder:
         return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes, which are in `free_space`; yield the batches that they complete.
-
-        If the server sends an error in place of events, the error is kept in `error`, and nothing more is yielded.
+        """Use the next `count` bytes of `free_space`; yield the batches that they complete. Keep a server's `error`.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
@@ -109,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:
+            while True:  # FULL and LOOK: the buffer has more complete events
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
@@ -128,7 +126,6 @@ class SegmentDecoder:
                         yield from self._flush()  # because `make_room` moves the bytes of row events
                         outer.make_room()
                     return
-                # FULL or LOOK: there are more complete events in the buffer
         except Damaged as damage:
             raise grammar.damaged(damage, self.at) from damage
 
