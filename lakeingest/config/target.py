@@ -60,6 +60,7 @@ class Target(Frozen):
     properties: Properties = Field(default={})
     location: Location | None = None
     merge: Literal["auto", MergeName] = "auto"
+    publish_every: Literal["auto"] | Duration = "auto"
     history: History = History()
 
     @field_validator("location")

@@ -4,6 +4,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,28 @@ def test_changes_are_published_as_they_come(shop: Pipe) -> None:
     assert all(table.published for table in result.tables)
     assert [row for row in shop.rows("busy") if row[0] in range(6)] == [(1, "changed"), (4, "d"), (5, "c")]
     assert (3,) in shop.rows("quiet")
+
+
+@pytest.mark.long("follows for some seconds")
+def test_publishes_are_as_far_apart_as_the_configuration_says(shop: Pipe) -> None:
+    """Whatever the source writes meanwhile: the next round has all of it."""
+    target = shop.config.target.model_copy(update={"publish_every": timedelta(seconds=3)})
+    paced = replace(shop, config=shop.config.model_copy(update={"target": target}))
+    published: list[float] = []
+
+    def work() -> None:
+        shop.sql("UPDATE busy SET v = 'paced' WHERE id = 1")
+        shown(shop, "busy")
+        shop.events.clear()
+        for i in range(80):
+            shop.sql(f"UPDATE busy SET v = 'paced {i}' WHERE id = 1")
+            time.sleep(0.1)
+        published.append(len([event for event in shop.seen(Published) if event.table.name == "busy"]))
+        shown(shop, "busy")
+
+    follow_while(paced, work)
+    assert 2 <= published[0] <= 4  # in eight seconds
+    assert (1, "paced 79") in shop.rows("busy")
 
 
 @pytest.mark.long("a variant of an end-to-end case that every run has")

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.one_round import take_round
+from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.documents import process_signals
 from lakeingest.pipeline.signals.restarts import restart_stopped
@@ -43,9 +45,10 @@ def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | 
 def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Serve every signal that this run can serve, with a round after each wave. Ends early if `stopping` says so."""
     worked_at = {table.id: time.monotonic() for table in run.requested}
+    pace = Pace(timedelta(0))  # a bounded run ends soon, so its rounds do not wait
     run.signals.folder.trim()
     try:
         while not stopping() and serve(run, wait=True):
-            take_round(run, stopping, worked_at, None)
+            take_round(run, stopping, worked_at, pace, None)
     finally:
         give_up_reads(run)

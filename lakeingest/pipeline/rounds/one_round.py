@@ -19,6 +19,7 @@ from lakeingest.pipeline.rounds.away import AWAY, load_again
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import due_tables, worth_a_retry
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
+from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
@@ -40,26 +41,27 @@ class Beside:
 
 
 def take_round(
-    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], pace: Pace, beside: Beside | None
 ) -> bool:
     """Take one round. True if the round had work.
+
+    Until the `pace` lets the tables be merged and published, the round does only the other work.
 
     If the source, the lake or Spark is lost, the wave that is being read beside the rounds is dropped. If `beside` is
     None, the round itself copies the missing chunks of tables that were paused, and does not look for new tables.
     """
     try:
-        return _spool_and_publish(run, stopping, worked_at, beside)
+        return _work(run, stopping, worked_at, pace, beside)
     except AWAY:
         if beside is not None:
             beside.copying.cancel()
         raise
 
 
-def _spool_and_publish(
-    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
+def _work(
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], pace: Pace, beside: Beside | None
 ) -> bool:
-    """Spool the new binlog, merge and publish the tables that are due. False if the round had no work."""
-    edges, binlog = run.edges, run.binlog
+    """Do the work of a round. False if there was none."""
     # Step 1: signals, and copies that begin or begin again
     process_signals(run)
     recopy_altered(run)
@@ -67,14 +69,32 @@ def _spool_and_publish(
         beside.discovery.look()
     elif tables_to_copy(run) and not copy_missing(run, stopping):
         return True  # `stopping` has ended the copying
-    # Step 2: spool, before it is decided which tables are due
+    # Step 2: merge and publish, if it is time
+    began = time.monotonic()
+    has_published = not pace.seconds_left and _publish_due(run, stopping, worked_at)
+    if has_published:
+        pace.worked(began)
+    # Step 3: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
+    # watermarks, and may then merge the wave
+    committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
+    if committed:
+        pace.hurry()  # the copy may be complete, and readers wait for it
+    if has_published or committed:
+        trim_spool(run)
+    return has_published or committed
+
+
+def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:
+    """Spool the new binlog, then merge and publish the tables that are due. False if no table is due."""
+    edges, binlog = run.edges, run.binlog
+    # Step 1: spool, before it is decided which tables are due
     if edges.source.written() != binlog.spool.position.at:
         spool_to_now(edges, binlog)
         stop_hidden(run)
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
     due = [table for table in due if table.failure is None]
-    # Step 3: merge and publish. The waiting time of a table that stopped before the run worked on it begins now
+    # Step 2: merge and publish. The waiting time of a table that stopped before the run worked on it begins now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     for table in parents_first(binlog, [*due, *retried]):
@@ -86,12 +106,7 @@ def _spool_and_publish(
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
-    # Step 4: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
-    # watermarks, and may then merge the wave
-    committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
-    if due or retried or committed:
-        trim_spool(run)
-    return bool(due or retried or committed)
+    return bool(due or retried)
 
 
 def _reload_stopped(edges: Edges, table: TableRun) -> bool:
