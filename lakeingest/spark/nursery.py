@@ -21,9 +21,12 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from os import _exit as end_process  # at once: a fork does not clean up what is its parent's
+from pathlib import Path
 from typing import BinaryIO, NoReturn, Self
 
 from lakeingest.errors import LakeIngestError
+
+_NAME = "lakeingest-work"  # of the process and its workers; a fork has the command line of its run
 
 # Python finds modules only where the run finds them, and takes none from the current folder
 _NEW_PROCESS = """
@@ -112,6 +115,8 @@ def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoR
 
     Ends the process if the run ends before it has sent them, and when all workers have ended.
     """
+    with suppress(OSError):  # only Linux shows this name, in `ps` and `top`
+        Path("/proc/self/comm").write_text(_NAME)
     # a scheduler that ends all processes lets the run end at its next commit, for which it needs its workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

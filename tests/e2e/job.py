@@ -162,17 +162,17 @@ def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
 
 
 def command_lines(pid: int) -> dict[int, str]:
-    """The command line of a process and of each of its descendants, with NUL between its words."""
+    """The command line and then the name of a process and of each of its descendants, with NUL between the words."""
     found = {}
     for one in descendants(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
-            found[one] = Path(f"/proc/{one}/cmdline").read_text()
+            found[one] = "".join(Path(f"/proc/{one}/{file}").read_text() for file in ("cmdline", "comm"))
     return found
 
 
 def is_worker(command_line: str) -> bool:
     """Whether the process is a Python worker, of Spark or of the run itself, or starts them."""
-    return "lakeingest.workers" in command_line
+    return "lakeingest.workers" in command_line or command_line.endswith("lakeingest-work\n")
 
 
 def until(process: "subprocess.Popen[str]", text: str) -> None:
