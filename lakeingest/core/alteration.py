@@ -128,10 +128,10 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     ]
     defined: dict[_Identity, list[int]] = {}  # by column, the numbers of the statements that defined it
     next_number = len(before.columns)  # for the identity of a new column
-    for step, alteration in enumerate(alterations, start=1):
+    for statement, alteration in enumerate(alterations, start=1):
         names = dict(names_after[-1])
         for identity in _apply_statement(table, names, alteration, next_number):
-            defined.setdefault(identity, []).append(step)
+            defined.setdefault(identity, []).append(statement)
         names_after.append(names)
         next_number += len(alteration.changes)  # each change adds one column at most
     if tuple(names_after[-1].values()) != now.names:
@@ -142,26 +142,26 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     # Step 2: the table's definition after each statement
     current = dict(zip(names_after[-1], now.columns, strict=True))  # by column, its definition in `now`
     schemas = [before]
-    for step, names in enumerate(names_after[1:], start=1):
+    for statement, names in enumerate(names_after[1:], start=1):
         columns = tuple(
-            _definition_after(table, column, name, step, defined, current) for column, name in names.items()
+            _definition_after(table, identity, name, statement, defined, current) for identity, name in names.items()
         )
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
     _assert_explained(table, defined, current)
-    schemas[-1] = now  # the same definition, but with the layout
+    schemas[-1] = now  # the same definition, but with the layout (`TableSchema.layout`)
     # a copy names its definition by the fingerprint, so definitions with one fingerprint must read a row in one way
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
     # Step 3: a lift from each definition to the next
     lifted = []
-    for step in range(1, len(schemas)):
-        old_names, new_names = names_after[step - 1], names_after[step]
+    for statement in range(1, len(schemas)):
+        old_names, new_names = names_after[statement - 1], names_after[statement]
         origins = tuple(old_names.get(identity) for identity in new_names)
-        redefined = frozenset(name for identity, name in new_names.items() if step in defined.get(identity, ()))
-        lifted.append(Lift(schemas[step - 1], schemas[step], origins, redefined))
+        redefined = frozenset(name for identity, name in new_names.items() if statement in defined.get(identity, ()))
+        lifted.append(Lift(schemas[statement - 1], schemas[statement], origins, redefined))
     return lifted
 
 
@@ -184,7 +184,8 @@ def _apply_statement(table: object, names: Names, alteration: Alteration, number
         (change, None if change.act is Act.ADD else _find_by_name(table, names, change.name))
         for change in alteration.changes
     ]
-    defined, to_put = [], []
+    defined = []
+    to_put = []  # the new and the moved columns
     for offset, (change, old) in enumerate(old_columns):
         if change.act is Act.DROP:
             assert old is not None  # noqa: S101 - looked up above
@@ -232,20 +233,20 @@ def _definition_after(
     table: object,
     column: _Identity,
     name: str,
-    step: int,
+    statement: int,
     defined: Mapping[_Identity, Sequence[int]],
     current: Mapping[_Identity, Column],
 ) -> Column:
-    """The definition that a column had after the statement number `step`, when its name was `name`.
+    """The definition that a column had after the statement of this number, when its name was `name`.
 
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
     Raises NotLiftable if a statement up to this one added or defined the column, and a later one defined or dropped it.
     """
-    defining_steps = defined.get(column, ())
-    is_current = column in current and all(defining <= step for defining in defining_steps)
+    definers = defined.get(column, ())
+    is_current = column in current and all(definer <= statement for definer in definers)
     if is_current:
         return replace(current[column], name=name)
-    if column.first is not None and all(defining > step for defining in defining_steps):
+    if column.first is not None and all(definer > statement for definer in definers):
         return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
@@ -272,7 +273,7 @@ def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[
     `names`: the names of the columns at that time. Raises NotLiftable if a column of the key was dropped.
     """
     # by the name in `before`, the name at that time
-    new_name = {column.first.name: name for column, name in names.items() if column.first is not None}
+    new_name = {identity.first.name: name for identity, name in names.items() if identity.first is not None}
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     return replace(

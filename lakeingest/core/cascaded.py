@@ -112,8 +112,8 @@ class Cascaded:
         Otherwise they are extended.
         Raises SpoolGap if changes that may have caused changes of the table are not known.
         """
-        standing, stop = copies.standing(table), copies.stop
-        start = standing.start
+        standing = copies.standing(table)
+        start, stop = standing.start, copies.stop
         kept = self._known.get(table)
         if kept is not None and (kept.upto, kept.version) == (stop, standing.version):
             return kept
@@ -174,13 +174,11 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
     known, the changes in between cannot be found any more. Then no change counts as known: `since` is `stop`.
     """
     changes = set() if kept is None else set(kept.changes)
-    if standing.at is None or standing.gap:  # the copy shows no single state of the table
-        since = stop
-    elif kept is None:  # the changes up to `standing.to` are in the copy, and need no search
-        since = standing.to if standing.at <= standing.to else stop
-    else:
-        since = kept.since if standing.at <= kept.upto else stop
-    return _Known(since, stop, standing.version, changes)
+    # without kept changes, those up to `standing.to` count as known: they are in the copy, and need no search
+    known_since, known_upto = (standing.to, standing.to) if kept is None else (kept.since, kept.upto)
+    # without `at`, or with a gap, the copy shows no single state of the table
+    can_extend = standing.at is not None and not standing.gap and standing.at <= known_upto
+    return _Known(known_since if can_extend else stop, stop, standing.version, changes)
 
 
 def _assert_known(known: _Known, parent: TableId, start: Place, keys: ForeignKeys, copies: Copies) -> None:

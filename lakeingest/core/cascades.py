@@ -205,7 +205,7 @@ class Affected:
         """The values that changes of the parents gave to rows of the table. Values with a NULL are left out."""
         moves: set[Move] = set()
         for key, effects in self._effects.items():
-            outcomes = [outcome for of_class in effects.values() for outcome in of_class]
+            outcomes = [outcome for outcomes_of_class in effects.values() for outcome in outcomes_of_class]
             # `new` is None if the rows were deleted
             moves |= {Move(place, key, new) for place, new in outcomes if new is not None and None not in new}
         return moves

@@ -60,8 +60,9 @@ def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
     size = max(cost.bytes for cost in wave)
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
     fullest = max(cost.rows for cost in wave)
-    proven = GROWTH * min(chunk_rows, fullest)  # no growth beyond what full chunks have shown
-    return max(1, min(int(by_cost), max(chunk_rows, proven), ROWS_MAX))
+    proven = GROWTH * min(chunk_rows, fullest)
+    most = min(max(chunk_rows, proven), ROWS_MAX)  # no growth beyond what full chunks have shown
+    return max(1, min(int(by_cost), most))
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
@@ -69,10 +70,11 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
     `rows`: the estimated number of rows with keys from `minimum` to `maximum`. `chunk_rows`: the wanted rows per chunk.
     """
-    keys_per_row = (maximum - minimum + 1) / max(rows, 1)
+    keys = maximum - minimum + 1
+    keys_per_row = max(1, keys / max(rows, 1))  # never below 1: the estimate of the rows may be wrong
     if keys_per_row > EVEN_FACTOR:
         return None
-    return round(max(1, keys_per_row) * chunk_rows)  # fewer keys than rows: the estimate is wrong
+    return round(keys_per_row * chunk_rows)
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:

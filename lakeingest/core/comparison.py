@@ -36,7 +36,7 @@ def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comp
         return Comparison.NOTHING
     columns = [child.column(name) for name in key.columns]
     referenced = [parent.column(name) for name in key.referenced]
-    types = key.types or ("",) * len(key.columns)
+    types = key.types or ("",) * len(key.columns)  # without types, all columns are integers
     if all(map(_can_be_compared, columns, referenced, types)):
         return Comparison.VALUES
     return Comparison.CHANGES if all(map(_is_exact, referenced)) else Comparison.NOTHING

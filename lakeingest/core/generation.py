@@ -51,9 +51,10 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
 def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str], own: str) -> bool:
     """Whether the value of the expression may depend on how a number is shown as a text."""
     names_number = any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
-    may_make_text = own not in _NUMBERS or any(
-        token.lastgroup == "text" or (token["word"] and not _is_numeric(token["word"].casefold())) for token in tokens
-    )
+    has_text = any(token.lastgroup == "text" for token in tokens)
+    words = [token["word"].casefold() for token in tokens if token["word"]]
+    # a column that is no number shows a number as a text; in a number, a literal or a function may do so
+    may_make_text = own not in _NUMBERS or has_text or not all(map(_is_numeric, words))
     return names_number and may_make_text
 
 

@@ -91,7 +91,8 @@ class Lift:
         if column.name in self.after.key:
             lossy += [*unfitting_properties(column, old)]
             is_unknown = bool(column.charset) and not old.collation
-            lossy += ["collation"] if is_unknown or old.collation != column.collation else []
+            if is_unknown or old.collation != column.collation:
+                lossy.append("collation")
         # a guessed old definition may be wrong in `_COMPARED`, so a difference in these means nothing
         return [name for name in dict.fromkeys(lossy) if not (self.is_guess and name in _COMPARED)]
 
@@ -134,11 +135,11 @@ class Lift:
             if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
-        value = _implicit(column) if default is Default.NONE else None  # None: not known
+        implicit = _implicit(column) if default is Default.NONE else None  # None: not known
         may_guess_null = self.is_guess and column.nullable
-        if value is None and not may_guess_null:
+        if implicit is None and not may_guess_null:
             self._refuse(f"what older rows have in {column.name}, which is new, is not known: {default.value}")
-        return value
+        return implicit  # a guess takes None for NULL
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")

@@ -325,9 +325,9 @@ class Progress:
         )
 
     def is_proven(self, place: Place) -> bool:
-        """True if the copy has chunks, is not merged to one stop, and no chunk saw a transaction after this place.
+        """Whether the copy is incomplete, and no chunk saw a transaction after this place.
 
-        False for any other copy, and for a place of another epoch.
+        Incomplete: it has chunks, but is not merged to one stop. False for a place of another epoch.
         """
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)

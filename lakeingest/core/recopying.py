@@ -47,7 +47,7 @@ class Altered:
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
     """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
 
-    SHOWN lets a run end even if DDL comes again and again.
+    SHOWN: readers see what the run was to bring, so the run can end even if DDL comes again and again.
     """
     if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
         return Recopy.NO

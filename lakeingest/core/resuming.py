@@ -100,7 +100,7 @@ def resume(
             raise lost
     going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
-    if failed and failed.keys() == positions.keys() and not has_asked:
+    if failed and failed.keys() == positions.keys() and not has_asked:  # no copy can be continued
         raise next(iter(failed.values()))
     usable = [position for table, position in positions.items() if table not in failed]
     return Continued(keeps_spool=False, begins=_first(usable), again=lost_copies, failed=failed)
@@ -142,6 +142,7 @@ def _with_spool(
     # Step 3: the spool goes on if none of the tables that it does not cover can be continued
     if behind.keys() <= failed.keys():
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
+    # a copy whose position is not known needs the changes from the start of the spool on
     needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
     if any(progress.splits.stop is None for progress in covered.values()):
         needed.append(spool.opened)  # an incomplete copy needs the changes from its start on

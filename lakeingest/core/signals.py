@@ -289,7 +289,8 @@ def agenda(
     `staged`: by table, the progress in the newest commit. `visible`: by table, the progress that readers see; a table
     that was never published is not in it.
     """
-    ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
+    ordered = sorted(signals, key=lambda signal: signal.number)
+    copied = frozenset(tables)
     # Step 1: cancelled signals. A re-snapshot whose rows are all read, and a cancel, cannot be cancelled
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
     published_answers = {number for progress in visible.values() for number in progress.answered}
@@ -386,15 +387,12 @@ def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
     if running is not None and running.signals[0] in scopes:
-        return Request(
-            tuple(number for number in running.signals if number in scopes),
-            scopes[running.signals[0]],
-            running.up_to,
-        )
+        answered = tuple(number for number in running.signals if number in scopes)
+        return Request(answered, scopes[running.signals[0]], running.up_to)
     # a signal is RUNNING before the first row is read, so staging may not know of its re-snapshot yet
     first = next((signal for signal in unread if signal.state is State.RUNNING), unread[0])
     scope = scopes[first.number]
-    if first.state is State.RUNNING:
+    if first.state is State.RUNNING:  # the re-snapshot has begun, so it answers no other signal
         return Request((first.number,), scope)
     others = [signal.number for signal in unread if signal is not first]
     return Request((first.number, *(number for number in others if scope.covers(scopes[number]))), scope)

@@ -59,14 +59,15 @@ class TransactionLog:
             if not self._before <= low:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole_segments, in_next = self._prefix(low)
+            # the end of the whole segments; `_read` below gives a later place if the low ends in the next segment
             places[low] = max(self._segments[whole_segments - 1].stop, covered_from) if whole_segments else covered_from
             if whole_segments == len(self._segments):
                 continue
             # the next segment is read if the low ends in it, or if `covered_from` may be after a transaction in it
             if in_next or self._segments[whole_segments].start < covered_from:
                 endings.setdefault(whole_segments, []).append((low, in_next))
-        for index, lows_within in endings.items():
-            places |= _read(self._segments[index], lows_within, covered_from)
+        for index, in_segment in endings.items():
+            places |= _read(self._segments[index], in_segment, covered_from)
         return places
 
     def _prefix(self, low: GtidSet) -> tuple[int, int]:

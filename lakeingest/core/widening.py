@@ -60,7 +60,7 @@ def _fraction(before: Column, after: Column) -> bool:
 
 
 def _text(before: Column, after: Column) -> bool:
-    """The text of a type is allowed to change if other rules judge all parts of the type."""
+    """Whether the text of the type is the same, or other rules judge all parts of the type."""
     return before.source_type.text == after.source_type.text or _is_known(before, after)
 
 
@@ -74,7 +74,7 @@ def _is_known(before: Column, after: Column) -> bool:
 
 
 def _name(before: Column, after: Column) -> bool:
-    """A type is allowed to become a longer type of its family."""
+    """Whether the type is the same, or a longer type of its family."""
     old, new = before.source_type.name, after.source_type.name
     return old == new or any(
         old in family and new in family and family.index(old) < family.index(new)
@@ -91,7 +91,7 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """A VARCHAR or VARBINARY may grow. For other types, the size must stay, unless other rules judge the type."""
+    """Whether a VARCHAR or VARBINARY is not shorter, and any other type has its size, or is judged by other rules."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -99,7 +99,7 @@ def _size(before: Column, after: Column) -> bool:
 
 
 def _members(before: Column, after: Column) -> bool:
-    """New members must follow the old members: a row has the member's number in the source, its text in the copy."""
+    """Whether new members follow the old ones: a row has the member's number in the source, its text in the copy."""
     if not before.members and not after.members:
         return True
     are_exact = before.has_exact_members and after.has_exact_members
@@ -112,7 +112,7 @@ def _default(_before: Column, after: Column) -> bool:
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """The charset must stay: another charset may lack a character, and then only a strict session refuses the DDL."""
+    """Whether the charset is certainly the same: another may lack a character, and then only strict sessions refuse."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     is_unknown = is_text and not after.charset
     return before.charset == after.charset and not is_unknown

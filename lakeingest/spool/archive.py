@@ -162,7 +162,7 @@ def _unneeded(
 
 
 def _join(spool: File, epoch: int) -> None:
-    """Join neighbours of each level that has at least `JOIN` segments."""
+    """Join neighbours of each level that has at least `JOIN` segments, to segments of the next level."""
     for level in range(LAST_LEVEL):
         # listed again for each level, because the segments that were joined just now have the next level
         archived = [(segment, segment.read()) for segment in all_archived(spool)]
@@ -192,7 +192,7 @@ def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifes
             segment.file.move_to(_file(spool / "archive", manifest, epoch, level))
         return
     # The files of `whole` are durable. Its manifest is made before the neighbours are removed, so that no change is
-    # missing at any moment. The manifest gets the time of the youngest neighbour, from which `kept_for` counts.
+    # missing at any moment. The manifest gets the time of the youngest neighbour, so that all are kept long enough.
     file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
     youngest = max(segment.file.changed() for segment, _ in group)
     store.create(file, whole.to_json())

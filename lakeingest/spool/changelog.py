@@ -101,9 +101,12 @@ class StoredChangelog:
         """The manifest in a file; from `_known` if the file is unchanged. Raises `_Moved` if the file was removed."""
         try:
             version = file.version()
-            if self._known.get(file, (None,))[0] != version:
-                self._known[file] = version, Manifest.from_json(files.document(file))
-            return self._known[file][1]
+            known_version, known = self._known.get(file, (None, None))
+            if known is not None and known_version == version:
+                return known
+            manifest = Manifest.from_json(files.document(file))
+            self._known[file] = version, manifest
+            return manifest
         except FileNotFoundError as error:
             raise _Moved from error
         except (OSError, *DAMAGED) as error:
@@ -120,8 +123,8 @@ class StoredChangelog:
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.ends_watch or not stretch.segments:
-            # In these two cases `Held.stretch` needs the copy's place. The segments are read again after it: in the
-            # older ones, changes before a commit that was published meanwhile would seem to be missing.
+            # In these two cases `Held.stretch` needs the place that readers see. Then the segments are listed again:
+            # the first list may end before a commit that was published meanwhile, and seem to lack changes.
             shown = self.shown()
             held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)

@@ -72,7 +72,10 @@ class Changes:
             for batch in part.file.iter_batches(BATCH_ROWS):
                 remaining = batch.replace_schema_metadata({DEFINITION: part.definition})
                 # reread rows as of a place come before the first change row after that place
-                while waiting and (is_later := _is_after(remaining, ReadTo(waiting[0].last.place))).any():
+                while waiting:
+                    is_later = _is_after(remaining, ReadTo(waiting[0].last.place))
+                    if not is_later.any():
+                        break
                     yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
                     yield from self._reread(waiting.pop(0), since, stop)
                     remaining = remaining.filter(pa.array(is_later))

@@ -102,7 +102,7 @@ def collapsed(
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
     # `applied` is sorted by `_ORDER`, so a binary search finds these rows
     last_rows = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
-    file_numbers = np.searchsorted(starts, orders, side="right") - 1
+    file_numbers = np.searchsorted(starts, orders, side="right") - 1  # the last file that starts at or before the row
     row_numbers = orders - np.array(starts)[file_numbers]  # within each row's file
     changes = last_rows.select(list(key)).append_column(DELETED, _deletes(last_rows))
     return Collapsed(changes, file_numbers, row_numbers, read_count, applied.num_rows)

@@ -103,12 +103,13 @@ class Held:
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
-    epoch, chained = opened.epoch, list[Manifest]()
+    epoch = opened.epoch
+    chained: list[Manifest] = []
     # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `earliest` is
     # the segment to put before it: of the segments that stop at or after `end`, the one that begins first.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     earliest: Manifest | None = None
-    for segment in sorted(segments, key=lambda segment: segment.stop.place(epoch), reverse=True):
+    for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):
         if _stop(segment, opened) < end:  # all segments that stop at or after `end` have been compared
             if earliest is None:
                 break  # a gap before `end`

@@ -52,19 +52,19 @@ def file_names(segment: Manifest) -> list[str]:
 
 
 def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
-    """Write the rows of these segments into one file for each table. Returns the file's name for each table.
+    """Write the rows of these segments into one file for each table, and their transactions into one more file.
 
-    The name for None is that of the file with the transactions. Returns None if the files of a table differ in their
-    columns, or in the definition of their rows.
+    Returns the names of these files by table; the key None stands for the transactions. Returns None if the files of a
+    table differ in their columns, or in the definition of their rows.
     """
-    attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
+    attempt = uuid.uuid4().hex
+    names: dict[TableId | None, str] = {}
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
     for number, table in enumerate([None, *tables]):  # None: the transactions
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
-            inputs = [
-                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _file_name(part, table))
-            ]
+            old_names = [_file_name(part, table) for part in parts]
+            inputs = [opened.enter_context(files.parquet(spool / old)) for old in old_names if old]
             schema = inputs[0].schema_arrow
             # the metadata have the definition of the rows
             if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in inputs):

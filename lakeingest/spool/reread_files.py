@@ -146,7 +146,8 @@ def leftovers(spool: File) -> Iterator[File]:
     for _, group in groupby((spool / FOLDER).listed("*/*"), key=lambda file: file.parent):
         paths = list(group)
         try:
-            needed = {name for file in paths if file.suffix == ".json" for name, _ in _read(file)}
+            documents = [file for file in paths if file.suffix == ".json"]
+            needed = {name for file in documents for name, _ in _read(file)}
         except StateUnreadable:  # nobody knows which files the damaged document names
             continue
         yield from (file for file in paths if file.suffix != ".json" and file.name not in needed)

@@ -39,17 +39,14 @@ def has_removed(
 
     An update counts only if it changes a value in `columns`; if `columns` is None, each update counts.
     """
+    if columns is not None:
+        removed = (row_change for file in files for row_change in removed_rows([file], columns, after, stop))
+        return any(deletes if row_change.after is None else updates for row_change in removed)
+    # each update counts, so the values of columns need not be read
     counted = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
+    kinds = pa.array([kind.value for kind, is_counted in counted.items() if is_counted], pa.int8())
     for file in files:
-        if columns is not None:
-            for row_change in removed_rows([file], columns, after, stop):
-                is_counted = deletes if row_change.after is None else updates
-                if is_counted:
-                    return True
-            continue
-        # each update counts, so the values of columns need not be read
         rows = _read(file, [change.KIND, *change.PLACE])
-        kinds = pa.array([kind.value for kind, is_counted in counted.items() if is_counted], pa.int8())
         places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)
         if any(after < Place(*parts) <= stop for parts in zip(*places.to_pydict().values(), strict=True)):
             return True

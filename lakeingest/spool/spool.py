@@ -175,11 +175,11 @@ class Spool:
         self.assert_owned()
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()  # makes the files' names durable before a manifest names them
-        for segment in segments:
-            if segment.start != self.position.at:
-                raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
-            pending = segment.pending and segment.pending.after(self.pending or Pending())
-            segment = replace(segment, pending=pending)  # noqa: PLW2901 - with the XA transactions of earlier segments
+        for new in segments:
+            if new.start != self.position.at:
+                raise SpoolGap(f"a segment from {new.start} does not continue {self.position.at}")
+            pending = new.pending and new.pending.after(self.pending or Pending())
+            segment = replace(new, pending=pending)  # with the XA transactions of earlier segments
             path = self._manifest(self._last + 1)
             if not store.create(path, segment.to_json()):
                 raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
@@ -255,7 +255,7 @@ class Spool:
         self._archive_or_delete(self._skipped)  # else `load` would take these manifests for a part of the spool again
         self._skipped = {}
         archive.remove_segments(self.folder)
-        number = min(self._segments) - 1 if self._segments else self._last + 1  # `load` takes segments in this order
+        number = min(self._segments) - 1 if self._segments else self._last + 1  # the lowest: `load` sorts by it
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
         # the manifest first: `load` passes over it until the start has moved back

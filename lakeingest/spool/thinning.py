@@ -43,6 +43,8 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
     """Join each `JOIN` small neighbours that watch the same tables. The last segment is not joined.
 
+    Only neighbours of one level are joined. New segments have the level 0, a joined one has one more than its parts.
+
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.
     """
