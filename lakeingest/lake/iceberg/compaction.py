@@ -43,7 +43,9 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     small = [file for file in rows if file.record_count < SMALL_ROWS]
-    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)  # a few small files may stay
+    if len(small) < FILES:
+        small = []  # a few small files may stay
+    groups = _groups_to_rewrite(rows, small, dead)
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     # the deletes in data files that are not rewritten are put into one file

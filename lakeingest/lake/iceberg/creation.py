@@ -67,7 +67,8 @@ def make_at_once(
     get the same table here, the first commit of only one of them takes effect. Raises NotOurTable if the folder of a
     table without a snapshot is in use.
     """
-    table, fields = schema.table, iceberg_schema(schema, form.comments)
+    table = schema.table
+    fields = iceberg_schema(schema, form.comments)
     location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), STATE: BOOTSTRAPPING}
     if not catalog.table_exists(name):

@@ -75,7 +75,8 @@ def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[s
     True if `doc` is of the same table, or of an older copy of the same source table that the catalog has dropped. True
     also for an empty document: a killed writer has left a damaged file, which says nothing about a table.
     """
-    uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
+    uuid = str(doc.get("table-uuid", ""))
+    ours = loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
         return True
     owner = (doc.get("properties") or {}).get(OWNER)
