@@ -65,6 +65,7 @@ def commit(
     effective: list[_Request] = []  # those that the table shows to have taken effect
 
     def look() -> bool:
+        """Whether a request took effect. If none did, and someone else has committed, prepare the next request."""
         current = load()
         if current is not None:
             effective.extend(request for request in requests if request.took_effect(current.metadata))
@@ -73,6 +74,7 @@ def commit(
         if not requests[-1].can_take_effect(current):
             raise stale(table)
         if current is not None and rebuild is not None and not requests[-1].is_based_on(current):
+            # someone else has committed, but moved none of our branches
             requests.append(_Request.of(rebuild(current)))
         return False
 
@@ -108,7 +110,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
             error = failed
-        if not may_take_effect:
+        if not may_take_effect:  # each request was refused for good
             raise error
     raise CommitUnknown(
         f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it took effect"

@@ -43,13 +43,16 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     small = [file for file in rows if file.record_count < SMALL_ROWS]
-    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)  # a few small files may stay
+    if len(small) < FILES:
+        small = []  # a few small files may stay
+    groups = _groups_to_rewrite(rows, small, dead)
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     # the deletes in data files that are not rewritten are put into one file
     remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
     added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*replaced, *deletes))
+    combined = write_deletes(table, remaining)
+    return FileChanges(added=(*new_rows, *added, *combined), removed=(*replaced, *deletes))
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
@@ -69,7 +72,7 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     # the deletes in data files that are not rewritten are put into one file
     remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
     added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    return FileChanges((*added, *write_deletes(table, remaining)), (*replaced, *deletes))
+    return FileChanges(added=(*added, *write_deletes(table, remaining)), removed=(*replaced, *deletes))
 
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
@@ -131,7 +134,8 @@ def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dea
     """
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]
-    remaining_rows, chosen = ROWS_AT_ONCE, []
+    chosen = []
+    remaining_rows = ROWS_AT_ONCE
     for group in groups:
         group_rows = sum(file.record_count for file in group)
         if group_rows <= remaining_rows:

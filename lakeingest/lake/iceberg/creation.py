@@ -38,9 +38,11 @@ def creation_transaction(
     A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error the catalog
     is asked again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
     """
-    table, transactions = schema.table, list[Transaction]()  # `ask` appends the transaction
-    fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
+    table = schema.table
+    fields = iceberg_schema(schema, form.comments)
+    location = chosen or new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
+    transactions: list[Transaction] = []  # `ask` appends the transaction
 
     def ask() -> None:
         transactions.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
@@ -65,7 +67,8 @@ def make_at_once(
     get the same table here, the first commit of only one of them takes effect. Raises NotOurTable if the folder of a
     table without a snapshot is in use.
     """
-    table, fields = schema.table, iceberg_schema(schema, form.comments)
+    table = schema.table
+    fields = iceberg_schema(schema, form.comments)
     location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), STATE: BOOTSTRAPPING}
     if not catalog.table_exists(name):

@@ -114,7 +114,8 @@ def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: S
     nobody knows which of the two took effect. `loaded` gives access to the store.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
-    numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}
+    matches = ((name, _METADATA.fullmatch(name)) for name in names)
+    numbers = {name: int(match[1]) for name, match in matches if match is not None}
     last = [name for name, number in numbers.items() if number == max(numbers.values())]
     if not last:  # no metadata.json
         return all(map(_MANIFEST.fullmatch, names))

@@ -174,7 +174,10 @@ class Entries:
         return loaded
 
     def find_of_any_owner(self, table: TableId) -> Table | None:
-        """The table as by `find_changed`, but it may belong to another pipeline."""
+        """The table as by `find_changed`, but it may belong to another pipeline.
+
+        If the table is being built, its name for building is kept for later calls.
+        """
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere

@@ -92,7 +92,8 @@ def expire(
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    snapshots, least = due_now(loaded, history), 1 if all_due else WORTH
+    snapshots = due_now(loaded, history)
+    least = 1 if all_due else WORTH
     if waiting is None or len(snapshots) < least:
         return 0
     snapshots = snapshots if all_due else snapshots[:AT_ONCE]
@@ -128,11 +129,11 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
         needed |= _down_to_ours(snapshot_id, snapshots)
     # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
     history_of_staging = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))  # the newest first
-    oldest_index = 0  # if no commit of ours is retained there, only the newest snapshot is needed
-    for index, snapshot in enumerate(history_of_staging):
+    needed_count = 1  # if no commit of ours is retained there, only the newest snapshot is needed
+    for count, snapshot in enumerate(history_of_staging, start=1):
         if snapshot.snapshot_id in retained and is_marked(snapshot):
-            oldest_index = index
-    needed |= {snapshot.snapshot_id for snapshot in history_of_staging[: oldest_index + 1]}
+            needed_count = count
+    needed |= {snapshot.snapshot_id for snapshot in history_of_staging[:needed_count]}
     # a snapshot of someone else that main never pointed to is not removed
     ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
     removable = (each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main)
@@ -148,7 +149,8 @@ def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> 
     retained: set[int] = set()
     replaced_at = now  # the newest snapshot is not replaced yet
     for entry in reversed(metadata.snapshot_log):
-        if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < kept_since):
+        is_old = replaced_at < kept_since
+        if len(retained) >= history.most or (is_old and len(retained) >= history.least):
             break
         retained.add(entry.snapshot_id)
         replaced_at = entry.timestamp_ms  # when this entry's snapshot replaced that of the next older entry
@@ -277,14 +279,14 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
         for manifest in snapshot.manifests(loaded.io)
     }
     # Step 2: list the files of those manifests that no remaining snapshot has
-    all_removed = {path: manifest for manifests in by_snapshot for path, manifest in manifests.items()}
-    manifests = {path: manifest for path, manifest in all_removed.items() if path not in remaining}
+    of_removed = {path: manifest for by_path in by_snapshot for path, manifest in by_path.items()}
+    manifests = {path: manifest for path, manifest in of_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
     # Step 3: take out the files that are also in a remaining manifest. A snapshot has each file in one manifest only.
-    # So a manifest of all removed snapshots has no file of their other manifests: it need not be read
-    in_all_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
+    # So a manifest that every removed snapshot has shares no file with their other manifests: it need not be read
+    in_every_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
-        if path not in in_all_removed:
+        if path not in in_every_removed:
             files.difference_update(_files(manifest, loaded.io))
     return [*files, *manifests]
 
@@ -310,7 +312,7 @@ def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snap
         if parent in remaining:
             ids.add(parent)
             continue
-        # the nearest remaining ancestor is unknown
+        # the nearest remaining ancestor is unknown: take all older snapshots
         number = _sequence_number(snapshot)
         ids |= {each.snapshot_id for each in remaining.values() if _sequence_number(each) < number}
     return [remaining[snapshot_id] for snapshot_id in ids if snapshot_id in remaining]

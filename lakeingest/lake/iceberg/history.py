@@ -37,11 +37,13 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     readers see, or if nothing is published yet. If not, someone compacted what readers see, or removed staging. Then
     the state is the snapshot that readers see, with the progress of our newest commit in that snapshot's history.
     """
-    published, staging_tip = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
+    published = published_snapshot(loaded)
+    staging_tip = loaded.metadata.snapshot_by_name(STAGING)
     newest = next((snapshot for snapshot in ancestors_of(staging_tip, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
-    main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000  # `changed` is in seconds
+    main = tip(loaded, MAIN).snapshot_id
+    changed = latest_time(loaded.metadata) / 1000  # in seconds
     history = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (published is None or main in history):
         same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)

@@ -57,7 +57,8 @@ def remove_leftovers(
     if not all(_permits_deletion(loaded, doc, in_use) for doc in _metadata_documents(loaded, folder, unneeded)):
         return 0, 0
     # Step 3: delete the unneeded files that are old, and that no query may still read
-    cutoff, kept = datetime.now(UTC) - age, {real_path(path_of(name)) for name in waiting}
+    cutoff = datetime.now(UTC) - age
+    kept = {real_path(path_of(name)) for name in waiting}
     return delete_files(store, [file for path, file in unneeded.items() if path not in kept and file.mtime < cutoff])
 
 
@@ -74,12 +75,13 @@ def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[s
     True if `doc` is of the same table, or of an older copy of the same source table that the catalog has dropped. True
     also for an empty document: a killed writer has left a damaged file, which says nothing about a table.
     """
-    uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
+    uuid = str(doc.get("table-uuid", ""))
+    ours = loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
         return True
     owner = (doc.get("properties") or {}).get(OWNER)
-    first_snapshot = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
-    is_older = int(doc.get("last-updated-ms") or 0) <= first_snapshot
+    our_first_time = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
+    is_older = int(doc.get("last-updated-ms") or 0) <= our_first_time
     return is_older and owner == loaded.properties.get(OWNER) and not in_use(uuid)
 
 

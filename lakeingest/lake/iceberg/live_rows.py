@@ -59,7 +59,8 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
     dead = _applying_positions(files, rows, deletes)
     if sum(map(len, dead.values())) == sum(entry.data_file.record_count for entry in deletes):
         return NO_FILES
-    return FileChanges(tuple(write_deletes(files, dead)), tuple(entry.data_file for entry in deletes))
+    replaced = tuple(entry.data_file for entry in deletes)
+    return FileChanges(added=tuple(write_deletes(files, dead)), removed=replaced)
 
 
 def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:

@@ -65,8 +65,8 @@ def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> Manage
     """
     if (ref := metadata.refs.get(STAGING)) is None:
         return branches
-    ages = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
-    return branches.create_branch(ref.snapshot_id, STAGING, *ages)
+    retention = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
+    return branches.create_branch(ref.snapshot_id, STAGING, *retention)
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:
@@ -75,9 +75,10 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     Without a new commit, staging would be at an old commit again. A delayed request that asserts this old commit would
     then take effect. Raises StaleWriter if an unpublished table has lost all its progress.
     """
-    staged, transaction = resume_point(table, loaded), loaded.transaction()
+    staged = resume_point(table, loaded)
     if staged is None:
         raise stale(table)
+    transaction = loaded.transaction()
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     # after someone's compaction, deletes of rows in replaced files may remain, and summaries would count them
     changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)

@@ -130,7 +130,8 @@ def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
     """
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
-    table, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
+    table = TableFiles.of(merge.loaded)
+    marks = marks_of(progress, merge.version)  # the properties of the statement's snapshot
     merge_on_branch(merge.open_spark(), name, branch, merge.version, table, merge.files, marks)
     delete(merge.loaded.io, [file.path for file in merge.files])  # the changes are merged
     loaded = merge.load()

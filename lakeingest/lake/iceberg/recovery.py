@@ -49,7 +49,8 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     If files of main are damaged, and this commit was published before, main moves to this commit, too. Main never moves
     to a commit that was not published.
     """
-    progress, transaction = progress_of(table, snapshot), loaded.transaction()
+    progress = progress_of(table, snapshot)
+    transaction = loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
     was_published = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
     moves_main = was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None

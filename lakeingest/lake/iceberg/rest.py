@@ -73,10 +73,12 @@ class TimedRestCatalog(RestCatalog):
 
         PyIceberg would choose the keys by the path of metadata.json, which does not exist yet.
         """
-        plain, metadata = answer.metadata.model_copy(update={"properties": {}}), answer.metadata
+        metadata = answer.metadata
+        plain = metadata.model_copy(update={"properties": {}})
         staged = super()._response_to_staged_table(name, answer.model_copy(update={"metadata": plain}))
         keys = self._resolve_storage_credentials(answer.storage_credentials, metadata.location)
-        staged.io, staged.metadata = self._load_file_io({**answer.config, **keys}, metadata.location), metadata
+        staged.io = self._load_file_io({**answer.config, **keys}, metadata.location)
+        staged.metadata = metadata
         return staged
 
     def _create_session(self) -> Session:

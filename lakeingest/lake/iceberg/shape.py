@@ -118,7 +118,8 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     schema_ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in history]
     if not schema_ids:  # others have expired all of these commits: take our commits that are older than main
         schema_ids = [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
-    return schemas[schema_ids[-1] if schema_ids and schema_ids[-1] is not None else min(schemas)]
+    newest_id = schema_ids[-1] if schema_ids else None
+    return schemas[min(schemas) if newest_id is None else newest_id]
 
 
 def _has_all_columns(schema: Schema, ours: Schema) -> bool:

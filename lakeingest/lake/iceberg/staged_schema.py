@@ -100,18 +100,20 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
         if old_name:
             field = old.find_field(old_name)
             # for a list the old type, which has the field id of the elements
-            kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
+            new_type = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
             required = field.required and is_required  # an optional column stays optional
-            fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
-        else:
+            fields.append(NestedField(field.field_id, column.name, new_type, doc=field.doc, required=required))
+        else:  # the lift adds the column
             fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
     # Step 2: columns that stay for readers only, unless a column after the lift has the name
     names_before = {column.name for column in lift.before.lake_columns}
     taken = {field.name.lower() for field in fields}
     for field in old.fields:
-        if field.name.lower() not in taken and field.name not in names_before:
-            fields.append(field)  # an earlier lift dropped this column
-        elif keeps_dropped and field.name.lower() not in taken and field.name in lift.dropped:
+        if field.name.lower() in taken:
+            continue
+        if field.name not in names_before:  # an earlier lift dropped this column
+            fields.append(field)
+        elif keeps_dropped and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
@@ -128,20 +130,22 @@ def restarted_schema(
     no longer has is removed; with `keeps_dropped` it stays, and is NULL.
     """
     old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
-    ids, old_fields = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
+    old_fields = {field.name: field for field in old.fields}
+    ids = _Ids(metadata.last_column_id)
     origins = origins or {}
     fields = []
     for column in schema.lake_columns:
         origin = origins.get(column.name, column.name)  # None: the column is new
-        field, is_key = old_fields.get(origin or ""), column.name in schema.key
-        kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
-        old_kind = None if field is None else field.field_type
-        are_lists = isinstance(old_kind, ListType) and isinstance(kind, ListType)  # all lists are of floats
-        has_same_type = old_kind == kind or are_lists
+        field = old_fields.get(origin or "")
+        is_key = column.name in schema.key
+        is_required = is_key or not column.nullable
+        old_type, new_type = None if field is None else field.field_type, iceberg_type(column, 0)
+        are_lists = isinstance(old_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
+        has_same_type = old_type == new_type or are_lists
         if field is not None and has_same_type and (field.required or not is_key):
             fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:
-            fields.append(ids.new_field(column.name, kind, required=is_required))
+            fields.append(ids.new_field(column.name, new_type, required=is_required))
     taken = {field.name.lower() for field in fields}
     taken |= {origin.lower() for origin in origins.values() if origin}  # these columns are renamed, not dropped
     dropped = [field for field in old.fields if keeps_dropped and field.name.lower() not in taken]

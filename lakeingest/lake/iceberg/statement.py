@@ -121,7 +121,8 @@ class _Reader:
 
     def read(self, index_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the files with these indexes in `paths`, about `_BATCH` bytes at a time."""
-        for index in (index for indexes in index_batches for index in indexes.column(0).to_pylist()):
+        indexes = (index for index_batch in index_batches for index in index_batch.column(0).to_pylist())
+        for index in indexes:
             with (
                 storage_errors(self.table.location),
                 self.table.io.new_input(self.paths[index]).open() as opened,
@@ -141,8 +142,10 @@ def _worker_error(failure: Exception) -> LakeIngestError | None:
     None for any other error.
     """
     match = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
-    kind = getattr(errors, match[1], None) if match else None
-    return kind(match[2]) if match and kind else None
+    if match is None:
+        return None
+    kind = getattr(errors, match[1], None)
+    return kind(match[2]) if kind else None
 
 
 class _Statement:

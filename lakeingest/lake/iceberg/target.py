@@ -122,7 +122,8 @@ class IcebergTarget:
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            return self.recover(table) if self._entries.drop_unused(table, loaded) else None
+            was_dropped = self._entries.drop_unused(table, loaded)
+            return self.recover(table) if was_dropped else None  # another run may have built the table, too
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -308,10 +309,10 @@ class IcebergTarget:
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
         """Delete leftover files of the table and its discarded copies. Raises OperatorNeeded in a folder of others."""
-        waiting, in_use, loaded = self._waiting(table), self._entries.has_uuid, self._table(table)
+        loaded = self._table(table)
         if not self._entries.is_our_place(table, loaded.location()):
             raise foreign_folder(table, loaded.location())
-        return remove_all_leftovers(loaded, table, self.settings, waiting, age, in_use)
+        return remove_all_leftovers(loaded, table, self.settings, self._waiting(table), age, self._entries.has_uuid)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:

@@ -67,7 +67,8 @@ class IcebergVersions:
             if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
                 raise unreadable(str(table), f"snapshot {version} has expired")
             loaded = as_staged(loaded, version)  # an older snapshot has the columns of its own schema
-            files, tasks = TableFiles.of(loaded), list(loaded.scan(snapshot_id=version).plan_files())
+            files = TableFiles.of(loaded)
+            tasks = list(loaded.scan(snapshot_id=version).plan_files())
             deletes = {file.file_path: file for task in tasks for file in task.delete_files}
             dead = read_deletes(files, deletes.values())
             for task in tasks:
