@@ -133,7 +133,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
     """Whether the sent type is that of the column, and the sent size, too, if only the definition tells the size."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
-        return source.name == "vector" and sent.type in _MARIADB_VECTOR
+        return source.name == "vector" and sent.type in _MARIADB_VECTOR  # MariaDB sends a VECTOR as one of these
     match sent.type:
         case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
             return sent.digits == column.fraction
@@ -142,7 +142,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
         case FieldType.ENUM:
             return sent.size == (1 if len(source.members) < 1 << 8 else 2)  # numbers from 1 on, and 0 for ''
         case FieldType.SET:
-            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)  # bits
+            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)  # a bit each
         case FieldType.BLOB:
             prefix = source.name.removesuffix("text").removesuffix("blob")
             return sent.size == _LENGTH_BYTES.get(prefix, 2)
