@@ -117,11 +117,12 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
     if name in _NUMERIC:
         agrees = agrees and (not table_map.has_signs or sent.unsigned == unsigned)
         sent = replace(sent, unsigned=unsigned)
+    elif name in _TEXTS and table_map.has_charsets:
+        agrees = agrees and column.charset in {"", sent.charset}  # '': not known
     elif name in _TEXTS:
-        if not table_map.has_charsets and not column.charset:
+        if not column.charset:
             raise SchemaChanged(f"{where}: the charset of {column.name} is not known; copy the table again")
-        agrees = agrees and (not table_map.has_charsets or column.charset in {"", sent.charset})  # '': not known
-        sent = sent if table_map.has_charsets else replace(sent, charset=column.charset)
+        sent = replace(sent, charset=column.charset)
     elif name in _WITH_MEMBERS:
         sent = replace(sent, charset=column.charset, members=_members(column, where))
     if not agrees:

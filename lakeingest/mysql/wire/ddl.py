@@ -334,7 +334,7 @@ class Action(DdlReader):
         return self._read_name()
 
     def _skip_option(self) -> bool:
-        """Skip a table option that changes no row, with its value. False if another token comes next."""
+        """Skip a table option that changes no row, with its value. Returns False for anything else."""
         option = self._read_word()
         if option not in _OPTIONS:
             return False

@@ -165,7 +165,7 @@ def sign_of(
     if meaning is Statement.DML:
         _require_unchanged(query, watched, at)
     if meaning is Statement.DDL and may_change(query, watched_tables):
-        excerpt = " ".join(text.partition("'")[0].split())[:200]
+        excerpt = " ".join(text.partition("'")[0].split())[:200]  # without texts, which must not be logged
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
         error = refusal(what, "let it end", at)
         changed = {table: schema for table, schema in watched_tables.items() if may_change(query, {table: schema})}
