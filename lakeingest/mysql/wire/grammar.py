@@ -185,7 +185,7 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
     """Raise UnsupportedEvent if a change in statement format may change rows of `watched.schemas`."""
     schemas = watched.schemas
     copied_databases = {folded(table.database) for table in schemas}
-    # MySQL lists the databases of all tables that the statement has opened; if none is copied, no copied row changes
+    # MySQL lists the databases of all tables that the statement opens; if none has copied tables, no copied row changes
     if query.databases is not None and copied_databases.isdisjoint(map(folded, query.databases)):
         return
     change = change_of(query)

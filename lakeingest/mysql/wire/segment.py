@@ -96,7 +96,7 @@ class SegmentDecoder:
         return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes of `free_space`; yield the batches that they complete. A server's error: see `error`.
+        """Use the next `count` bytes of `free_space`; yield the batches that they complete. May set `error`.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
