@@ -223,7 +223,7 @@ class _Decoder:
     def _begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
-        require_known(beginning, begins, gtids=self._gtids, has_length=False)  # needed below, only to skip
+        require_known(beginning, begins, gtids=self._gtids, has_length=False)  # the length is needed only to skip
         self._move_state(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
