@@ -239,7 +239,7 @@ class _ActionReader(Action):
 def _begins_with_literal(tokens: Sequence[Token]) -> bool:
     """Whether these tokens begin with a literal, and the definition's end or a word follows it.
 
-    False for any other word, which may be a column's name, and for a literal that is part of an expression.
+    False for a word that is no literal and may be a column's name, and for a literal that is part of an expression.
     """
     written = " ".join(_form_of(token) for token in tokens)
     return _LITERAL.match(written) is not None

@@ -117,11 +117,12 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
     if name in _NUMERIC:
         agrees = agrees and (not table_map.has_signs or sent.unsigned == unsigned)
         sent = replace(sent, unsigned=unsigned)
+    elif name in _TEXTS and table_map.has_charsets:
+        agrees = agrees and column.charset in {"", sent.charset}  # '': not known
     elif name in _TEXTS:
-        if not table_map.has_charsets and not column.charset:
+        if not column.charset:
             raise SchemaChanged(f"{where}: the charset of {column.name} is not known; copy the table again")
-        agrees = agrees and (not table_map.has_charsets or column.charset in {"", sent.charset})  # '': not known
-        sent = sent if table_map.has_charsets else replace(sent, charset=column.charset)
+        sent = replace(sent, charset=column.charset)
     elif name in _WITH_MEMBERS:
         sent = replace(sent, charset=column.charset, members=_members(column, where))
     if not agrees:
@@ -133,7 +134,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
     """Whether the sent type is that of the column, and the sent size, too, if only the definition tells the size."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
-        return source.name == "vector" and sent.type in _MARIADB_VECTOR
+        return source.name == "vector" and sent.type in _MARIADB_VECTOR  # MariaDB sends a VECTOR as one of these
     match sent.type:
         case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
             return sent.digits == column.fraction
@@ -142,7 +143,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
         case FieldType.ENUM:
             return sent.size == (1 if len(source.members) < 1 << 8 else 2)  # numbers from 1 on, and 0 for ''
         case FieldType.SET:
-            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)  # bits
+            return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)  # a bit each
         case FieldType.BLOB:
             prefix = source.name.removesuffix("text").removesuffix("blob")
             return sent.size == _LENGTH_BYTES.get(prefix, 2)

@@ -118,8 +118,9 @@ def _is_as_safe_as(package: os.stat_result, inner: os.stat_result) -> bool:
     The arguments are the status of `inner` and of the package.
     """
     write_bits = stat.S_IWGRP | stat.S_IWOTH  # of the group and of all users
-    adds_no_users = not inner.st_mode & write_bits & ~package.st_mode and inner.st_gid == package.st_gid
-    return stat.S_ISDIR(inner.st_mode) and inner.st_uid == package.st_uid and adds_no_users
+    added_bits = inner.st_mode & write_bits & ~package.st_mode  # those that the package does not have
+    has_same_owners = inner.st_uid == package.st_uid and inner.st_gid == package.st_gid
+    return stat.S_ISDIR(inner.st_mode) and has_same_owners and not added_bits
 
 
 def _is_complete(path: Path) -> bool:

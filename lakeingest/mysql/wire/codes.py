@@ -183,6 +183,6 @@ def _differences(charset: str) -> Iterator[tuple[int, str]]:
         sign_codes = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]  # of cp932
         yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(sign_codes))
         extensions = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        # without the characters that have a code already, but with №, which gets a second code
-        added = [sign for sign in extensions if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
+        with_code = {sign for sign in extensions if sign in "￢￤" or sign.encode(_EUC, "ignore")}
+        added = [sign for sign in extensions if sign not in with_code or sign == "№"]  # № gets a second code
         yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], added, strict=True)

@@ -90,13 +90,12 @@ class DdlReader:
         if self._skip("USING", "TYPE"):
             self._read_name()
         self._expect("ON")
-        # a unique index may become the key, or add a hidden column; OR REPLACE drops the index that has the name
-        return any(
-            schema.changed_by_any_ddl
-            or (is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)))
-            or (replaces and _may_be_key(schema, name))
-            for schema in self._read_tables()
-        )
+        for schema in self._read_tables():
+            if is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)):
+                return True  # the index may become the key, or add a hidden column
+            if schema.changed_by_any_ddl or (replaces and _may_be_key(schema, name)):  # OR REPLACE drops the old index
+                return True
+        return False
 
     def _read_drop(self) -> bool:
         """Read a DROP. Returns whether it may drop a copied table, its database, or the index of its key."""
@@ -302,7 +301,9 @@ class Action(DdlReader):
             if self._skip("FOREIGN"):
                 self._expect("KEY")
                 return True
-            return self._skip("CHECK") or (self._skip(*_INDEX) and not _may_be_key(schema, self._index_name()))
+            if self._skip("CHECK"):
+                return True
+            return self._skip(*_INDEX) and not _may_be_key(schema, self._index_name())
         if self._skip("RENAME"):
             if not self._skip(*_INDEX):
                 return False
@@ -333,7 +334,7 @@ class Action(DdlReader):
         return self._read_name()
 
     def _skip_option(self) -> bool:
-        """Skip a table option that changes no row, with its value. Returns whether such an option comes next."""
+        """Skip a table option that changes no row, with its value. Returns False for anything else."""
         option = self._read_word()
         if option not in _OPTIONS:
             return False
@@ -392,7 +393,7 @@ def _names_copied_database(query: Query, copied: Tables) -> bool:
     databases = {table.database for table in copied}
     if folded(query.database) in map(folded, databases):
         return True
-    # as a word of the text: without quotes, or with quotes in it doubled
+    # the forms that a name may have in the text, as a whole word: as it is, or with the quotes in it doubled
     spellings = {form for name in databases for form in (name, name.replace("`", "``"), name.replace('"', '""'))}
     text = folded(query.text)
     return any(re.search(rf"(?<![\w$]){re.escape(folded(form))}(?![\w$])", text) for form in spellings)

@@ -87,7 +87,7 @@ class DmlReader(DdlReader):
     def _names_only_its_table(self, name_at: int) -> bool:
         """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
         tokens = self._tokens[name_at + 1 :]
-        # each token with the two tokens before it; before the first two any token serves that is no dot
+        # each token with the two tokens before it; `_OPEN` stands before the first token, as any token but a dot could
         for before_name, name, token in zip([_OPEN, *tokens], tokens, tokens[1:], strict=False):
             # a keyword or built-in function; after a dot it would be a stored function of a database
             is_keyword = name.sort is Sort.WORD and name.text.upper() in _CALLS_NOTHING and before_name != _DOT

@@ -58,7 +58,8 @@ class GtidPrefixes:
             uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
             least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]  # the last range to skip
             if gtid.tag:  # the kernel does not read tags, so no GTID may match this row
-                uuid_halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
+                uuid_halves = np.zeros(2, np.int64)
+                least = greatest = _NUMBER_MAX
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
 
     def gtid(self, prefix: int, number: int) -> str | None:
@@ -122,9 +123,11 @@ class EventBuffer:
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
-        file_number, stamp = file.number, self._stamp
+        file_number = file.number
+        stamp = self._stamp
         if stamp is not None:  # the transaction `stamp` takes the place of the buffered one
-            file_number, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
+            file_number = stamp.file
+            gtids = pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_images in images:

@@ -186,10 +186,10 @@ class Event:
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
         if size != len(raw):
             raise Damaged(f"an event of {len(raw)} bytes says that it has {size}")
-        data = raw[: -_CHECKSUM.size] if checksums else raw
-        if event_type == Type.FORMAT_DESCRIPTION:  # it says itself if it has a checksum, and always has bytes for one
-            checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
-        if checksums and not ends_with_checksum(raw):
+        is_format = event_type == Type.FORMAT_DESCRIPTION  # it always has bytes for a checksum, and says if it has one
+        has_checksum = has_checksums(raw) if is_format else checksums
+        data = raw[: -_CHECKSUM.size] if is_format or checksums else raw
+        if has_checksum and not ends_with_checksum(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
         is_made_up = not end or bool(flags & ARTIFICIAL) or event_type in HEARTBEATS
         return cls(event_type, seconds, size, end, is_made_up, data)
@@ -236,7 +236,7 @@ class Cursor:
         first = self.number(1)
         more = (~first & (first + 1)).bit_length() - 1  # the number of further bytes: the index of the lowest 0 bit
         value = first | self.number(more) << 8 if more else first
-        return value >> 8 if more == 8 else value >> (more + 1)  # without the 1 bits, and the 0 bit that ends them
+        return value >> 8 if more == 8 else value >> (more + 1)  # without the 1 bits; fewer than eight end with a 0 bit
 
     def text(self, size: int) -> str:
         """A string of `size` bytes."""
@@ -321,7 +321,7 @@ def read_gtid(event: Event) -> Beginning:
     if not body.left:  # an older server writes neither commit times nor the length
         return Beginning(gtid, event.seconds * 1_000_000, 0)
     committed_here = body.number(7)
-    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known; an event may have 0, too
+    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0, also if the event has 0: not known
     return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, body.packed())
 
 

@@ -122,7 +122,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
 
 @step
 def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
-    """The status for a payload: EOF, ERROR, FULL for an event or a row, or MALFORMED.
+    """The status for a payload: EOF, ERROR, FULL (valid) for an event or a row, or MALFORMED.
 
     Events and rows begin with a zero byte.
     """
@@ -189,7 +189,7 @@ def frame_bare_events(
 
 @step
 def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
-    """The status for an event: LOOK for a FORMAT_DESCRIPTION event, FULL for another valid event, else its damage."""
+    """The status for an event: LOOK for a FORMAT_DESCRIPTION event, FULL if any other is valid, else its damage."""
     if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:

@@ -165,7 +165,7 @@ def sign_of(
     if meaning is Statement.DML:
         _require_unchanged(query, watched, at)
     if meaning is Statement.DDL and may_change(query, watched_tables):
-        excerpt = " ".join(text.partition("'")[0].split())[:200]
+        excerpt = " ".join(text.partition("'")[0].split())[:200]  # without texts, which must not be logged
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
         error = refusal(what, "let it end", at)
         changed = {table: schema for table, schema in watched_tables.items() if may_change(query, {table: schema})}
@@ -185,7 +185,7 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
     """Raise UnsupportedEvent if a change in statement format may change rows of `watched.schemas`."""
     schemas = watched.schemas
     copied_databases = {folded(table.database) for table in schemas}
-    # MySQL lists the databases of all tables that the statement has opened: none of them has a copied table
+    # MySQL lists the databases of all tables that the statement opens; if none has copied tables, no copied row changes
     if query.databases is not None and copied_databases.isdisjoint(map(folded, query.databases)):
         return
     change = change_of(query)

@@ -23,7 +23,8 @@ def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]
         str(row["index_name"]) for row in indexes if not int(row["non_unique"]) and row["index_type"] == "HASH"
     }
     taken = {name.upper() for name in columns}
-    free_names = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
+    possible_names = (f"DB_ROW_HASH_{number}" for number in count(1))
+    free_names = (name for name in possible_names if name not in taken)
     return tuple(islice(free_names, len(hash_keys)))
 
 

@@ -190,7 +190,8 @@ def double_text(content: bytes) -> str:
         return text
     # a whole number of 16 digits: MySQL writes an exponent, Python does not
     fraction = whole[1:].rstrip("0")
-    return f"{sign}{whole[0]}{fraction and '.'}{fraction}e{len(whole) - 1}"
+    point = "." if fraction else ""
+    return f"{sign}{whole[0]}{point}{fraction}e{len(whole) - 1}"
 
 
 def opaque_text(kind: int, content: bytes) -> str:
@@ -216,7 +217,8 @@ def _decimal(content: bytes) -> str:
     full_fractions, last_count = divmod(scale, 9)  # so may the last group of the fraction
     counts = [first_count, *[9] * full_wholes, *[9] * full_fractions, last_count]  # of digits, by group
     sizes = [_GROUP_SIZES[count] for count in counts]
-    if not max(scale, 1) <= precision <= _PRECISION_MAX or len(content) != 2 + sum(sizes):
+    has_precision = 1 <= precision <= _PRECISION_MAX and scale <= precision
+    if not has_precision or len(content) != 2 + sum(sizes):
         raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
     packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
@@ -229,8 +231,8 @@ def _decimal(content: bytes) -> str:
             raise Damaged("a JSON decimal with digits above nine")
         digits = f"{group:0{count}}"[:count] + digits  # `[:count]` because a group without digits is written as 0
     whole, fraction = digits[: precision - scale].lstrip("0"), digits[precision - scale :]
-    sign = "-" if is_negative else ""
-    return f"{sign}{whole or '0'}{fraction and '.'}{fraction}"
+    sign, point = "-" if is_negative else "", "." if fraction else ""
+    return f"{sign}{whole or '0'}{point}{fraction}"
 
 
 def _date(packed: int) -> str:
@@ -261,7 +263,7 @@ def _clock(packed: int, hours_max: int) -> str:
     """
     clock, micros = divmod(packed, 1 << 24)
     hours, minutes, seconds = clock >> 12, clock >> 6 & 0x3F, clock & 0x3F
-    if hours > hours_max or max(minutes, seconds) > _SIXTIETH_MAX or micros > _MICRO_MAX:
+    if hours > hours_max or minutes > _SIXTIETH_MAX or seconds > _SIXTIETH_MAX or micros > _MICRO_MAX:
         raise Damaged("an invalid JSON time")
     return f"{hours:02}:{minutes:02}:{seconds:02}.{micros:06}"
 

@@ -136,8 +136,9 @@ def _insert_deferred(
     Returns the complete texts in one array; and the offset of each text and of the end of the last one.
     """
     pieces: list[memoryview | bytes] = []  # parts of the kernel's text and the texts of scalars, in turn
-    scalar_sizes = [0]  # then of each deferred scalar, in order
-    whole, at = memoryview(text), 0  # type: ignore[arg-type]
+    scalar_sizes = [0]  # after this 0: of each deferred scalar, in order
+    whole = memoryview(text)  # type: ignore[arg-type]
+    at = 0  # the end of the kernel's text in `pieces`
     for row, text_at, start, size, kind in deferred.tolist():
         content = data[start : start + size].tobytes()
         try:
@@ -150,10 +151,10 @@ def _insert_deferred(
     pieces.append(whole[at:])
     # an offset moves by the sizes of all texts that were inserted in earlier rows
     earlier_scalars = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))
-    moved = np.cumsum(scalar_sizes)[earlier_scalars]
-    if offsets[-1] + moved[-1] > _TEXT_MAX:
+    shifts = np.cumsum(scalar_sizes)[earlier_scalars]
+    if offsets[-1] + shifts[-1] > _TEXT_MAX:
         raise _too_large()
-    return np.frombuffer(b"".join(pieces), np.uint8), (offsets + moved).astype(np.int32)
+    return np.frombuffer(b"".join(pieces), np.uint8), (offsets + shifts).astype(np.int32)
 
 
 def _too_large() -> UnsupportedValue:

@@ -36,7 +36,8 @@ class _ExactReader(DdlReader):
             case "ALTER":
                 self._expect("TABLE")
                 if self._read_tables():  # the copied table is altered
-                    return not (self._has("PARTITION") and self._has(*_WITHOUT_LOCK))
+                    maintains_partitions = self._has("PARTITION") and self._has(*_WITHOUT_LOCK)
+                    return not maintains_partitions
                 # another table is altered, and may take the copied table's name or rows
                 actions = split_at_commas(self._tokens[self._at :])
                 return any(_ExactAction(tokens, self._database, self._copied).other_tables() for tokens in actions)

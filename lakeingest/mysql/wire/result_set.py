@@ -94,7 +94,7 @@ class ResultSet:
             self.is_done = status in {Status.EOF, Status.ERROR}
             if status == Status.ERROR:
                 self.error = payload_at(buffer.data, buffer.at)
-            # at MORE, collect more rows for the batch, unless `_make_room` moves the bytes of the rows
+            # at MORE (bytes are missing), collect more rows for the batch, unless `_make_room` moves the rows' bytes
             if self._rows and (status != Status.MORE or buffer.is_full):
                 yield self._batch()
             if status == Status.MORE:

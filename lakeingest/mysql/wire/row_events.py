@@ -162,9 +162,10 @@ class RowReader:
                 columns = []
                 for index, encoding in self._encodings[table]:
                     values = Values(data, start[index, :image_count], size[index, :image_count])
-                    columns.append(self._array(encoding, values, table, file, positions))
+                    array = self._array(encoding, values, table, file, positions)
+                    columns.append(array)
                     if encoding.nulls_dates:
-                        nulled = encoding.nulled_rows(values, columns[-1]) & np.isin(kind, _NEW_ROWS)
+                        nulled = encoding.nulled_rows(values, array) & np.isin(kind, _NEW_ROWS)
                         self.nulled[self.schema(table).table] += int(nulled.sum())
                 yield RowImages(table, columns, kind, event_of, self._within[:image_count].copy())
 

@@ -96,7 +96,7 @@ class SegmentDecoder:
         return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes of `free_space`; yield the batches that they complete. Keep a server's `error`.
+        """Use the next `count` bytes of `free_space`; yield the batches that they complete. May set `error`.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
@@ -107,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:  # FULL and LOOK: the buffer has more complete events
+            while True:  # FULL (full arrays) and LOOK (a FORMAT_DESCRIPTION): the buffer has more complete events
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
@@ -144,7 +144,7 @@ class SegmentDecoder:
             index = follow(buffer.data, offset, size, index, framed, checksum, int(not is_outer), *arrays)
             if index == framed:
                 return
-            # the kernel has left this event
+            # the kernel has left this event to this class
             start = int(offset[index])
             raw = buffer.data[start : start + int(size[index])].tobytes()
             if is_outer:
@@ -157,7 +157,7 @@ class SegmentDecoder:
         """The number of row events at which the array is full, if the next row event is in `buffer`.
 
         All row events in the array must be in the same buffer, `_row_buffer`. So an array with row events of another
-        buffer is full; and an empty array is for `buffer` from now on.
+        buffer is full. An empty array gets `buffer` as its `_row_buffer` here.
         """
         if not self.reader[ReaderState.ROWS]:
             self._row_buffer = buffer
@@ -175,10 +175,10 @@ class SegmentDecoder:
         if event.is_made_up and not is_inside:
             yield from self._handle_made_up(event)
             return
-        end = int(self.reader[ReaderState.POS]) + event.size
+        state_before, begins = self._state, int(self.reader[ReaderState.POS])
+        end = begins + event.size
         if end & 0xFFFFFFFF != event.end and not is_inside:  # a header has only 32 bits of the end
             raise Damaged(f"an event that should end at {end} says {event.end}")
-        state_before, begins = self._state, int(self.reader[ReaderState.POS])
         if end > self.reader[ReaderState.START]:
             yield from self._act(event, self._outer, start)
         if begins < self.reader[ReaderState.START] <= end:  # the last event before the segment
@@ -221,7 +221,7 @@ class SegmentDecoder:
         start, stop = self._segment.start, self._segment.stop
         self._file, self._file_began, self.reader[ReaderState.POS] = file, None, file.pos
         self.reader[ReaderState.START] = start.pos if file.number == start.number else 0
-        other_stop = _NO_STOP if file.number < stop.number else 0  # 0: each event is beyond the stop
+        other_stop = _NO_STOP if file.number < stop.number else 0  # of a file without the stop; 0: all is beyond it
         self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else other_stop
 
     def _act(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
@@ -268,7 +268,7 @@ class SegmentDecoder:
         self._move_state(sign, event)
 
     def _handle_prepare(self, event: Event) -> Iterator[Part]:
-        stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)
+        stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)  # 0: not known
         yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))
         self._move_state(Sign.XA_PREPARE, event)
 
@@ -294,7 +294,7 @@ class SegmentDecoder:
             sign = grammar.ONCE_COMMITTED.get(sign, sign)
         elif sign in grammar.XA and self._schemas and self._replay is None:
             raise grammar.refusal(*grammar.NO_XA, self.at)
-        if ACTIONS.get(event.type) is Action.ROWS:
+        if ACTIONS.get(event.type) is Action.ROWS:  # noted for the facts of the segment
             self.reader[ReaderState.LACKS_CASCADES] |= not events.logs_cascades(event)
         self.reader[ReaderState.STATE] = grammar.state_after(self._state, sign, event.type, self.at)
 
@@ -335,7 +335,7 @@ class SegmentDecoder:
         table = self.maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
         if table is None:
             raise Damaged("a row event without a TABLE_MAP event")
-        if table < 0:
+        if table < 0:  # not copied
             return
         if reader[ReaderState.ROWS] == self._rows_max(buffer):
             yield from self._flush()
@@ -356,7 +356,7 @@ class SegmentDecoder:
     def _read_events(self, inner: Buffer, stream: Any) -> Iterator[Part]:
         """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
-        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)  # `take` still needs its own
+        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)  # `take` still needs those of `self`
         while count:  # the number of bytes that were read last: 0 at the stream's end
             if inner.is_full:
                 yield from self._flush()
@@ -364,7 +364,7 @@ class SegmentDecoder:
             count = read_payload(stream, inner.free_space())
             inner.end += count
             status = int(framing.Status.FULL)
-            while status == framing.Status.FULL:
+            while status == framing.Status.FULL:  # the arrays are full, so more events may follow
                 status, inner.at, framed = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
                 yield from self._follow(inner, offset, size, framed)
             framing.require_undamaged(status)
@@ -397,4 +397,4 @@ class SegmentDecoder:
             gtid, committed_at = self._events.gtid_and_time_of_last(transactions)
             self._last = Committed(self._file.file, int(reader[ReaderState.BEGUN]), gtid, committed_at)
         yield from self._events.parts(self._row_buffer.data, rows, transactions, self._file, is_open=is_open)
-        reader[ReaderState.ROWS], reader[ReaderState.TRANSACTIONS] = 0, int(is_open)
+        reader[ReaderState.ROWS], reader[ReaderState.TRANSACTIONS] = 0, int(is_open)  # an open one stays

@@ -84,7 +84,8 @@ def classify(query: Query) -> Statement:
     """
     text = query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text)
     plain = _text_without_comments(text)
-    if not (query.is_mariadb and _SETTINGS.match(plain)):
+    has_settings = query.is_mariadb and _SETTINGS.match(plain)
+    if not has_settings:
         return _kind_of(plain)
     try:
         # of the tokens without the settings: `readings` leaves the settings out

@@ -146,11 +146,9 @@ def _checked(sent: Sent) -> Sent:
     """The same column. Raises Damaged for an impossible size or number of digits: walk and readers rely on both."""
     sizes = _SIZES.get(sent.type)
     precision_min = 1 if sent.type is FieldType.NEWDECIMAL else 0  # every other type has the precision 0
-    if (
-        (sizes is not None and sent.size not in sizes)
-        or sent.digits > _FRACTION_MAX
-        or not max(precision_min, sent.scale) <= sent.precision <= _PRECISION_MAX
-    ):
+    has_size = sizes is None or sent.size in sizes
+    has_precision = precision_min <= sent.precision <= _PRECISION_MAX and sent.scale <= sent.precision
+    if not has_size or not has_precision or sent.digits > _FRACTION_MAX:
         raise Damaged(f"a column of type {sent.type.name} with an impossible size or number of digits")
     return sent
 

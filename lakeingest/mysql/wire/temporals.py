@@ -75,6 +75,7 @@ def binary_days(values: Values, column: Column) -> pa.Array:
     """
     instants = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, instants)
+    # the kernel takes a value of an impossible size for an impossible date, too
     if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a date of an impossible length")
     return _date_column(values, instants, column, _binary_text)
@@ -164,9 +165,10 @@ def _date_text(raw: bytes) -> str:
 def _datetime_text(raw: bytes) -> str:
     """The text of a DATETIME in a row image: year * 13 + month, day, hour, minute and second; then the fraction."""
     fields = int.from_bytes(raw[:5]) - 0x8000000000  # MySQL adds this number
-    months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
-    day = months // 13, months % 13, fields >> 17 & 31
-    return _format_datetime(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
+    months = fields >> 22
+    date = months // 13, months % 13, fields >> 17 & 31
+    micros = int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
+    return _format_datetime(*date, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
 
 
 def _binary_text(raw: bytes) -> str:

@@ -143,7 +143,8 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
     single = _SINGLE if has_escapes else _SINGLE_PLAIN
     double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN  # a name has no escapes
     pattern = re.compile(_PATTERN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
-    at, is_in_comment = 0, False  # in a comment that the server executes: its tokens belong to the statement
+    at = 0
+    is_in_comment = False  # in a comment that the server executes: its tokens belong to the statement
     while at < len(text):
         part = pattern.match(text, at)
         if part is None:

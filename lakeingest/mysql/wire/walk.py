@@ -115,7 +115,7 @@ def walk_result(
         status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, begin, stop)
-        # after the zero byte with which the payload of each row begins
+        # + 1 because each row's payload begins with a zero byte
         if status == _FULL and not _walk_result_row(data, begin + 1, stop, widths, start, size, row):
             status = _MALFORMED
         if status != _FULL:

@@ -133,12 +133,13 @@ class Preparing:
     def _end_prepared(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
         """End a prepared transaction; return it at XA COMMIT, if it has rows of tables that are read, else None."""
         xid = xid_of(event)
-        prepared, events = self.pending.end(xid), self._kept.pop(xid, None)
+        prepared = self.pending.end(xid)  # None if it was prepared before the segment
+        events = self._kept.pop(xid, None)
         self._kept_bytes -= len(events or b"")
         if self._replay is None:
             return None
         if sign is Sign.XA_ROLLBACK:
-            if prepared is None:  # prepared before the segment: it may have ended before, too
+            if prepared is None:  # it may have ended before the segment, too
                 self._replay.prove_prepared(xid, at)
             return None
         return self._committed_if_read(prepared or self._replay.find(xid, at), events)

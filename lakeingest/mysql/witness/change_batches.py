@@ -29,7 +29,7 @@ class ChangeBatches:
     def add(self, table: TableId | None, row: tuple[Any, ...]) -> Iterator[Part]:
         """Add a row, which has its origin (kind, place, transaction) before its values; yield its batch if it is full.
 
-        A log row has no values.
+        A log row (`table` is None) has no values.
         """
         self._rows[table].append(row)
         if len(self._rows[table]) >= BATCH_ROWS:

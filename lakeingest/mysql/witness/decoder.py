@@ -193,7 +193,8 @@ class _Decoder:
         if self._state is State.PASSING:
             self._skip()
             return
-        match None if event.type in BEYOND else ACTIONS.get(event.type):
+        action = None if event.type in BEYOND else ACTIONS.get(event.type)  # None: refused
+        match action:
             case None:
                 raise refusal(*(BEYOND.get(event.type) or events.name_and_fix(event.type)), begins)
             case Action.PASS:
@@ -222,7 +223,7 @@ class _Decoder:
     def _begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
-        require_known(beginning, begins, gtids=self._gtids, has_length=False)  # only to skip it, the length is needed
+        require_known(beginning, begins, gtids=self._gtids, has_length=False)  # the length is needed only to skip
         self._move_state(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:

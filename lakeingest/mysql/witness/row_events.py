@@ -93,7 +93,8 @@ class RowEvents:
                 self._known.clear()
             self._known[event.payload] = self._read_table(event, where)
         schema, table_map, library_table = self._known[event.payload]
-        self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
+        self._tables[table_map.id] = schema, table_map
+        self._library_tables[table_map.id] = library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
         """The schema, the description and the library's table of a TABLE_MAP event.
@@ -144,7 +145,7 @@ class RowEvents:
     def _library_event(self, event: Event, where: str) -> Any:
         """The library's object for a TABLE_MAP or row event. Raises UnsupportedEvent if the library cannot read it."""
         # The real checksum was checked and cut off. Four zero bytes replace it, because the library always takes the
-        # last four bytes for a checksum.
+        # last four bytes for a checksum. The size in the header (bytes 9 to 12) counts them.
         size = (len(event.data) + 4).to_bytes(4, "little")
         packet = MysqlPacket(b"\0" + event.data[:9] + size + event.data[13:] + bytes(4), "utf8mb4")
         wrapped = _decoded(
@@ -201,6 +202,7 @@ def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
     for column, read in zip(schema.columns, columns, strict=True):
         digits = (column.precision, column.scale)
+        # `_TYPES` has a type alone, or for an integer the type with its sign
         has_type = bool({read.type, (read.type, int(read.unsigned))} & _TYPES[column.kind])
         is_decimal = PYTHON[column.kind] is Decimal
         if not has_type or (is_decimal and (read.precision, read.decimals) != digits):
