@@ -103,8 +103,9 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
     except SpoolGap:
         return None
     touched = [change for change in changes if change.place > cascades.to]
+    key_columns = set(table.schema.key)  # `move.key` is a foreign key
     new_moves = [move for move in binlog.cascaded.moves(table.id) if move.place > cascades.to]
-    moved = [move for move in new_moves if not set(table.schema.key).isdisjoint(move.key.columns)]  # a foreign key
+    moved = [move for move in new_moves if not key_columns.isdisjoint(move.key.columns)]
     _forget_unneeded(binlog, table)  # only now: the changes above may be among them
     return touched, moved
 
@@ -123,7 +124,7 @@ def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
         run = binlog.tables.get(name)
         if run is not None and run.copy is not None and run.progress.cascades is not None:
             needed_from += [run.progress.cascades.to, run.progress.needed_from]
-    binlog.cascaded.forget(table.id, min(needed_from))
+    binlog.cascaded.forget(table.id, min(needed_from))  # not empty: the table itself has such places
 
 
 def _read_again(
@@ -204,9 +205,9 @@ def _place_read_to(low: Low, stop: Position, needed: Place) -> Place:
 
     Raises SplitUnstable if the view may lack a change up to `needed` or, with GTIDs, a change up to `stop`.
     """
-    if isinstance(low, Place):
+    if isinstance(low, Place):  # without GTIDs
         has_all, read_to = needed <= low, min(stop.place, low)
-    else:
+    else:  # a GTID set
         has_all, read_to = stop.gtids is not None and stop.gtids <= low, stop.place
     if not has_all:
         raise SplitUnstable(f"rows were read as of {low}, which is before {stop.at}; run the same command again")

@@ -145,6 +145,7 @@ class _Moving:
         positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         if not self._holds(table, positions[0]):
             return None
+        # the positions that this server has come first
         count_proven = bisect_left(positions, True, key=lambda position: not self._holds(table, position))
         proven = positions[:count_proven]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position

@@ -88,11 +88,12 @@ class Executors:
     def for_key_tasks(self, tasks: int) -> Workers:
         """The workers for `scatter`, for so many `tasks` that read only keys; None for this process.
 
-        If no workers run yet, a few such tasks do not start them, because the changes of every table would wait longer
-        than these tasks take.
+        This process runs a single task, and up to FEW_KEY_TASKS if no workers run yet: while workers start, the changes
+        of every table wait, for longer than these tasks take.
         """
         is_started = self.session is not None or self._own is not None
-        return self.for_tasks(small=tasks <= (1 if is_started else FEW_KEY_TASKS))
+        tasks_here = 1 if is_started else FEW_KEY_TASKS
+        return self.for_tasks(small=tasks <= tasks_here)
 
     @property
     def at_once(self) -> int:
