@@ -111,7 +111,7 @@ class Executors:
 
         One connection is left, because the binlog is read at the same time.
         """
-        connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
+        connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1  # a reader of the binlog
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
 
     def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:

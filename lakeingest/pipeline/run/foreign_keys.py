@@ -32,7 +32,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     for table in binlog.tables.values():
         try:
             keys = signature(family(table.id, binlog.foreign_keys))
-        except OperatorNeeded:  # a ring: preflight refuses the table, unless its options have `cascades: missing`
+        except OperatorNeeded:  # the keys form a ring: preflight refuses the table, except with `cascades: missing`
             keys = ""
         table.know_cascade_keys(keys if table.options.cascades == "read" else "")
         is_unproven = unlogged.unknown or not binlog.logs_cascades

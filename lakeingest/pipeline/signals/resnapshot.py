@@ -127,7 +127,8 @@ class Reading(WaveLoop[RereadWave, Patched]):
         if self._planner is None:
             self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
         ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
-        ranges = ranges if may_be_long else ranges[:at_once]
+        if not may_be_long:
+            ranges = ranges[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk_of_range(table.schema, keys, conditions) for keys in ranges]
         is_last = ranges[-1].upper == requested.upper
