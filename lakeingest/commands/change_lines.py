@@ -33,14 +33,14 @@ def positions(part: Part, name: str) -> list[str]:
         return [str(replace(part.followed.read_to, log=name))]
     if isinstance(part, Changed):
         columns = (part.rows[column].to_pylist() for column in (*change.ORDER, change.COMMITTED_AT))
-        return [
-            str(
-                ReadTo(Place(*place), reread=ordinal, log=name)
-                if committed_at is None  # the row was read again
-                else ReadTo(Place(*place), ordinal, log=name)
-            )
-            for *place, ordinal, committed_at in zip(*columns, strict=True)
-        ]
+        texts = []
+        for *place, ordinal, committed_at in zip(*columns, strict=True):
+            if committed_at is None:  # the row was read again
+                read_to = ReadTo(Place(*place), reread=ordinal, log=name)
+            else:
+                read_to = ReadTo(Place(*place), ordinal, log=name)
+            texts.append(str(read_to))
+        return texts
     # only the last row of a copy has another position: after it, the reader has the whole copy
     within_copy = str(ReadTo(part.place, copying=True, log=name))
     after_part = str(ReadTo(part.place, log=name)) if part.last else within_copy

@@ -242,7 +242,7 @@ class Changelog:
         try:
             schema = self._schema_of_version(version.version)
             if schema is None:
-                raise self._no_definition(version.place)
+                raise self._definition_error(version.place)
             batches = (rows for rows in self._versions.rows(schema, version.version) if rows.num_rows)
             batch = next(batches, None)
             while batch is not None:
@@ -333,10 +333,10 @@ class Changelog:
             else:
                 schema = None if changes.ends_watch else self._newest_definition
             if schema is None:
-                raise self._no_definition(changes.end)
+                raise self._definition_error(changes.end)
             yield Changed(part, schema)
 
-    def _no_definition(self, place: Place) -> ChangelogGone:
+    def _definition_error(self, place: Place) -> ChangelogGone:
         """The error for rows up to `place` whose definition is not stored any more."""
         return ChangelogGone(
             f"{self.table}: the definition of its rows up to {place} is not kept any more; read the changelog from its"

@@ -155,7 +155,8 @@ def _binlog_of_next_run(config: Config, source: BinlogSource, copied: Iterable[P
         spool = Spool.load(state_of(config) / "spool")
     except LakeIngestError:  # the condition `spool` reports this error
         return Checked(name, None)
-    unread = {progress.table: since for progress in copied if (since := unread_from(spool, progress)) is not None}
+    positions = {progress.table: unread_from(spool, progress) for progress in copied}
+    unread = {table: since for table, since in positions.items() if since is not None}
     if tables_gone := [table for table, since in unread.items() if source_retention.has_deleted(since)]:
         return Checked(name, binlog_gone_message(tables_gone))
     # many tables have the same position, and the source is asked for each position: ask once
@@ -199,6 +200,7 @@ def _state_and_positions(
     progress = {table: staged.progress for table, staged in copied.items()}
 
     def assert_owned() -> None:
+        """Raise the error if the folder is not this pipeline's; else there is no finding."""
         owner(config, source, copied)
 
     def failed_tables() -> str | None:

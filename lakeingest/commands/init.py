@@ -123,7 +123,7 @@ def _read_tables(
             try:
                 read_schema(connection, table)
             except OperatorNeeded as error:
-                # the file has the reason beside the table's name in tables.exclude: both ends would be said twice
+                # without the table's name and the advice: the file has the reason beside the name, in tables.exclude
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
@@ -155,11 +155,12 @@ def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[Ta
         if not with_keys:
             return refused
         options = Tables(include=tuple(f"re:{re.escape(str(table))}" for table in not_refused))
-        reasons = {table: reason for table in with_keys if (reason := hindrance(options, table, unlogged))}
-        if not reasons:
+        refused_before = len(refused)
+        for table in with_keys:
+            if reason := hindrance(options, table, unlogged):
+                refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
+        if len(refused) == refused_before:
             return refused
-        for table, reason in reasons.items():
-            refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
 
 
 def _file_text(

@@ -134,15 +134,12 @@ def _last_changes(
             # drop the oldest batch while the others have enough rows
             while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
                 latest.popleft()
-    # of several changes of a key, the last one stays in the dict
-    return {
-        table: {
-            tuple(row[name] for name in schemas[table].key): row if exists(row) else None
-            for batch in latest
-            for row in batch.to_pylist()
-        }
-        for table, latest in batches.items()
-    }
+    last_changes: LastChanges = {}
+    for table, latest in batches.items():
+        key, rows = schemas[table].key, (row for batch in latest for row in batch.to_pylist())
+        # of several changes of a key, the last one stays in the dict
+        last_changes[table] = {tuple(row[name] for name in key): row if exists(row) else None for row in rows}
+    return last_changes
 
 
 def _shortened(value: Any) -> str:

@@ -59,10 +59,13 @@ class Retention:
         `seconds_left`: for how many seconds the source will still keep the binlog of each table. Tables for which this
         is unknown or has no limit are left out.
         """
-        if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
+        if not seconds_left or self.seconds is None:
+            return None
+        least = min(seconds_left)
+        if least * 2 >= self.seconds:  # half of the retention is left, or more
             return None
         return (
-            f"the binlog that the next run needs will be deleted in {spoken(min(seconds_left))} (the source keeps it"
+            f"the binlog that the next run needs will be deleted in {spoken(least)} (the source keeps it"
             f" for {spoken(self.seconds)}); run before that, or raise the retention"
         )
 

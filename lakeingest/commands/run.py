@@ -97,7 +97,8 @@ def forked_nursery(config: Config) -> Iterator[Nursery | None]:
     imports, so that the workers need not import the modules again.
     """
     package_of(config)
-    is_first_run = config.state.scheme is None and not config.state.path.exists()  # it copies tables
+    # a first run needs workers at once, because it copies tables
+    is_first_run = config.state.scheme is None and not config.state.path.exists()
     nursery = Nursery.forked(import_all, at_once=is_first_run) if runs_here(config) else None
     try:
         yield nursery

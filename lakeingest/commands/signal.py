@@ -178,7 +178,8 @@ def _wait(
 
     def poll_unfinished() -> list[SignalDocument]:
         """The signals that have not ended. Each signal that has changed since the last call is reported."""
-        documents = [document for number in numbers if (document := folder.one(number)) is not None]
+        stored = [folder.one(number) for number in numbers]  # None for a signal that is not stored any more
+        documents = [document for document in stored if document is not None]
         for document in documents:
             if reported.get(document.signal.number) != document:
                 reported[document.signal.number] = document

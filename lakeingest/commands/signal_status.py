@@ -96,6 +96,7 @@ class Signals:
             signal = document.signal
             if signal.action is Action.ROLLBACK and signal.concerns(table) and signal.state is State.DONE:
                 rollback = Rollback.of_json(document.result)
+                # this is the last rollback: earlier ones do not count
                 is_seen = rollback is not None and rollback.version == published
                 return f"rolled back for {signal.who}: {document.note}" if is_seen else None
         return None

@@ -242,8 +242,8 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         )
         states.append(state)
     statuses = Statuses(states)
-    statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
-    statuses.retention = source.retention
+    statuses.source_error, statuses.retention = source.error, source.retention
+    statuses.last_run = failure(state_of(config))
     return statuses
 
 

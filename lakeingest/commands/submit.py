@@ -201,7 +201,8 @@ def _assert_submittable(config: Config) -> None:
                 f"spark.conf: {setting}: Spark's settings are no secrets, and may not hold or refer to one: a request"
                 " and the service's pages show them; give the role of the job the right instead"
             )
-    for jar in config.spark.jars if isinstance(config.spark.jars, tuple) else ():
+    jars = config.spark.jars if isinstance(config.spark.jars, tuple) else ()  # else a word, which names no jar
+    for jar in jars:
         if "://" not in jar:
             raise ConfigError(f"spark.jars: {jar} is on this machine; a cluster needs a URI such as s3://bucket/a.jar")
 

@@ -44,9 +44,10 @@ def unpublished_rows(
         return end, iter(())  # only the server can order the keys, and some chunks are not read yet
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
     # leave out splits with changes from after `end`: a split has all changes up to `mark`, perhaps some up to `floor`
-    marks = [
-        (split.range, mark) for split, mark in zip(splits.all, all_marks, strict=True) if max(split.floor, mark) <= end
-    ]
+    marks: list[Mark] = []
+    for split, mark in zip(splits.all, all_marks, strict=True):
+        if mark <= end and split.floor <= end:
+            marks.append((split.range, mark))
     if not marks:
         return end, iter(())
     rows = versions.rows(schema, staged.version)

@@ -68,8 +68,8 @@ def trim_spool(run: OpenRun) -> None:
     the start of the spool, the later segments keep only rows that some table needs, and are joined.
     """
     edges, spool = run.edges, run.binlog.spool
-    # first make the noted positions of quiet tables durable: if a crash lost them, the tables would continue from their
-    # last commits, and would need changes that the spool forgets here
+    # first make the noted positions of quiet tables durable. Otherwise, after a crash, the tables would continue from
+    # their last commits, and would need changes that the spool forgets here
     edges.quiet.keep(edges.lease)
     watched = [
         Watched(table.id, table.needed_from, table.copy_places, is_idle=table.failure is not None or table.paused)

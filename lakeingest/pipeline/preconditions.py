@@ -83,7 +83,8 @@ def require(
     refused = _refused_tables(preflight, copied) if unmet else {}
     refused |= _changed_meanwhile(chosen, {*schemas, *refused})
     shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
-    if unmet and (shared or refused.keys() >= set(chosen) or _is_unmet_by_server(preflight.server)):
+    none_can_go_on = refused.keys() >= set(chosen)
+    if unmet and (shared or none_can_go_on or _is_unmet_by_server(preflight.server)):
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
     # a refused table with a copy is watched, too
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused

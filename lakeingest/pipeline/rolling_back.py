@@ -56,7 +56,7 @@ def roll_back(
     stopped = read_stopped(state, table)
     if stopped is not None and stopped.error == ForeignWrite.__name__:  # the reason of the stop is gone
         remove_stopped(state, table)
-    return move(Event.FINISH, Rollback.of_json(document.result))
+    return move(Event.FINISH, Rollback.of_json(document.result))  # with the changes that were stored at its begin
 
 
 def roll_all_back(config: Config, lease: Lease, observe: Observer) -> None:

@@ -15,7 +15,7 @@ def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
     position, pending = binlog.spool.position, binlog.spool.pending or Pending()
     known_older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
     newly_seen = edges.source.settle(position, pending.prepared.keys() | known_older)
-    binlog.older_xids = {position.epoch: known_older | newly_seen}
+    binlog.older_xids = {position.epoch: known_older | newly_seen}  # those of earlier epochs are not needed any more
     return position.at
 
 

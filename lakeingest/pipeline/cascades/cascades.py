@@ -61,7 +61,8 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     unless one is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all
     the time; without GTIDs also if the parents changed in the source's current binlog file.
     """
-    if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
+    has_foreign_keys = bool(table.cascade_keys or table.progress.cascades)  # now, or when its rows were read
+    if table.options.cascades != "read" or not has_foreign_keys:
         return False
     for reads in range(TRIES):  # the number of reads so far
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
@@ -103,8 +104,9 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
     except SpoolGap:
         return None
     touched = [change for change in changes if change.place > cascades.to]
+    key_columns = set(table.schema.key)  # `move.key` is a foreign key
     new_moves = [move for move in binlog.cascaded.moves(table.id) if move.place > cascades.to]
-    moved = [move for move in new_moves if not set(table.schema.key).isdisjoint(move.key.columns)]  # a foreign key
+    moved = [move for move in new_moves if not key_columns.isdisjoint(move.key.columns)]
     _forget_unneeded(binlog, table)  # only now: the changes above may be among them
     return touched, moved
 
@@ -117,13 +119,14 @@ def remove_merged_patches(edges: Edges, table: TableRun) -> None:
 
 def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
     """Remove from `binlog.cascaded` the changes of the table that neither the table nor a child of it needs."""
-    children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
+    all_keys = (key for keys in binlog.foreign_keys.values() for key in keys)
+    children = [key.table for key in all_keys if key.parent == table.id]
     needed_from: list[Place] = []  # the places after which the table and its children need the changes
     for name in {table.id, *children}:
         run = binlog.tables.get(name)
         if run is not None and run.copy is not None and run.progress.cascades is not None:
             needed_from += [run.progress.cascades.to, run.progress.needed_from]
-    binlog.cascaded.forget(table.id, min(needed_from))
+    binlog.cascaded.forget(table.id, min(needed_from))  # not empty: the table itself has such places
 
 
 def _read_again(
@@ -134,15 +137,15 @@ def _read_again(
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)
     needed = max([change.place for change in touched] + [move.place for move in moved])  # the last change
-    if _reach_of_views(edges, binlog) < needed:
-        raise _rotation_needed(binlog, table)
+    if _last_place_in_views(edges, binlog) < needed:  # the views may lack the last change
+        raise _rotation_error(binlog, table)
     # Step 1: the spool covers the low watermarks of the read views, before the views are opened
     began, stop = time.monotonic(), binlog.spool.position
     since = cover_lows(edges, binlog, table)
     # Step 2: read the rows by their keys, old and new, and by the values that they got
     columns = Copies(edges, binlog, table).columns(table.id)
-    rows = {row for change in touched for row in (change.before, change.after) if row is not None}
-    keys = {values_of(table.schema.key, columns, row) for row in rows}
+    versions = [row for change in touched for row in (change.before, change.after)]  # None after a delete
+    keys = {values_of(table.schema.key, columns, row) for row in versions if row is not None}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
     patched = read_keys(edges, binlog, table, BY_FOREIGN_KEYS, listed)
     patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks_of_moves(table, moved))
@@ -167,7 +170,7 @@ def _chunks_of_moves(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
     return chunks
 
 
-def _reach_of_views(edges: Edges, binlog: BinlogRun) -> Place:
+def _last_place_in_views(edges: Edges, binlog: BinlogRun) -> Place:
     """The place up to which a read view that is opened now certainly contains every spooled change.
 
     It is the end of the spool; but without GTIDs, while that end is in the source's current binlog file, it is the
@@ -182,15 +185,15 @@ def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> 
 
     False also if the spool does not have all changes of the parents.
     """
-    reach, copies = _reach_of_views(edges, binlog), Copies(edges, binlog, table)
-    if reach == copies.stop or table.id not in binlog.foreign_keys:
+    last_in_views, copies = _last_place_in_views(edges, binlog), Copies(edges, binlog, table)
+    if last_in_views == copies.stop or table.id not in binlog.foreign_keys:
         return False
     with suppress(SpoolGap):
-        return may_be_changed(table.id, reach, copies.stop, binlog.foreign_keys, copies)
+        return may_be_changed(table.id, last_in_views, copies.stop, binlog.foreign_keys, copies)
     return False
 
 
-def _rotation_needed(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
+def _rotation_error(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
     """The error if a read may lack the changes until the source has begun its next binlog file."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
@@ -204,9 +207,9 @@ def _place_read_to(low: Low, stop: Position, needed: Place) -> Place:
 
     Raises SplitUnstable if the view may lack a change up to `needed` or, with GTIDs, a change up to `stop`.
     """
-    if isinstance(low, Place):
+    if isinstance(low, Place):  # without GTIDs
         has_all, read_to = needed <= low, min(stop.place, low)
-    else:
+    else:  # a GTID set
         has_all, read_to = stop.gtids is not None and stop.gtids <= low, stop.place
     if not has_all:
         raise SplitUnstable(f"rows were read as of {low}, which is before {stop.at}; run the same command again")
@@ -221,7 +224,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     # Step 1: the spool has every change of the parents that the read views may lack
     cover_lows(edges, binlog, table)
     if _view_may_lack_changes(edges, binlog, table):
-        raise _rotation_needed(binlog, table)  # a view can be placed exactly only at the start of a binlog file
+        raise _rotation_error(binlog, table)  # a view can be placed exactly only at the start of a binlog file
     if table.count_comparison() > COMPARED_MAX:
         table.forget_comparisons()  # a run that follows tries again later
         raise SplitUnstable(
@@ -237,7 +240,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     if table.staged.published is not None:
         keep_restart(edges.writing, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
-    to = min(position.place, _reach_of_views(edges, binlog))
+    to = min(position.place, _last_place_in_views(edges, binlog))
     cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
     commit_progress(edges, table, begun)

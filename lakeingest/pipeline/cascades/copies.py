@@ -36,9 +36,11 @@ class Copies:
         Only comparable foreign keys count. Raises SpoolGap if the copy does not have one of these columns.
         """
         keys, schema = self.binlog.foreign_keys, self._watched_run(table).schema
-        referring = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
-        keys_to_table = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
-        referenced = (name for key in keys_to_table if self.comparable(key) for name in key.referenced)
+        own_keys = [key for key in keys.get(table, ()) if self.comparable(key)]
+        all_keys = (key for keys_of_child in keys.values() for key in keys_of_child)
+        keys_to_table = [key for key in all_keys if key.parent == table and self.comparable(key)]
+        referring = (name for key in own_keys for name in key.columns)
+        referenced = (name for key in keys_to_table for name in key.referenced)
         names = tuple(dict.fromkeys([*schema.key, *referring, *referenced]))
         if not set(names) <= set(schema.names):
             raise SpoolGap(f"{table}: its rows lack columns of foreign keys")

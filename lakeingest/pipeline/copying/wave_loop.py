@@ -62,7 +62,8 @@ class WaveLoop(ABC, Generic[W, T]):
         self.wave = None
         if parts is not None:
             self._learn(wave, parts)
-        if (parts is None or not wave.is_last) and goes_on():
+        has_next = parts is None or not wave.is_last
+        if has_next and goes_on():
             self.wave = self._begin(wave.keys.lower if parts is None else wave.keys.upper)
         return None if parts is None else (wave, parts)
 

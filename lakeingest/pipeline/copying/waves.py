@@ -94,7 +94,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
         workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
-        job = executors.beside(job, at_once) if self._beside else job
+        if self._beside:
+            job = executors.beside(job, at_once)
         keys = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
         return Wave(keys, is_last=keys.upper is None, job=job, began=time.monotonic())
 

@@ -41,10 +41,11 @@ def join(run: OpenRun) -> None:
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
     # some of which may be unreplayable. This is not needed if all joining tables are new, no other table is watched,
     # and the tables start at the end of the spool
-    if any(
+    needs_spooling = any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
-    ):
+    )
+    if needs_spooling:
         spool_to_now(edges, binlog)
     # Step 2: read the definitions and the foreign keys that are in force at the starts
     for table in _joining(run):
@@ -83,8 +84,9 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     compares = table.watch is Watch.REJOINING and (
         is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
-    # before the stored definition is replaced
-    spool, old_schema = run.binlog.spool, definition_of_rows(edges.config, staged, table.schema)
+    spool = run.binlog.spool
+    # these two use the stored definition, which is replaced below
+    old_schema = definition_of_rows(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
     # Step 1: change the state folder; if the run is killed before the commit, the next run takes both steps again
     if staged.published is not None:

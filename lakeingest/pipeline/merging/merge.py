@@ -52,7 +52,8 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]  # `ReplaceRows` wants the patches first
     # Step 2: if the table has no change, not even by foreign keys, only its position advances
-    unchanged_cascades = progress.cascades and replace(progress.cascades, to=stop.place)
+    old_cascades = progress.cascades
+    unchanged_cascades = None if old_cascades is None else replace(old_cascades, to=stop.place)
     may_be_quiet = staged.visible and cascades == unchanged_cascades
     if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.source):
         table.advance(edges.quiet.note_unchanged(table.id, staged, stop))
@@ -106,8 +107,8 @@ def _replace_rows(
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
     patches, merges_by = tuple(place for _, place in plan.patches), edges.target.capabilities.merges_by
-    of_table = tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop
-    tasks = [ReplaceRows(*of_table, part, merger, merges_by, patches) for part in cut(files, schema.key[0], slices)]
+    of_all = tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop
+    tasks = [ReplaceRows(*of_all, part, merger, merges_by, patches) for part in cut(files, schema.key[0], slices)]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 

@@ -99,7 +99,8 @@ def failover(
             moved[table] = moving.moved(progress)
         except RestartNeeded as error:
             failed[table] = error
-    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
+    none_continues = bool(failed) and failed.keys() == copied.keys()
+    if none_continues and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
     return Failover(here, epoch, moved, back, failed)
 
@@ -145,13 +146,14 @@ class _Moving:
         positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         if not self._holds(table, positions[0]):
             return None
+        # the positions that this server has come first
         count_proven = bisect_left(positions, True, key=lambda position: not self._holds(table, position))
         proven = positions[:count_proven]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position
-        opened, reached = self._position(table, proven[0]), self._position(table, proven[-1])
+        first_here, last_here = self._position(table, proven[0]), self._position(table, proven[-1])
         for commit in (staged, *self._committed.earlier(staged)):
             if commit.progress.is_proven(proven[-1].place):
-                return commit.progress.carried(opened, reached), commit.version
+                return commit.progress.carried(first_here, last_here), commit.version
         return None
 
     def _holds(self, table: TableId, saved: Position) -> bool:

@@ -156,7 +156,10 @@ class _Answers:
         return _binlog_gone(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The error as in `core.resuming.Answers`. If DDL is followed, only changes up to the next DDL are checked."""
+        """The error if a change of the table after `since`, in the spool's range, cannot be replayed; else None.
+
+        If DDL is followed, only changes up to the next DDL are checked.
+        """
         assert self._spool is not None  # noqa: S101 - it is called only for tables that the spool has passed
         segment = Segment.after(since, self._spool.position.at)
         try:
@@ -187,7 +190,7 @@ def _is_covered(spool: Spool, progress: Progress) -> bool:
     position = spool.position
     if (progress.server_uuid, progress.epoch) != (position.server_uuid, position.epoch):
         return False
-    if progress.position is not None and spool.has_same_history(progress.position) is False:
+    if progress.position is not None and spool.has_same_history(progress.position) is False:  # None: not known
         return False
     if not progress.splits.all:  # without a chunk, only the start of the copy must be within the spool
         return spool.start <= progress.needed_from <= position.place

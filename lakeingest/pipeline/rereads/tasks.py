@@ -88,7 +88,8 @@ class ReadAgain:
             read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         # rows that were not compared always get a patch: no patch means that all rows are the same as in the copy
-        names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
+        are_all_same = self.copy is not None and not rows.num_rows
+        names = [] if are_all_same else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
             missing = _keys_not_in(read.rows, key_table(self.schema, self.chunk.listed), self.schema.key)
             if missing.num_rows:

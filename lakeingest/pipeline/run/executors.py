@@ -88,11 +88,12 @@ class Executors:
     def for_key_tasks(self, tasks: int) -> Workers:
         """The workers for `scatter`, for so many `tasks` that read only keys; None for this process.
 
-        If no workers run yet, a few such tasks do not start them, because the changes of every table would wait longer
-        than these tasks take.
+        This process runs a single task, and up to FEW_KEY_TASKS if no workers run yet: while workers start, the changes
+        of every table wait, for longer than these tasks take.
         """
         is_started = self.session is not None or self._own is not None
-        return self.for_tasks(small=tasks <= (1 if is_started else FEW_KEY_TASKS))
+        tasks_here = 1 if is_started else FEW_KEY_TASKS
+        return self.for_tasks(small=tasks <= tasks_here)
 
     @property
     def at_once(self) -> int:
@@ -110,7 +111,7 @@ class Executors:
 
         One connection is left, because the binlog is read at the same time.
         """
-        connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
+        connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1  # a reader of the binlog
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
 
     def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:

@@ -22,19 +22,22 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
     foreign key is dropped meanwhile, only more rows than necessary are read again.
     """
-    needed = [place for table in binlog.tables.values() if (place := table.needed_from) is not None]
-    binlog.logs_cascades = not (needed and binlog.spool.lacks_cascades(min(needed)))
+    places = [table.needed_from for table in binlog.tables.values()]
+    needed = [place for place in places if place is not None]
+    needs_part_without = bool(needed) and binlog.spool.lacks_cascades(min(needed))
+    binlog.logs_cascades = not needs_part_without
     unlogged = edges.source.unlogged_keys(binlog.tables, are_logged=binlog.logs_cascades)
     if unlogged.keys != binlog.foreign_keys:
         binlog.foreign_keys, binlog.cascaded = unlogged.keys, Cascaded()
     for table in binlog.tables.values():
         try:
             keys = signature(family(table.id, binlog.foreign_keys))
-        except OperatorNeeded:  # a ring: preflight refuses the table, unless its options have `cascades: missing`
+        except OperatorNeeded:  # the keys form a ring: preflight refuses the table, except with `cascades: missing`
             keys = ""
         table.know_cascade_keys(keys if table.options.cascades == "read" else "")
         is_unproven = unlogged.unknown or not binlog.logs_cascades
-        reasons = refusals(edges.config.tables, table.id, unlogged) if is_unproven and _has_any(table, unlogged) else []
+        may_lack_changes = is_unproven and _has_any(table, unlogged)
+        reasons = refusals(edges.config.tables, table.id, unlogged) if may_lack_changes else []
         if reasons and table.requested and table.failure is None:
             why = f"foreign keys change its rows outside the binlog: {'; '.join(reasons)}"
             fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))

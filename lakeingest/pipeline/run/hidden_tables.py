@@ -19,7 +19,8 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
     run and has rows in the binlog. Such an unknown table becomes a stopped table of the run.
     """
     edges = run.edges
-    met, run.binlog.met = run.binlog.met, set()  # each table is looked up once
+    met = run.binlog.met
+    run.binlog.met = set()  # because each table is looked up only once
     unlisted = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
     for table in unlisted:
         if edges.source.is_hidden(table.id):

@@ -62,7 +62,7 @@ class QuietTables:
         return replace(staged, progress=staged.progress.unchanged(position))
 
     def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
-        """Whether a quiet table needs a commit, before the source drops the binlog after the table's last commit."""
+        """Whether a quiet table needs a commit now, before the source drops binlog that its last commit needs."""
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:  # no position is noted for this commit yet
             return False

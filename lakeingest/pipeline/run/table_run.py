@@ -290,7 +290,8 @@ class TableRun:
         """
         is_same_commit = self.copy is not None and self.copy.version == staged.version
         are_older_sound = self.copy is None or self.sound  # without a copy there are no older rows
-        self.sound = staged.visible or staged.same_rows or (are_older_sound and (sound or is_same_commit))
+        are_new_sound = sound or is_same_commit  # the same commit has no new rows
+        self.sound = staged.visible or staged.same_rows or (are_older_sound and are_new_sound)
         cascades = staged.progress.cascades
         if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
             self.cascades_read_to = None  # rows were read again, and may lack changes up to that place

@@ -33,8 +33,9 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
         return schema  # the rows of such a copy are read again
     stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_ddl = stored is not None and stored.choices == schema.choices  # False if the user's choices have changed
-    if stored is None or not is_ddl or not config.evolves or not staged.progress.splits.complete:
-        assert_unchanged(staged, schema)
+    can_follow = is_ddl and config.evolves and staged.progress.splits.complete
+    if stored is None or not can_follow:
+        assert_unchanged(staged, schema)  # raises SchemaChanged, because the fingerprints differ
         raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
     return stored
 

@@ -56,10 +56,11 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.reached_ddl()
         halt = ahead[0]
+        # the places before which no merge can stop
         least_stops = [split.floor for split in table.progress.splits.all]
         least_stops += [patch.high for patch in table.progress.patches]
         if any(least_stop > halt.before.place for least_stop in least_stops):
-            # no merge can stop at the DDL any more, because rows may contain changes from after the DDL
+            # rows may contain changes from after the DDL
             _assert_approved(edges, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
@@ -175,7 +176,8 @@ def _lift_over(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> 
     if halt.alteration.empties and table.schema.keeps_deleted:
         raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
     now = _current_definition(edges, binlog, table, halt)
-    return lifts(table.schema, _alterations_from(binlog, table, halt), now)[0]
+    this_lift, *_ = lifts(table.schema, _alterations_from(binlog, table, halt), now)  # one for each later DDL, too
+    return this_lift
 
 
 def _alterations_from(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:

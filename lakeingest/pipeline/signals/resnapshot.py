@@ -127,7 +127,8 @@ class Reading(WaveLoop[RereadWave, Patched]):
         if self._planner is None:
             self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
         ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
-        ranges = ranges if may_be_long else ranges[:at_once]
+        if not may_be_long:
+            ranges = ranges[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk_of_range(table.schema, keys, conditions) for keys in ranges]
         is_last = ranges[-1].upper == requested.upper
@@ -248,7 +249,7 @@ def _commit(
     done: Collection[int],
 ) -> None:
     """Commit, on staging, the patches of a wave, and patches of keys that have no row in the source."""
-    if table.schema.keeps_deleted:  # rows that the binlog deletes are marked before, by a merge, with their last values
+    if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, request.number
@@ -275,7 +276,8 @@ def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request
     """
     schema, signal, requested = table.schema, request.number, request.scope.range or EVERY_KEY
     unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
-    unread = unread if requested == EVERY_KEY else edges.source.keys_within(schema, unread, requested)
+    if requested != EVERY_KEY:
+        unread = edges.source.keys_within(schema, unread, requested)
     patched = read_keys(edges, binlog, table, signal, unread)
     return patches_of(edges, table, signal, patched, binlog.spool.position.epoch)
 
@@ -296,4 +298,4 @@ def _bounds(keys: KeyRange) -> Bounds | None:
     """
     if keys == EVERY_KEY:
         return None
-    return keys.lower and keys.lower[0], keys.upper and keys.upper[0]
+    return keys.lower[0] if keys.lower else None, keys.upper[0] if keys.upper else None

@@ -51,9 +51,9 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
 
     Returns False if there was nothing to do, or only a wave to wait for.
 
-    Only one table is read at a time, so that `source.max_connections` is enough. With `wait`, a step waits for its
-    wave; otherwise the wave is read in the background. An error of one table's re-snapshot fails the signal, and the
-    run goes on.
+    While one table is read, the steps of other tables are left out, so that `source.max_connections` is enough. With
+    `wait`, a step waits for its wave; otherwise the wave is read in the background. An error of one table's re-snapshot
+    fails the signal, and the run goes on.
     """
     agenda = process_signals(run)
     worked = start_stopped_over(run, agenda)
