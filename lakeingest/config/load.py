@@ -169,7 +169,7 @@ class Config(Frozen):
         if isinstance(spark.jars, tuple):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
-        ssh = self.source.ssh and self.source.ssh.below(folder)
+        ssh = None if self.source.ssh is None else self.source.ssh.below(folder)
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)

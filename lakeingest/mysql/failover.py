@@ -208,9 +208,8 @@ def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[
 
 def is_replicating(connection: pymysql.Connection) -> bool:
     """Whether the server receives or applies transactions of another server."""
-    return any(
-        str(value) != "No"  # `Yes`, and also `Connecting`
-        for status in query_dicts(connection, "SHOW REPLICA STATUS")
-        for name, value in status.items()
-        if name.endswith(("_io_running", "_sql_running"))
-    )
+    for status in query_dicts(connection, "SHOW REPLICA STATUS"):
+        states = [str(status[name]) for name in status if name.endswith(("_io_running", "_sql_running"))]
+        if any(state != "No" for state in states):  # `Yes`, and also `Connecting`
+            return True
+    return False

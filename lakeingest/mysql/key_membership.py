@@ -64,7 +64,8 @@ def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
     written = value_of(column, value)
     match column.kind:
         case Kind.STRING if text is not None:
-            return f"CONVERT({written} USING {text[0]}) COLLATE {text[1]}"
+            charset, collation = text
+            return f"CONVERT({written} USING {charset}) COLLATE {collation}"
         case Kind.DATE:
             return f"DATE({written})"
         case Kind.DATETIME | Kind.TIMESTAMP:

@@ -77,7 +77,8 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # the columns of tables with generated columns, by table id
     generated_in: dict[int, frozenset[str]] = {}  # the generated columns of these tables, by table id
-    checksums, bytes_read = True, 0
+    bytes_read = 0
+    checksums = True
     is_of_version = False  # whether the present version of the server has written the file
     with connect(source) as fresh:
         for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
