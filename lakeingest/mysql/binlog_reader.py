@@ -239,13 +239,13 @@ class _Replay:
         return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
 
     def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
-        """Those of `xids` that ended before the segment, and those without such an end (see the function of this name)."""
+        """Those of `xids` that ended before the segment, and those without such an end (function `ended_before`)."""
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
         not_in_segment = xids.difference(in_segment.prepared, in_segment.ended)
         ended = frozenset[Xid]()
-        if not not_in_segment:  # then the list of binlog files is not needed either
-            return ended, not_in_segment
         unseen = not_in_segment  # transactions without an event in the parts that are read
+        if not unseen:  # then the list of binlog files is not needed either
+            return ended, not_in_segment
         # the newest part first, because the last event of a transaction counts
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:

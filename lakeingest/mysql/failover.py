@@ -80,11 +80,12 @@ class ThisServer:
             return is_related(saved, self._state.executed)
         # without a set of executed GTIDs, as on MariaDB, the position itself must be found
         try:
-            return bool(self._find_end(saved))
-        except SourceBehind:
+            self._find_end(saved)
+        except SourceBehind:  # the server still gets the missing transactions
             return True
         except RestartNeeded:
             return False
+        return True
 
     def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""

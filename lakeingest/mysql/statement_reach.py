@@ -54,9 +54,9 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # The user may not see all triggers, views and functions that matter for the statement. With
-            # `in_system` they do not matter: its table has no triggers, and it names no other table and no function.
-            # The user sees all foreign keys.
+            # The user may not see all triggers, views and functions that matter for the statement. `in_system`, none of
+            # them matters: the table has no triggers, and the statement names no view and calls no function. Foreign
+            # keys matter, and the user sees them.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
