@@ -41,8 +41,8 @@ class GeneratedColumns:
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
         """The condition that row images in the binlog have the generated columns which are to be copied.
 
-        If no row image shows whether this holds, the result is only a warning: a run would stop at the first row image
-        without such a column.
+        If no row image shows whether this holds, the result is only a warning, because a run stops at the first row
+        image without such a column.
         """
         name = "generated columns"
         affected = [schema for schema in schemas if schema.generated]
@@ -56,8 +56,9 @@ class GeneratedColumns:
         if is_logged is None:
             unseen = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
             return Checked(name, f"{unseen} ({listed}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
-        lacking = "the server does not log generated columns of UPDATE and DELETE"
-        return Checked(name, None if is_logged else f"{lacking} ({listed}); {LEAVE_OUT}")
+        if is_logged:
+            return Checked(name, None)
+        return Checked(name, f"the server does not log generated columns of UPDATE and DELETE ({listed}); {LEAVE_OUT}")
 
     @cached_property
     def is_logged(self) -> bool | None:
