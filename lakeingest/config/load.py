@@ -330,7 +330,7 @@ def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yield each text in a document, after its key as `_dotted_keys` writes it; a text in a list, after the list's key."""
+    """Yield each text in a document after its key, as `_dotted_keys` writes it. A text in a list has the list's key."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))

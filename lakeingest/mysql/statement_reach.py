@@ -115,4 +115,5 @@ def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
                 return None
             if not _NEEDED.isdisjoint(revoked[1].upper().split(", ")):
                 hidden.add(folded(revoked[2].replace("``", "`")))
-    return frozenset(hidden) if rights >= _NEEDED or "ALL PRIVILEGES" in rights else None
+    has_needed_rights = rights >= _NEEDED or "ALL PRIVILEGES" in rights
+    return frozenset(hidden) if has_needed_rights else None
