@@ -292,7 +292,8 @@ def changelog(
     """Print every row of a table and then its changes, one JSON document a line; needs no source and no Spark."""
     from lakeingest.commands.feed import feed
 
-    loaded, stopping = loaded_config(config, overrides, offline=True), watch_sigterm() if follow else lambda: False
+    loaded = loaded_config(config, overrides, offline=True)
+    stopping = watch_sigterm() if follow else lambda: False
     out = sys.stdout.buffer
     feed(loaded, table, form, out, since, version=__version__, follow=follow, stopping=stopping)
 

@@ -223,7 +223,7 @@ class Committed:
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
-        self._spooled = ""
+        self._spooled = ""  # the position up to which changes are spooled
         self.caught_up = False  # whether the run has caught up with the source at least once
 
     @property
@@ -252,7 +252,7 @@ class Committed:
             case WaveCommitted():
                 commits = replace(commits, waves=commits.waves + 1, rows=commits.rows + event.rows)
             case Merged():
-                commits = replace(commits, merged=self._spooled)
+                commits = replace(commits, merged=self._spooled)  # the event itself has no position
             case Published():
                 commits = replace(commits, published=event.position)
         self._tables[name] = commits

@@ -24,8 +24,8 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 def main() -> None:
     """Serve Spark's workers.
 
-    If the daemon does not have the same source code of lakeingest as the driver, the daemon ends at once: its tasks
-    would run other code than the driver expects.
+    If the daemon does not have the same source code of lakeingest as the driver, the daemon ends at once. Otherwise
+    its tasks would run other code than the driver expects.
     """
     from pyspark.daemon import manager
 

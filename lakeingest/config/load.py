@@ -169,7 +169,7 @@ class Config(Frozen):
         if isinstance(spark.jars, tuple):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
-        ssh = self.source.ssh and self.source.ssh.below(folder)
+        ssh = None if self.source.ssh is None else self.source.ssh.below(folder)
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
@@ -330,7 +330,7 @@ def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Pairs of key and text: each text in a document, after its key as in `_dotted_keys`, or the key of its list."""
+    """Yield each text in a document after its key, as `_dotted_keys` writes it. A text in a list has the list's key."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))

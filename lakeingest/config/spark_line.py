@@ -12,7 +12,8 @@ OURS = "3.5"  # the line that pip installs with lakeingest
 def spark_line() -> str:
     """The line of the installed PySpark; `OURS` if PySpark is missing or has no version. PySpark is not imported."""
     spec = find_spec("pyspark")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
+    folders = None if spec is None else spec.submodule_search_locations
+    for folder in folders or ():
         file = Path(folder) / "version.py"
         if file.is_file() and (version := re.search(r"""["'](\d+\.\d+)\.""", file.read_text())):
             return version[1]

@@ -33,7 +33,7 @@ def store_of(scheme: str | None) -> Store:
 
 
 def _s3_pyiceberg(storage: Storage) -> Options:
-    # for an endpoint, PyIceberg's client would put the bucket into the path, as with `path_style`
+    # without this property, PyIceberg's client puts the bucket of an endpoint into the path, as with `path_style`
     virtual = None if storage.path_style or storage.endpoint is None else "true"
     return without_none(
         {

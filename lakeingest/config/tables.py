@@ -131,8 +131,8 @@ class Tables(BaseModel):
 def table_named(included: Iterable[TableId], name: str) -> TableId:
     """The included table with this name, which is written `database.table`.
 
-    Each of the two parts can be quoted as in SQL, by backquotes or double quotes. But if the name of a table has these
-    quotes in it, this table is meant. Raises UsageError if no included table has the name.
+    Each of the two parts can be quoted as in SQL, by backquotes or double quotes. A table whose name has
+    these quotes in it comes first. Raises UsageError if no included table has the name.
     """
     tables = {str(table): table for table in included}
     if name in tables:

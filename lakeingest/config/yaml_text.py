@@ -31,7 +31,8 @@ def _construct(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
     Raises YAMLError if there are too many nodes or levels.
     """
-    uncounted, node_count = [(node, 1)], 0  # nodes with their levels
+    uncounted = [(node, 1)]  # nodes with their levels
+    node_count = 0
     while uncounted:
         part, level = uncounted.pop()
         node_count += 1

@@ -100,6 +100,7 @@ def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
             partial = place.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             modules = [f'<dependency org="{org}" name="{name}" rev="{rev}"/>' for org, name, rev in _MODULES]
+            # jars with a classifier, such as `tests`, without the jars on which they depend
             classified = [
                 f'<dependency org="org.apache.iceberg" name="{name}" rev="{_FIXTURES}" transitive="false">'
                 f'<artifact name="{name}" type="jar" ext="jar" m:classifier="{kind}"/></dependency>'

@@ -103,11 +103,12 @@ def local_server(
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=folder).close()  # raises an error if the folder cannot be written
     except OSError as error:
         raise OperatorNeeded(f"{folder} cannot be written: {error.strerror}") from error
     added = {name.replace("-", "_"): value for name, value in (settings or {}).items()}
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in {**flavor.settings, **added}.items()]
+    # by the text that becomes the server's `origin`: a function that starts a server from there
     starts: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
         f"a {flavor.program} on PATH": lambda origin: _run_program(
             flavor, _installed_command(flavor), origin, folder, options, port, prepared
@@ -223,11 +224,13 @@ def _set_up_data(flavor: Flavor, command: list[str], home: Path, log: Path) -> s
     )
     if flavor.is_mariadb:
         (home / "data" / "mysql").mkdir(parents=True)
-        statements, start = mariadb.system_tables_sql(mariadb.share_folder(command)) + accounts, ["--bootstrap"]
+        statements = mariadb.system_tables_sql(mariadb.share_folder(command)) + accounts
+        setup_options = ["--bootstrap"]
     else:
-        statements, start = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
+        statements = accounts
+        setup_options = ["--initialize-insecure", f"--init_file={sql_file}"]
     sql_file.write_text(statements)  # MySQL opens the file by its name, MariaDB reads it from stdin
-    command = [*command, *_folder_options(home), *start, "--skip_log_bin"]
+    command = [*command, *_folder_options(home), *setup_options, "--skip_log_bin"]
     with sql_file.open() as stdin, child(command, log, stdin=stdin) as setup:
         if setup.wait() != 0:
             raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_read_log(log))}")

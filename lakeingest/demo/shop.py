@@ -57,7 +57,7 @@ def sizes(rows: int) -> Sizes:
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
     """Create the shop and fill it with `rows` rows, as `sizes` divides them. Returns these sizes.
 
-    The server generates the values. The same seed gives the same rows.
+    The server generates the values. The same seed gives the same rows, except for the columns with the present time.
     """
     size = sizes(rows)
     statements = (

@@ -88,14 +88,19 @@ class Workload:
         rows = 0
         try:
             for _ in range(chance.randint(1, 6)):
-                rows += cursor.execute(*chance.choice(_CHANGES)(chance, self._size))
+                change = chance.choice(_CHANGES)
+                sql, values = change(chance, self._size)
+                rows += cursor.execute(sql, values)
         except pymysql.err.MySQLError as error:
             if error.args[0] not in _CONFLICTS:
                 raise
             connection.rollback()
             return
         is_committed = chance.random() >= _ROLLED_BACK
-        (connection.commit if is_committed else connection.rollback)()
+        if is_committed:
+            connection.commit()
+        else:
+            connection.rollback()
         with self._lock:
             if is_committed:
                 self.made += rows  # row changes

@@ -82,7 +82,8 @@ def read_segment(
     """
     if segment.empty:
         return
-    begin, facts = _dump_start(segment), facts or SegmentFacts()
+    facts = facts or SegmentFacts()
+    begin = _dump_start(segment)
     if not can_begin_at(begin):
         begin = begin.start_of_file  # the decoder passes over the events before the segment
     try:
@@ -104,7 +105,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        # events of a server that can never log changes by foreign keys lack the flag, too, which is no finding
+        # the decoder's finding counts only if the server can log changes by foreign keys
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
@@ -187,14 +188,15 @@ class _Replay:
         """
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
-            start, known = starts[-1], self._known
-            if known is not None and is_before(start, known.at):
-                # `known.at` is in this file: read only the part after it, and add the known transactions. If the
-                # transaction is not among them, the next turn reads this file's part before `known.at`.
-                start, self._known = known.at, None
+            start = starts[-1]  # of the newest file that is not read completely
+            known: PreparedAt | None = None  # transactions that this turn adds to what it reads
+            if self._known is not None and is_before(start, self._known.at):
+                # The known transactions are those of a place in this file: read only the part after that place. If
+                # `xid` is not among them, the next turn reads the part before that place.
+                start = self._known.at
+                known, self._known = self._known, None
             else:
                 starts.pop()  # after this turn, all of this file is read
-                known = None
             # what is read now is older than what `_pending` has
             self._pending = self._pending.after(self._pending_in(start, stop))
             if known is not None:
@@ -231,15 +233,17 @@ class _Replay:
         A part is a file. Only the file with the position of known transactions is divided, at that position.
         """
         starts = {file_start(file) for file in self._files()}
-        starts |= {self._known_at_start.at} if self._known_at_start else set()
+        if self._known_at_start:
+            starts.add(self._known_at_start.at)
         ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
         return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
 
     def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
-        """As the function `ended_before`."""
+        """Those of `xids` that ended before the segment, and those without such an end (function `ended_before`)."""
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
         not_in_segment = xids.difference(in_segment.prepared, in_segment.ended)
-        ended, unseen = frozenset[Xid](), not_in_segment
+        ended = frozenset[Xid]()
+        unseen = not_in_segment  # transactions without an event in the parts that are read
         if not unseen:  # then the list of binlog files is not needed either
             return ended, not_in_segment
         # the newest part first, because the last event of a transaction counts

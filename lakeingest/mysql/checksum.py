@@ -27,7 +27,8 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_table_and_range(schema, keys)}) AS digests GROUP BY bucket",
         )
-        row_count, hash_count = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        row_count = sum(int(rows) for _, rows, *_ in rows_by_bucket)
+        hash_count = sum(int(hashes) for _, _, hashes, *_ in rows_by_bucket)
         _require_all_hashed(connection, schema, row_count, hash_count)
     return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
@@ -122,10 +123,10 @@ def _text(column: Column) -> str:
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
-            return _unsigned_double(f"CAST({name} AS DOUBLE)")
+            return _text_of_double(f"CAST({name} AS DOUBLE)")
         case Kind.DOUBLE if column.source_type.size:
             # a product, because a DOUBLE(M,D) itself is printed with only D digits
-            return _unsigned_double(f"{name} * 1e0")
+            return _text_of_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
             # `+ 0`, because a sum is printed without the zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
@@ -133,10 +134,10 @@ def _text(column: Column) -> str:
             return f"CAST({name} AS CHAR)"
 
 
-def _unsigned_double(value: str) -> str:
+def _text_of_double(value: str) -> str:
     """SQL for the text of a DOUBLE, made of its sign and the text of its absolute value.
 
-    The sign is added here, because MySQL prints an expression in at most 22 characters, which are too few for a sign
+    The sign is added apart, because MySQL prints an expression in at most 22 characters, which are too few for a sign
     and all digits.
     """
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"

@@ -187,7 +187,8 @@ def read_rows(
         query(reading, "COMMIT")
         if source.replica is not None:
             require_no_more(source, primary, reading)
-        for name in schema.key if schema.declared else ():  # an index of the server would not allow NULL
+        declared_key = schema.key if schema.declared else ()  # any other key has an index without NULL
+        for name in declared_key:
             if rows[name].null_count:
                 raise UnsupportedValue(
                     f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
@@ -205,12 +206,14 @@ def _open_view(
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
     """Open the read view on the connection `reading`; return the view's low and high watermark."""
-    reports_positions = dialect(primary).has_snapshot_position  # of read views
+    reports_positions = dialect(primary).has_snapshot_position  # whether the server reports those of read views
     # Step 1: low is read before the view opens, so that the view contains low; a replica catches up to low first
     with named_errors(source):  # so that errors name the primary
-        low = (
-            _settled_low(primary, settled).place(epoch) if reports_positions else read_low(primary, server_uuid, epoch)
-        )
+        low: Low
+        if reports_positions:
+            low = _settled_low(primary, settled).place(epoch)
+        else:
+            low = read_low(primary, server_uuid, epoch)
     hooks.after_low()
     if source.replica is not None:
         catch_up(reading, low)

@@ -147,7 +147,7 @@ def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]
 def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[Any, ...]:
     """Run a statement; return its one row of `columns` values. Raises Surprise if the result has another shape."""
     rows = query(connection, sql)
-    if [len(row) for row in rows] != [columns]:
+    if len(rows) != 1 or len(rows[0]) != columns:
         raise Surprise(f"{len(rows)} rows where one of {columns} columns was asked for")
     return rows[0]
 
@@ -291,8 +291,11 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code == ER.ACCESS_DENIED_ERROR:
         has_password = source.password is not None and source.password.get_secret_value()
-        missing = "" if has_password else "no password was given; set MYSQL_PASSWORD or source.password"
-        fix = missing or "correct source.user and source.password, or the account's host in the server"
+        fix = (
+            "correct source.user and source.password, or the account's host in the server"
+            if has_password
+            else "no password was given; set MYSQL_PASSWORD or source.password"
+        )
         return OperatorNeeded(f"the source {where} refuses user {source.user}: {text}; {fix}")
     if code in DENIED:
         denied = OperatorNeeded(

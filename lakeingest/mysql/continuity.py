@@ -151,9 +151,8 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed `second` (since 1970).
+    """Wait until the server's clock has passed `second` (since 1970): for at most a second if it shows `second` now.
 
-    The wait takes at most a second if the clock shows `second` now.
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
     while second >= clock(connection):

@@ -43,7 +43,8 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
     written = _parsed(str(ends))
     if any(gtid.domain != sought.domain for gtid in written):
         raise BinlogGone(f"the source is another server now, and has other GTID domains than that of {sought}")
-    if max((gtid.number for gtid in written), default=0) < sought.number:
+    last_number = max((gtid.number for gtid in written), default=0)
+    if last_number < sought.number:
         if replicates:
             raise SourceBehind(
                 f"the source is another server now, and does not have {sought} yet; run the same command again when it"
@@ -88,7 +89,8 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
     Raises BinlogGone if the file is larger than 4 GiB.
     """
     gtid, committed_at = None, 0  # of the open transaction; `gtid` is None between transactions
-    end, checksums = 0, True  # where the last event in the file ended
+    end = 0  # where the last event in the file ended
+    checksums = True
     for raw in dump_events(connection, file_start(file), server_id):
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:

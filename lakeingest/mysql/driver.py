@@ -153,7 +153,8 @@ class Driver(BoundedConnection):
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
-            plugin = _NATIVE  # if the user has another plugin, the server answers with a switch to that plugin
+            # a first response that shows no password; if the user has another plugin, the server then switches to it
+            plugin = _NATIVE
         response = self._first(plugin, salt)
         attributes = b"".join(_with_length(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
         driver.write_packet(

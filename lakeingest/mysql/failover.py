@@ -80,11 +80,12 @@ class ThisServer:
             return is_related(saved, self._state.executed)
         # without a set of executed GTIDs, as on MariaDB, the position itself must be found
         try:
-            return bool(self._find_end(saved))
-        except SourceBehind:
+            self._find_end(saved)
+        except SourceBehind:  # the server still gets the missing transactions
             return True
         except RestartNeeded:
             return False
+        return True
 
     def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
@@ -208,9 +209,8 @@ def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[
 
 def is_replicating(connection: pymysql.Connection) -> bool:
     """Whether the server receives or applies transactions of another server."""
-    return any(
-        str(value) != "No"  # `Yes`, and also `Connecting`
-        for status in query_dicts(connection, "SHOW REPLICA STATUS")
-        for name, value in status.items()
-        if name.endswith(("_io_running", "_sql_running"))
-    )
+    for status in query_dicts(connection, "SHOW REPLICA STATUS"):
+        states = [str(status[name]) for name in status if name.endswith(("_io_running", "_sql_running"))]
+        if any(state != "No" for state in states):  # `Yes`, and also `Connecting`
+            return True
+    return False

@@ -88,13 +88,17 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 def _why_unfit(column: Column) -> str | None:
     """The reason why a column cannot be in a key; None if it can be in a key."""
-    why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
-    # what follows holds only for ENUM and SET, which are not in `_UNFIT`
-    if not column.has_exact_members:
+    if column.is_geometry:
+        why = "its values have no order"
+    elif column.kind in _UNFIT:
+        why = _UNFIT[column.kind]
+    elif not column.has_exact_members:
         why = "the server may show its members with other characters, and its values are found by them"
     elif _has_same_texts(column):
         why = "two of its values are the same text; remove the member that is empty, has a comma, or is a duplicate"
-    return why and f"key column {column.name} is {column.source_type}: {why}"
+    else:
+        return None
+    return f"key column {column.name} is {column.source_type}: {why}"
 
 
 def _has_same_texts(column: Column) -> bool:
@@ -105,4 +109,5 @@ def _has_same_texts(column: Column) -> bool:
     """
     texts = ["", *column.members]
     has_comma = column.source_type.name == "set" and any("," in text for text in texts)
-    return bool(column.members) and (has_comma or len(set(texts)) < len(texts))
+    has_duplicate = len(set(texts)) < len(texts)
+    return bool(column.members) and (has_comma or has_duplicate)

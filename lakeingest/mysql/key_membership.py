@@ -18,16 +18,16 @@ def keys_within(
     connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> list[Mapping[str, Any]]:
     """The keys among `keys` that are in the range `within`, by the order of the columns' types and collations."""
-    texts = _texts(connection, schema)
+    collations = _collations(connection, schema)
     keys_inside: list[Mapping[str, Any]] = []
     for first in range(0, len(keys), _AT_ONCE):
         part = keys[first : first + _AT_ONCE]
-        numbers_inside = query(connection, _range_query(schema, texts, part, within))
+        numbers_inside = query(connection, _range_query(schema, collations, part, within))
         keys_inside += (part[int(number)] for (number,) in numbers_inside)
     return keys_inside
 
 
-def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tuple[str, str]]:
+def _collations(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tuple[str, str]]:
     """The charset and the collation of each text column, by the column's name."""
     database, name = literal(schema.table.database), literal(schema.table.name)
     rows = query(
@@ -39,7 +39,7 @@ def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tup
 
 
 def _range_query(
-    schema: TableSchema, texts: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
+    schema: TableSchema, collations: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> str:
     """The query for the keys that are in the range `within`; it returns their numbers, from 0 on, in `keys`.
 
@@ -49,7 +49,7 @@ def _range_query(
     parts = []
     for number, key in enumerate(keys):
         values = (
-            f"{_value(column, texts.get(column.name), key[column.name])} AS {quote(column.name)}"
+            f"{_value(column, collations.get(column.name), key[column.name])} AS {quote(column.name)}"
             for column in schema.key_columns
         )
         parts.append(f"SELECT {number} AS `lakeingest number`, {', '.join(values)}")
@@ -57,14 +57,15 @@ def _range_query(
     return f"SELECT `lakeingest number` FROM ({listed}) AS listed WHERE {within.predicate(schema.key)}"
 
 
-def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
-    """SQL for a key's value with the type of its column; `text` has the charset and collation of a text column."""
+def _value(column: Column, charset_and_collation: tuple[str, str] | None, value: Any) -> str:
+    """SQL for a key's value with the type of its column. A column without text has no `charset_and_collation`."""
     if column.members:  # the server orders an ENUM or SET by its numbers
         return str(number_of(column, value))
     written = value_of(column, value)
     match column.kind:
-        case Kind.STRING if text is not None:
-            return f"CONVERT({written} USING {text[0]}) COLLATE {text[1]}"
+        case Kind.STRING if charset_and_collation is not None:
+            charset, collation = charset_and_collation
+            return f"CONVERT({written} USING {charset}) COLLATE {collation}"
         case Kind.DATE:
             return f"DATE({written})"
         case Kind.DATETIME | Kind.TIMESTAMP:

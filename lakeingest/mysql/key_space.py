@@ -75,8 +75,10 @@ def _part(column: Column, text: str) -> int | str:
     """
     if column.kind in INTEGERS:
         return int(text)
+    if not column.members:
+        return str(text)
     last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-    return f"{text}/{last_number}" if column.members and last_number <= _LISTED else str(text)
+    return f"{text}/{last_number}" if last_number <= _LISTED else str(text)
 
 
 def _literal(column: Column) -> str:

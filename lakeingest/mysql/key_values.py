@@ -77,7 +77,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
     if column.members:
         number = int(text.partition("/")[0])
         if column.source_type.name == "enum":
-            return column.members[number - 1] if number else ""  # the number 0 is ''
+            return column.members[number - 1] if number else ""  # members are counted from 1, and 0 is ''
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
     if column.source_type.name == "bit" and column.kind is Kind.BINARY:
         return int(text).to_bytes(_bit_bytes(column)).hex()

@@ -36,7 +36,8 @@ def last_ddl(
         except UnsupportedEvent as error:
             if error.ddl is None:  # an event that cannot be passed over
                 return dict.fromkeys(tables)
-            alone, end = error.ddl.alone, error.ddl.stop
-            ends |= {table: end if table in alone else None for table in error.tables}
+            end = error.ddl.stop
+            # the DDL had the tables in `alone` for itself: all transactions that changed them had ended
+            ends |= {table: end if table in error.ddl.alone else None for table in error.tables}
             segment = replace(segment, start=end, history=None)  # the history was that of the old start
     return ends

@@ -91,7 +91,8 @@ class Receiver:
                 if self._pauses:
                     time.sleep(_PAUSE_SECONDS)
                 count = self._socket.recv_into(buffer)
-                self._pauses = count < min(self._short_read_bytes, len(buffer))
+                is_buffer_full = count == len(buffer)
+                self._pauses = count < self._short_read_bytes and not is_buffer_full
             else:  # at most the size of the driver's buffer, because for more bytes the call would wait for the server
                 count = self._buffered.readinto1(buffer[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True

@@ -93,7 +93,8 @@ def _tables_of_types(connection: pymysql.Connection, *types: str) -> list[TableI
     rows = query(
         connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({literals})"
     )
-    return sorted(table for row in rows if not is_system(table := TableId(*row)))
+    tables = (TableId(*row) for row in rows)
+    return sorted(table for table in tables if not is_system(table))
 
 
 def is_system(table: TableId) -> bool:
@@ -184,7 +185,7 @@ class _Descriptions:
         if not rows or not type_and_comment:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
         table_type, comment = type_and_comment
-        reasons: list[str] = []  # why the table cannot be copied
+        reasons: list[str] = []  # why the table cannot be copied; `_column` and `_key` add to it
         if not (table.database.isprintable() and table.name.isprintable()):
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
@@ -282,26 +283,26 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
     """The column that a row of information_schema describes. Reasons why it cannot be copied are added to `reasons`."""
-    name, source = str(row["column_name"]), source_type(str(row["column_type"]))
+    name, type_ = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
-    kind, choice = _kind_by_choices(_kind(source, precision), source, choices)
+    kind, choice = _kind_by_choices(_kind(type_, precision), type_, choices)
     refusals = (
         (kind is None, "this type is not built yet"),
-        (bool(source.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
+        (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_RESERVED), f"names that begin with {_RESERVED} are reserved"),
-        *((source.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
+        *((type_.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
-    reasons += [f"column {name} is {source}: {reason}" for is_refused, reason in refusals if is_refused]
+    reasons += [f"column {name} is {type_}: {reason}" for is_refused, reason in refusals if is_refused]
     return Column(
         name=name,
         kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
-        source_type=source,
+        source_type=type_,
         nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
-        precision=precision if source.name == "decimal" else 0,
-        scale=scale if source.name == "decimal" else 0,
+        precision=precision if type_.name == "decimal" else 0,
+        scale=scale if type_.name == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),
-        length=int(row["character_octet_length"] or 0) if source.name == "binary" else 0,
+        length=int(row["character_octet_length"] or 0) if type_.name == "binary" else 0,
         choice=choice,
         comment=str(row["column_comment"]),
         charset=_charset(row),
@@ -316,7 +317,7 @@ def _charset(row: dict[str, Any]) -> str:
     return "utf8mb3" if charset == "utf8" else charset
 
 
-def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
+def _kind_by_choices(kind: Kind | None, type_: SourceType, choices: Choices) -> tuple[Kind | None, str]:
     """The column's kind and its `Column.choice`, by the user's choices; `kind` is the kind without any choice.
 
     `Column.choice` is '' unless the user chose something for this type that the kind does not express.
@@ -327,17 +328,17 @@ def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) ->
         return kind, NULL_DATES if choices.zero_dates == "null" else ""
     if kind is Kind.TIME and choices.time == "micros":
         return Kind.MICROS, ""
-    is_flag = (source.name, source.size, source.unsigned) == ("tinyint", 1, False)
+    is_flag = (type_.name, type_.size, type_.unsigned) == ("tinyint", 1, False)
     if is_flag and choices.tinyint1 == "boolean":
         return Kind.BOOLEAN, ""
-    return kind, EWKB if source.name in GEOMETRIES and choices.geometry == "ewkb" else ""
+    return kind, EWKB if type_.name in GEOMETRIES and choices.geometry == "ewkb" else ""
 
 
-def _kind(source: SourceType, precision: int) -> Kind | None:
+def _kind(type_: SourceType, precision: int) -> Kind | None:
     """The kind of a type without any choice of the user; None for an unknown type."""
-    if source.name == "bit" and precision == 1:
+    if type_.name == "bit" and precision == 1:
         return Kind.BOOLEAN
-    if source.name == "decimal" and precision > _DIGITS_MAX:
+    if type_.name == "decimal" and precision > _DIGITS_MAX:
         return Kind.NUMERAL
-    usual = _KINDS.get(source.name)
-    return _UNSIGNED.get(source.name, usual) if source.unsigned else usual
+    usual = _KINDS.get(type_.name)
+    return _UNSIGNED.get(type_.name, usual) if type_.unsigned else usual

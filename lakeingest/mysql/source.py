@@ -86,8 +86,7 @@ class Source:
     def has_low_at_file_start(self, position: Position) -> bool:
         """Whether a low watermark that is read from now on may be before the position.
 
-        That is the case while the position is in the current binlog file, if the start of this file would be the low
-        watermark.
+        That is the case if low watermarks are starts of binlog files, while the position is in the current file.
         """
         if not self.reads_from_file_start(position):
             return False

@@ -54,8 +54,9 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # The user may not see all triggers, views and functions that matter for the statement. For a system table
-            # they do not matter: it has no triggers, `in_system` excludes the rest, and foreign keys are visible.
+            # The user may not see all triggers, views and functions that matter for the statement. `in_system`, none of
+            # them matters: the table has no triggers, and the statement names no view and calls no function. Foreign
+            # keys matter, and the user sees them.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
@@ -114,4 +115,5 @@ def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
                 return None
             if not _NEEDED.isdisjoint(revoked[1].upper().split(", ")):
                 hidden.add(folded(revoked[2].replace("``", "`")))
-    return frozenset(hidden) if rights >= _NEEDED or "ALL PRIVILEGES" in rights else None
+    has_needed_rights = rights >= _NEEDED or "ALL PRIVILEGES" in rights
+    return frozenset(hidden) if has_needed_rights else None

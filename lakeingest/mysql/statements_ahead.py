@@ -38,7 +38,8 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
         at = at if can_begin_at(at) else at.start_of_file  # a dump cannot begin beyond 4 GiB
         watched = Watched(schemas, reach=StatementReach(source))
         is_mariadb = dialect(connection) is MARIADB
-        bytes_left, checksums = _BYTES, True
+        bytes_left = _BYTES
+        checksums = True
         for raw in dump_events(connection, at, free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
@@ -49,7 +50,7 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
                 try:
                     sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)
                 except UnsupportedEvent as error:
-                    if error.alterations is None:  # not DDL, which a run can follow or halt at
+                    if error.alterations is None:  # it is no DDL; a run can follow DDL, or halt at it
                         return str(error)
             if not event.is_made_up:
                 at = FilePosition(at.file, max(at.pos, event.end))  # the four bytes of `end` start again after 4 GiB

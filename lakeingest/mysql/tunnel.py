@@ -136,11 +136,10 @@ def _named_errors(source: Source, ssh: Ssh) -> Iterator[None]:
     except paramiko.AuthenticationException as error:
         raise OperatorNeeded(f"{where} refuses user {ssh.user} with source.ssh.key: {error}") from error
     except paramiko.ChannelException as error:
-        is_prohibited = error.code == 1  # administratively prohibited
-        raise (OperatorNeeded if is_prohibited else SourceAway)(
-            f"{where} does not lead to {way}: {error.text}; "
-            + ("allow the user port forwarding" if is_prohibited else "run the same command again when it is back")
-        ) from error
+        no_way = f"{where} does not lead to {way}: {error.text}"
+        if error.code == 1:  # administratively prohibited
+            raise OperatorNeeded(f"{no_way}; allow the user port forwarding") from error
+        raise SourceAway(f"{no_way}; run the same command again when it is back") from error
     except paramiko.SSHException as error:
         if "not found in known_hosts" in str(error):
             raise OperatorNeeded(f"{where} is not in source.ssh.known_hosts: add its host key") from error

@@ -47,7 +47,11 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownK
         unknown = {
             table for table, text in texts.items() if text is not None and _count_keys(text) != shown_counts[table]
         }
-        rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
+        rules: dict[ShownKey, Rules | None] = {}
+        for key in keys:
+            text_of_table = texts[key.table]
+            if text_of_table is not None:  # the table still exists
+                rules[key] = rules_in(text_of_table, key)
     else:
         # Take the rules from information_schema. It leaves hidden tables out, so a table without any key may be hidden.
         unknown = {table for table in set(tables) - tables_with_keys if is_hidden(server.connection, table)}
@@ -78,7 +82,7 @@ def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[Shown
             TableId(database, name),
             constraint,
             tuple(part[0] for part in columns),
-            TableId(*columns[0][1:3]),
+            TableId(*columns[0][1:3]),  # the parent, which is the same for all columns
             tuple(part[3] for part in columns),
         )
         for (database, name, constraint), columns in parts.items()

@@ -153,7 +153,10 @@ def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, st
 
     Generated columns are left out. The result is by table and column.
     """
-    columns = {(table, name) for key in keys for table, names in _child_and_parent(key) for name in names}
+    columns: set[tuple[TableId, str]] = set()
+    for key in keys:
+        for table, names in _child_and_parent(key):
+            columns |= {(table, name) for name in names}
     if not columns:
         return {}
     literals = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
@@ -190,7 +193,9 @@ def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
     text, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
     at the end. `description` is None for a generated column.
     """
-    name, text, collation = description or ("", UNLIKE, "")
+    if description is None:
+        return UNLIKE
+    name, text, collation = description
     if name in TEXTS:
         return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
     if name in _INTEGERS:

@@ -41,8 +41,8 @@ class GeneratedColumns:
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
         """The condition that row images in the binlog have the generated columns which are to be copied.
 
-        If no row image shows whether this holds, the result is only a warning: a run would stop at the first row image
-        without such a column.
+        If no row image shows whether this holds, the result is only a warning, because a run stops at the first row
+        image without such a column.
         """
         name = "generated columns"
         affected = [schema for schema in schemas if schema.generated]
@@ -56,8 +56,9 @@ class GeneratedColumns:
         if is_logged is None:
             unseen = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
             return Checked(name, f"{unseen} ({listed}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
-        lacking = "the server does not log generated columns of UPDATE and DELETE"
-        return Checked(name, None if is_logged else f"{lacking} ({listed}); {LEAVE_OUT}")
+        if is_logged:
+            return Checked(name, None)
+        return Checked(name, f"the server does not log generated columns of UPDATE and DELETE ({listed}); {LEAVE_OUT}")
 
     @cached_property
     def is_logged(self) -> bool | None:
@@ -77,7 +78,8 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # the columns of tables with generated columns, by table id
     generated_in: dict[int, frozenset[str]] = {}  # the generated columns of these tables, by table id
-    checksums, bytes_read = True, 0
+    bytes_read = 0
+    checksums = True
     is_of_version = False  # whether the present version of the server has written the file
     with connect(source) as fresh:
         for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):

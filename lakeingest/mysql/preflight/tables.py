@@ -30,7 +30,8 @@ def grants(server: Server) -> Finding:
     if not missing:
         return None
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
-    patterns, databases = has_patterns(server.connection), sorted({table.database for table in tables})
+    patterns = has_patterns(server.connection)
+    databases = sorted({table.database for table in tables})
     fixes += [grant_select(account, database, names_are_patterns=patterns) for database in databases]
     return f"{account} lacks {', '.join(missing)}; {'; '.join(fixes)}"
 
@@ -70,7 +71,8 @@ def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]
     reasons: list[str] = []
     for schema in schemas:
         try:
-            reasons += _faults_of_key(connection, schema) if schema.declared else ()
+            if schema.declared:
+                reasons += _faults_of_key(connection, schema)
         except pymysql.err.Error as error:
             reasons.append(f"{schema.table}: its key cannot be checked: {error.args[-1]}")
     return Checked("keys that are named", "; ".join(reasons) or None)
