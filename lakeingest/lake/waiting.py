@@ -137,7 +137,7 @@ class Waiting:
         """The time by the store's clock; for a folder of this machine, also by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
-        if boot is None:
+        if boot is None:  # there is only one clock, whose time is in both fields
             return Moment(wall, "", wall)
         return Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
 

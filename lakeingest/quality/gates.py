@@ -90,7 +90,8 @@ def run_gate(
     cannot be read, Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
-    rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
+    rows = rows.toDF(*plain_names.values())  # from here on, rows and key have the plain names
+    key = [plain_names[name] for name in key]
     documents = [
         _with_plain_names(with_suite_name(document, suite.name), plain_names)
         for suite in suites

@@ -83,8 +83,9 @@ def double_text(value: float | None, most: int) -> str | None:
         width = length + 1
     else:
         width = point
-    has_far_point = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
-    if has_far_point or width > most - sign:  # `sign` is 1 for a negative value, else 0
+    is_tiny = point <= -_FIXED_DIGITS
+    is_huge = point >= length and point > _FIXED_DIGITS  # an integer of many digits
+    if is_tiny or is_huge or width > most - sign:  # `sign` is 1 for a negative value, else 0
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits

@@ -72,7 +72,8 @@ class Definition:
             earlier = tuple(map(schema_from_json, doc.get("earlier", ())))
             found_doc = doc.get("found")
             found = found_doc and (schema_from_json(found_doc["schema"]), FilePosition.parse(found_doc["at"]))
-            schema, suspect = schema_from_json(doc["schema"]), doc.get("suspect") is True
+            schema = schema_from_json(doc["schema"])
+            suspect = doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
             first_at = None if doc.get("first_at") is None else int(doc["first_at"])
             return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
@@ -163,7 +164,8 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     replaced.
     """
     stored = _stored_or_none(state, schema.table)
-    if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
+    earlier = () if stored is None or is_new else stored.earlier
+    if stored is None or schema not in {stored.schema, *earlier}:
         document = Definition(schema)
     elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
         document = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
@@ -250,7 +252,7 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     stored = None if published is None else _stored_or_none(state, schema.table)
     is_first = published is None or (stored is not None and stored.before == published)
     if is_first:
-        first = position and replace(position, history=None)
+        first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         # a new document, without earlier definitions, and not suspect
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))

@@ -76,7 +76,9 @@ class Owner:
 
         The end is known only of processes on this machine, in this container.
         """
-        if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
+        is_identified = None not in {self.boot, self.started}
+        is_of_this_machine = (self.host, self.boot) == (socket.gethostname(), _boot_and_container())
+        if not (is_identified and is_of_this_machine):
             return False
         try:
             os.kill(self.pid, 0)  # sends no signal, and raises an error if there is no such process

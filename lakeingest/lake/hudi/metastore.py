@@ -48,7 +48,9 @@ class Metastore:
 
     def is_up_to_date(self, table: TableId, instant: str) -> bool:
         """Whether the table is registered as of the commit `instant`; True if no metastore is configured."""
-        return not self.is_configured or self._parameters(table).get(_LAST_COMMIT) == instant
+        if not self.is_configured:
+            return True
+        return self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
         """Register the table in `folder` in the metastore, with its present columns and its last commit.

@@ -96,7 +96,9 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
         else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
     # the source has dropped the other columns of the files, apart from the format's own and the renamed ones
-    not_kept = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
+    not_kept = {*added, DELETED, *lift.origins, *columns}
+    if not keeps_dropped:
+        not_kept |= {*lift.dropped}
     for name in rows.column_names:
         if name not in not_kept:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
