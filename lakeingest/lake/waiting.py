@@ -50,7 +50,7 @@ class Waiting:
     readers: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
-        """Store a removal, unless a removal with this name is stored already. The name must sort after older names.
+        """Store a removal with the document `of`, unless one with this name exists. The name sorts after older names.
 
         The removal waits from now on. So no commit may need its files any more.
         """

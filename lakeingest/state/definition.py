@@ -55,13 +55,21 @@ class Definition:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
-        doc = {"schema": schema_to_json(self.schema), "first": first}
-        earlier = {"earlier": [schema_to_json(schema) for schema in self.earlier]} if self.earlier else {}
-        suspect = {"suspect": True} if self.suspect else {}
-        found = self.found and {"schema": schema_to_json(self.found[0]), "at": str(self.found[1])}
-        restarted = None if self.restarted is None else str(self.restarted)
-        optional = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
-        return doc | earlier | suspect | {name: value for name, value in optional.items() if value is not None}
+        doc: dict[str, Any] = {"schema": schema_to_json(self.schema), "first": first}
+        if self.earlier:
+            doc["earlier"] = [schema_to_json(schema) for schema in self.earlier]
+        if self.suspect:
+            doc["suspect"] = True
+        if self.before is not None:
+            doc["before"] = self.before
+        if self.found is not None:
+            found_schema, found_at = self.found
+            doc["found"] = {"schema": schema_to_json(found_schema), "at": str(found_at)}
+        if self.first_at is not None:
+            doc["first_at"] = self.first_at
+        if self.restarted is not None:
+            doc["restarted"] = str(self.restarted)
+        return doc
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:

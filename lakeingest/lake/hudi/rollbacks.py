@@ -76,7 +76,7 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
     """
     try:
-        folder.published()
+        folder.published()  # raises ForeignWrite if someone else wrote to the table
     except ForeignWrite as error:
         path, table = folder.current, folder.table
         foreign, ours = _foreign_and_ours(path)

@@ -72,7 +72,10 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of files with the changes of merges applied: at least one rewriter."""
+    """The rewriters that together write all rows: those of the files `rows`, with the changes of `merges` applied.
+
+    There is at least one rewriter. `added` are the format's own columns in the files.
+    """
     all_merges = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if all_merges or not groups:

@@ -273,6 +273,7 @@ class StagingFolder:
 
         Returns the number of deleted files, and their bytes.
         """
+        # groups of files that are deleted together, when all of them are old enough
         groups = [*self._unneeded_files(self.commits()), *self._files_by_name("compared").values()]
         # temporary files of commits, left by killed runs
         groups += [[file] for file in self.path.listed("*.*.*")]
