@@ -86,7 +86,8 @@ class Waiting:
 
     def all(self) -> list[Removal]:
         """All removals, whether they are due or not."""
-        return [removal for file in self._files() if (removal := self._read(file)) is not None]
+        removals = [self._read(file) for file in self._files()]
+        return [removal for removal in removals if removal is not None]
 
     def check_whole(self) -> bool:
         """Whether the folder has every removal whose files a query may still read.

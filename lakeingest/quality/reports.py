@@ -52,7 +52,8 @@ def _unique_time(folder: File, now: datetime) -> str:
     time = now.strftime(_MOMENT)
     if time > last:
         return time
-    return (datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(_MOMENT)
+    after_last = datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)
+    return after_last.strftime(_MOMENT)
 
 
 def _folder(state: File, table: TableId) -> File:

@@ -88,8 +88,9 @@ def _is_between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     least, greatest = ends["min"].as_py(), ends["max"].as_py()
     if least is None:  # all values are NULL
         return True
+    lower, upper = kwargs.get("min_value", least), kwargs.get("max_value", greatest)
     # a comparison with NaN is False, so rows with NaN are left to Great Expectations
-    return bool(kwargs.get("min_value", least) <= least and greatest <= kwargs.get("max_value", greatest))
+    return bool(lower <= least and greatest <= upper)
 
 
 _CHECKS: Mapping[str, Callable[[pa.Table, Mapping[str, Any]], bool]] = {

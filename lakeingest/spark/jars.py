@@ -100,8 +100,9 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 def _ivy() -> Path | None:
     """The jar of Ivy in PySpark's folder, or below SPARK_HOME; None if neither has it."""
     spark = find_spec("pyspark")
-    homes = (spark and spark.origin and str(Path(spark.origin).parent), os.environ.get("SPARK_HOME"))
-    return next((jar for home in homes if home for jar in Path(home).glob("jars/ivy-*.jar")), None)
+    in_pyspark = str(Path(spark.origin).parent) if spark and spark.origin else None
+    homes = [home for home in (in_pyspark, os.environ.get("SPARK_HOME")) if home]
+    return next((jar for home in homes for jar in Path(home).glob("jars/ivy-*.jar")), None)
 
 
 def assert_released(name: str, jar: Path) -> None:

@@ -109,7 +109,8 @@ def read_archives_once() -> None:
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
     # forget the importers that Python has made already, so that `_Archive` takes their place
-    for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
+    archives = [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]
+    for path in archives:
         del sys.path_importer_cache[path]
 
 

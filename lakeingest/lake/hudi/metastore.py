@@ -93,7 +93,10 @@ class Metastore:
                 tool.close()
 
     def _parameters(self, table: TableId) -> dict[str, str]:
-        """The table's parameters in the metastore; empty if the name is free. Raises NotOurTable as `assert_ours`."""
+        """The table's parameters in the metastore; empty if the name is free, or if no metastore is configured.
+
+        Raises NotOurTable as `assert_ours`.
+        """
         entry = self._entry(table) if self.is_configured else None
         if entry is None:
             return {}

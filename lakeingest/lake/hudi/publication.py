@@ -69,8 +69,9 @@ class Publication:
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
         if is_archiving_due and not clock_lag(path):
             return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
-        key, buckets = self.commits[-1].key, int(self._buckets)
-        return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
+        last = self.commits[-1]
+        delta = RowDelta(self.table, path, self.published, merges, last.key, int(self._buckets), added)
+        return delta.publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
@@ -130,8 +131,9 @@ class Publication:
         if added is None:
             return False
         path = self.folder.building if self.published is None else self.folder.current
-        key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + added
-        all_rows = AllRows(self.table, path, self.published, rows, merges, key, buckets, count)
+        last = self.commits[-1]
+        count = rows_in(rows) + added
+        all_rows = AllRows(self.table, path, self.published, rows, merges, last.key, int(self._buckets), count)
         return all_rows.publish(self._all_properties, spark)
 
     @property

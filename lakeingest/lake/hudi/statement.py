@@ -53,7 +53,8 @@ def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[
 
     names = [quote(name) for name in old_rows.columns]
     removed = old_rows.join(new_rows.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
-    return new_rows.select(*names).withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
+    written = new_rows.select(*names)
+    return written.withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
 
 
 def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
