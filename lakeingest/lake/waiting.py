@@ -92,9 +92,9 @@ class Waiting:
     def check_whole(self) -> bool:
         """Whether the folder has every removal whose files a query may still read.
 
-        True if the folder's note is older than the longest query; False if the note is younger. If the note or the
-        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet. Always
-        True if removals wait for no query.
+        True if the folder's note, `began.json`, is older than the longest query; False if it is younger. If the note or
+        the folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
+        Always True if removals wait for no query.
         """
         if not self.readers:
             return True

@@ -147,9 +147,9 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
             return value.cast("int").cast("string")
         case Kind.VECTOR:
             return F.udf(vector_text, "string", useArrow=False)(value)
-        case Kind.DOUBLE if not column.source_type.size:
+        case Kind.DOUBLE if not column.source_type.size:  # DOUBLE without (M,D): the source casts the value
             return F.udf(partial(double_text, most=widths[0]), "string", useArrow=False)(value)
-        case Kind.FLOAT | Kind.DOUBLE:  # the source casts an expression of the value
+        case Kind.FLOAT | Kind.DOUBLE:  # FLOAT or DOUBLE(M,D): the source casts an expression of the value
             text = partial(unsigned_double_text, most=widths[1])
             return F.udf(text, "string", useArrow=False)(value.cast("double"))
         case _:
