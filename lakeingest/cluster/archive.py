@@ -200,8 +200,9 @@ def _fetch(pins: list[str], folder: Path) -> None:
     Packages with and without hashes need two calls, because pip demands hashes for all packages of a call, or none.
     """
     requirements_file = folder.with_suffix(".txt")
-    for options in (["--require-hashes"], []):  # first the packages with hashes, then those without
-        lines = [line for line in with_hashes(pins) if ("--hash" in line) == bool(options)]
+    for have_hashes in (True, False):
+        options = ["--require-hashes"] if have_hashes else []
+        lines = [line for line in with_hashes(pins) if ("--hash" in line) == have_hashes]
         if lines:
             requirements_file.write_text("\n".join(lines))
             _install([*options, "-r", str(requirements_file)], folder)

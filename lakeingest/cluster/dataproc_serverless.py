@@ -39,7 +39,7 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
         execution = {
             "service_account": self.config.service_account,
             "subnetwork_uri": self.config.subnetwork,
-            "ttl": self.config.max_minutes and {"seconds": self.config.max_minutes * 60},
+            "ttl": None if self.config.max_minutes is None else {"seconds": self.config.max_minutes * 60},
         }
         request: dict[str, Any] = {
             "parent": f"projects/{self.config.project}/locations/{self.config.region}",

@@ -102,7 +102,8 @@ class EmrSteps(AmazonJobs[Emr]):
         """The id of the cluster's step with this name; None if there is no such step."""
         with amazon.translate_errors(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
             pages = self._client().get_paginator("list_steps").paginate(ClusterId=self.config.cluster_id)
-            return next((str(step["Id"]) for page in pages for step in page["Steps"] if step["Name"] == name), None)
+            steps = (step for page in pages for step in page["Steps"])
+            return next((str(step["Id"]) for step in steps if step["Name"] == name), None)
 
     def _client(self) -> Any:
         return amazon.client("emr", self.config.region)

@@ -32,7 +32,7 @@ def assert_accepted(service: str, operation: str, request: Mapping[str, Any], ke
 def _unmet_forms(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults that botocore's validator does not find: texts that are too long or have a wrong form."""
     for at, form, text in _texts(shape, request, ""):
-        if len(text) > form.get("max", len(text)):
+        if "max" in form and len(text) > form["max"]:
             yield f"{at.lstrip('.')} is longer than {form['max']}"
         elif "pattern" in form and not _matches(form["pattern"], text):
             yield f"{at.lstrip('.')} is not of the form {form['pattern']}"

@@ -18,7 +18,8 @@ def provider_of(uri: str, options: Mapping[str, str]) -> Any:
     So boto3 is the provider if it is installed, finds credentials, and no keys are given. Raises StorageFailed if
     AWS_PROFILE names a profile that cannot be used.
     """
-    has_keys = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
+    are_keys_configured = bool({"access_key_id", "skip_signature"} & options.keys())
+    has_keys = are_keys_configured or "AWS_ACCESS_KEY_ID" in os.environ
     if has_keys or not uri.startswith(("s3://", "s3a://")):
         return None
     profile = os.environ.get("AWS_PROFILE")

@@ -336,5 +336,6 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
         if file.changed() < limit:
             bytes_ = file.size()
             file.delete()
-            removed, freed = removed + 1, freed + bytes_
+            removed += 1
+            freed += bytes_
     return removed, freed

@@ -209,12 +209,12 @@ class Stored:
                 raise self._failed(error) from error
             except (exceptions.BaseError, OSError) as error:
                 last_error = error
-            # The request failed, was refused, or its answer is lost. A refusal may be that of a repeated request, whose
-            # first try succeeded. So the stored document is compared: its nonce tells whether this call put it.
+            # Even a put that failed or was refused may have succeeded: its client repeats a put whose answer is lost.
             stored, stored_seen = self._get_or_none() or (None, None)
-            if stored == body:
+            if stored == body:  # the nonce tells that this call put it
                 return stored_seen
-            is_replaced = (stored_seen and stored_seen.version) != (seen and seen.version)  # by another writer
+            stored_version = stored_seen and stored_seen.version  # None: there is no file
+            is_replaced = stored_version != (seen and seen.version)  # by another writer
             if is_refused or is_replaced:
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:

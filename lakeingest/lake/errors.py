@@ -156,7 +156,8 @@ def _server_error(kinds: set[str], message: str, where: Path | str, catalog: Pat
     if _THRIFT in kinds:
         return catalog_away(catalog, message)
     if kinds & _METASTORE:
-        return (catalog_away if "Could not connect" in message else catalog_refused)(catalog, message)
+        error_for = catalog_away if "Could not connect" in message else catalog_refused
+        return error_for(catalog, message)
     if any(kind.startswith(_STORE_CLIENTS) for kind in kinds):
         status = re.search(r"Status Code: (\d+)", message)
         if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer
@@ -168,7 +169,8 @@ def _server_error(kinds: set[str], message: str, where: Path | str, catalog: Pat
 def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
     """For a Java exception and each of its causes: the names of its classes, and the first line of its message."""
     while java is not None:
-        kinds, kind = set(), java.getClass()
+        kinds: set[str] = set()
+        kind = java.getClass()
         while kind is not None:
             kinds.add(str(kind.getName()))
             kind = kind.getSuperclass()

@@ -29,9 +29,10 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
     table_at: dict[str, TableId] = {}  # by folder: the first of the tables that would get this folder
     refused: dict[TableId, NotOurTable] = {}
     for table, folder in folders.items():
-        other = table_inside.get(folder, table_at.get(folder))
+        is_around_other = folder in table_inside
+        other = table_inside[folder] if is_around_other else table_at.get(folder)
         if other is not None:
-            where = "be in" if folder in table_inside else "be"
+            where = "be in" if is_around_other else "be"
             refused[table] = NotOurTable(
                 f"{table}: the folder of {other} would {where} its folder {chosen[table]}; choose another (location)"
             )

@@ -3,7 +3,6 @@
 No method needs Spark or the source.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
@@ -49,10 +48,9 @@ class Rollback:
     def of_json(cls, doc: Any) -> Self | None:
         """The inverse of `to_json`; None for any other document."""
         try:
-            fields: Mapping[str, Any] = doc
-            lists: Sequence[Sequence[str]] = fields["drops"], fields["restores"]
-            drops, restores = (tuple(map(str, texts)) for texts in lists)
-            return cls(str(fields["shows"]), int(fields["version"]), drops, restores)
+            drops = tuple(map(str, doc["drops"]))
+            restores = tuple(map(str, doc["restores"]))
+            return cls(str(doc["shows"]), int(doc["version"]), drops, restores)
         except (KeyError, TypeError, ValueError):
             return None
 

@@ -50,7 +50,7 @@ class Waiting:
     readers: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
-        """Store a removal, unless a removal with this name is stored already. The name must sort after older names.
+        """Store a removal with the document `of`, unless one with this name exists. The name sorts after older names.
 
         The removal waits from now on. So no commit may need its files any more.
         """
@@ -86,14 +86,15 @@ class Waiting:
 
     def all(self) -> list[Removal]:
         """All removals, whether they are due or not."""
-        return [removal for file in self._files() if (removal := self._read(file)) is not None]
+        removals = [self._read(file) for file in self._files()]
+        return [removal for removal in removals if removal is not None]
 
     def check_whole(self) -> bool:
         """Whether the folder has every removal whose files a query may still read.
 
-        True if the folder's note is older than the longest query; False if the note is younger. If the note or the
-        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet. Always
-        True if removals wait for no query.
+        True if the folder's note, `began.json`, is older than the longest query; False if it is younger. If the note or
+        the folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
+        Always True if removals wait for no query.
         """
         if not self.readers:
             return True
@@ -137,7 +138,7 @@ class Waiting:
         """The time by the store's clock; for a folder of this machine, also by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
-        if boot is None:
+        if boot is None:  # there is only one clock, whose time is in both fields
             return Moment(wall, "", wall)
         return Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
 

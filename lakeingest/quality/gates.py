@@ -90,7 +90,8 @@ def run_gate(
     cannot be read, Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
-    rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
+    rows = rows.toDF(*plain_names.values())  # from here on, rows and key have the plain names
+    key = [plain_names[name] for name in key]
     documents = [
         _with_plain_names(with_suite_name(document, suite.name), plain_names)
         for suite in suites
@@ -178,14 +179,14 @@ def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outco
     rows = details.get(_ROWS, ())
     examples = [_as_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
     return Outcome(
-        document["meta"][_SUITE],
-        document,
-        bool(result.success),
-        details.get("unexpected_count"),
-        tuple(_as_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
-        tuple(examples[:EXAMPLES]),
-        details.get("observed_value"),
-        _error(result.exception_info),
+        suite=document["meta"][_SUITE],
+        document=document,
+        success=bool(result.success),
+        unexpected=details.get("unexpected_count"),
+        keys=tuple(_as_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
+        examples=tuple(examples[:EXAMPLES]),
+        observed=details.get("observed_value"),
+        error=_error(result.exception_info),
     )
 
 

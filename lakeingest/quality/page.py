@@ -54,9 +54,12 @@ def _shown(text: str) -> str:
 
 def _row(outcome: Outcome) -> str:
     """The row of the HTML table for an outcome."""
-    verdict = "failed" if outcome.stops else "warning"
     if outcome.success:
         verdict = "passed"
+    elif outcome.stops:
+        verdict = "failed"
+    else:
+        verdict = "warning"
     arguments = ", ".join(f"{name}={value}" for name, value in outcome.document["kwargs"].items())
     rows_that_fail = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
     if outcome.error is not None:

@@ -25,7 +25,8 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
     Returns the file of the page; the file of the document has the same name with `.json`. Raises StorageFailed if the
     state folder cannot be written.
     """
-    folder, now = _folder(state, table), datetime.now(UTC)
+    folder = _folder(state, table)
+    now = datetime.now(UTC)
     try:
         folder.make_folder()
         path = folder / f"{_unique_time(folder, now)}-{stage.replace(' ', '-')}.html"
@@ -51,7 +52,8 @@ def _unique_time(folder: File, now: datetime) -> str:
     time = now.strftime(_MOMENT)
     if time > last:
         return time
-    return (datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(_MOMENT)
+    after_last = datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)
+    return after_last.strftime(_MOMENT)
 
 
 def _folder(state: File, table: TableId) -> File:

@@ -21,11 +21,13 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
     """
     if rows.num_rows == 0:
         return True
-    return all(
-        expectation["type"] == ROW_COUNT
-        or (expectation["type"] in _CHECKS and _CHECKS[expectation["type"]](rows, expectation["kwargs"]))
-        for expectation in suite.expectations
-    )
+    for expectation in suite.expectations:
+        if expectation["type"] == ROW_COUNT:
+            continue
+        check = _CHECKS.get(expectation["type"])
+        if check is None or not check(rows, expectation["kwargs"]):
+            return False
+    return True
 
 
 def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
@@ -54,7 +56,8 @@ def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
     is_ascending = pc.all(_is_less_than_next(columns), min_count=0).as_py()
     if is_ascending:  # the usual case, because a chunk is read in the order of its key
         return True
-    return bool(rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows == rows.num_rows)
+    distinct = rows.select(list(names)).group_by(list(names)).aggregate([])
+    return bool(distinct.num_rows == rows.num_rows)
 
 
 def _is_less_than_next(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
@@ -85,8 +88,9 @@ def _is_between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     least, greatest = ends["min"].as_py(), ends["max"].as_py()
     if least is None:  # all values are NULL
         return True
+    lower, upper = kwargs.get("min_value", least), kwargs.get("max_value", greatest)
     # a comparison with NaN is False, so rows with NaN are left to Great Expectations
-    return bool(kwargs.get("min_value", least) <= least and greatest <= kwargs.get("max_value", greatest))
+    return bool(lower <= least and greatest <= upper)
 
 
 _CHECKS: Mapping[str, Callable[[pa.Table, Mapping[str, Any]], bool]] = {

@@ -201,7 +201,8 @@ def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[
     columns = {column.name for column in schema.lake_columns}
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]
-        names = [name for key in COLUMN_KEYS if key in kwargs for name in _as_list(kwargs[key])]
+        values = [kwargs[key] for key in COLUMN_KEYS if key in kwargs]  # each is a name or a list of names
+        names = [name for value in values for name in _as_list(value)]
         if unknown := [name for name in names if name not in columns]:
             yield (
                 f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"

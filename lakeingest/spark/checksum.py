@@ -83,8 +83,9 @@ def double_text(value: float | None, most: int) -> str | None:
         width = length + 1
     else:
         width = point
-    has_far_point = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
-    if has_far_point or width > most - sign:  # `sign` is 1 for a negative value, else 0
+    is_tiny = point <= -_FIXED_DIGITS
+    is_huge = point >= length and point > _FIXED_DIGITS  # an integer of many digits
+    if is_tiny or is_huge or width > most - sign:  # `sign` is 1 for a negative value, else 0
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -146,9 +147,9 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
             return value.cast("int").cast("string")
         case Kind.VECTOR:
             return F.udf(vector_text, "string", useArrow=False)(value)
-        case Kind.DOUBLE if not column.source_type.size:
+        case Kind.DOUBLE if not column.source_type.size:  # DOUBLE without (M,D): the source casts the value
             return F.udf(partial(double_text, most=widths[0]), "string", useArrow=False)(value)
-        case Kind.FLOAT | Kind.DOUBLE:  # the source casts an expression of the value
+        case Kind.FLOAT | Kind.DOUBLE:  # FLOAT or DOUBLE(M,D): the source casts an expression of the value
             text = partial(unsigned_double_text, most=widths[1])
             return F.udf(text, "string", useArrow=False)(value.cast("double"))
         case _:

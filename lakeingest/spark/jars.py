@@ -45,7 +45,8 @@ def settings_with_jars(
     if config.spark.jars != "auto":
         yield settings
         return
-    folder, names = ivy_folder(work_folder(config)), FORMATS[config.target.format].jars(config.target)
+    folder = ivy_folder(work_folder(config))
+    names = FORMATS[config.target.format].jars(config.target)
     # whether pipeline.yml sets neither other jars nor another way to resolve them
     has_only_our_jars = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
     if not all(_is_whole(folder, name) for name in names):
@@ -75,7 +76,7 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
         f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default->master"/>'
         for group, artifact, version in parts
     )
-    program = str(java / "bin" / "java") if java else shutil.which("java") or "java"
+    program = (shutil.which("java") or "java") if java is None else str(java / "bin" / "java")
     pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")
     with tempfile.TemporaryDirectory(prefix="lakeingest-") as work:
         module = Path(work) / "ivy.xml"
@@ -99,8 +100,9 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 def _ivy() -> Path | None:
     """The jar of Ivy in PySpark's folder, or below SPARK_HOME; None if neither has it."""
     spark = find_spec("pyspark")
-    homes = (spark and spark.origin and str(Path(spark.origin).parent), os.environ.get("SPARK_HOME"))
-    return next((jar for home in homes if home for jar in Path(home).glob("jars/ivy-*.jar")), None)
+    in_pyspark = str(Path(spark.origin).parent) if spark and spark.origin else None
+    homes = [home for home in (in_pyspark, os.environ.get("SPARK_HOME")) if home]
+    return next((jar for home in homes for jar in Path(home).glob("jars/ivy-*.jar")), None)
 
 
 def assert_released(name: str, jar: Path) -> None:

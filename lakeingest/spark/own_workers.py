@@ -91,7 +91,8 @@ class OwnWork(Generic[Result]):
 
     def __init__(self, workers: OwnWorkers, tasks: Sequence[bytes], at_once: int) -> None:
         self._workers, self._tasks = workers, tasks
-        self._at_once, self._is_cancelled = max(1, min(at_once, workers.count)), threading.Event()
+        self._at_once = max(1, min(at_once, workers.count))
+        self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
         """Begin no more tasks. Those at work go on, but `__call__` then raises an error if a task was not begun."""
@@ -105,7 +106,8 @@ class OwnWork(Generic[Result]):
             wait(outcomes)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no task: `close` ends it
-        errors = [error for outcome in outcomes if (error := outcome.exception()) is not None]
+        errors_or_none = [outcome.exception() for outcome in outcomes]
+        errors = [error for error in errors_or_none if error is not None]
         if errors:  # a failed task has cancelled those that had not begun: its error is the reason
             raise next((error for error in errors if not isinstance(error, _Cancelled)), errors[0])
         return [outcome.result() for outcome in outcomes]

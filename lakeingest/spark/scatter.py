@@ -57,7 +57,8 @@ def prepare(
     # would run more tasks at the same time
     slots = workers.sparkContext.defaultParallelism
     task_count = len(descriptors) if at_once >= slots else min(len(descriptors), at_once)
-    # Spark cuts the list into one part for each task, so descriptors that are neighbours go to different tasks
+    # Spark cuts the list into a part for each task. So that neighbours go to different tasks, the list begins with the
+    # descriptors 0, n, 2n, … for the first of n tasks
     numbered = list(enumerate(descriptors))
     by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
     # `parallelize` pickles the descriptors; `run` starts the tasks
@@ -108,7 +109,8 @@ def read_archives_once() -> None:
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
     # forget the importers that Python has made already, so that `_Archive` takes their place
-    for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
+    archives = [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]
+    for path in archives:
         del sys.path_importer_cache[path]
 
 

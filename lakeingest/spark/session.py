@@ -218,7 +218,8 @@ def _has_value(session: "SparkSession", key: str, value: str) -> bool:
 
 def _required_classes(required: Mapping[str, str]) -> list[str]:
     """The classes that the session must load: those that settings name, and the driver of the embedded catalog."""
-    names = [name for value in required.values() for name in value.split(",") if name.startswith("org.")]
+    parts = [part for value in required.values() for part in value.split(",")]
+    names = [part for part in parts if part.startswith("org.")]
     if any(value.startswith("jdbc:sqlite:") for value in required.values()):
         names.append("org.sqlite.JDBC")
     return names

@@ -146,19 +146,19 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def ivy_folder(folder: Path) -> Path:
-    """The folder of Spark's jars: in the user's home, or below `folder` if the home cannot be used.
+    """The folder of Spark's jars: in the user's home, or in `folder` if the home cannot be used.
 
-    Raises OperatorNeeded if other users can write to the folder below `folder`, because Spark runs the code in it.
+    Raises OperatorNeeded if other users can write to the one in `folder`, because Spark runs the code in it.
     """
-    in_home, below_folder = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
+    in_home, in_folder = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
     if private_folder(in_home) and os.access(in_home, os.W_OK):
         return in_home
-    if below_folder.exists() and not is_private(below_folder):
+    if in_folder.exists() and not is_private(in_folder):
         raise OperatorNeeded(
-            f"others than this user can write to {below_folder}, from which Spark would take code; let nobody else"
+            f"others than this user can write to {in_folder}, from which Spark would take code; let nobody else"
             " write to it and the folders above, or set spark.jars in pipeline.yml"
         )
-    return below_folder
+    return in_folder
 
 
 @cache

@@ -55,13 +55,21 @@ class Definition:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
-        doc = {"schema": schema_to_json(self.schema), "first": first}
-        earlier = {"earlier": [schema_to_json(schema) for schema in self.earlier]} if self.earlier else {}
-        suspect = {"suspect": True} if self.suspect else {}
-        found = self.found and {"schema": schema_to_json(self.found[0]), "at": str(self.found[1])}
-        restarted = None if self.restarted is None else str(self.restarted)
-        optional = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
-        return doc | earlier | suspect | {name: value for name, value in optional.items() if value is not None}
+        doc: dict[str, Any] = {"schema": schema_to_json(self.schema), "first": first}
+        if self.earlier:
+            doc["earlier"] = [schema_to_json(schema) for schema in self.earlier]
+        if self.suspect:
+            doc["suspect"] = True
+        if self.before is not None:
+            doc["before"] = self.before
+        if self.found is not None:
+            found_schema, found_at = self.found
+            doc["found"] = {"schema": schema_to_json(found_schema), "at": str(found_at)}
+        if self.first_at is not None:
+            doc["first_at"] = self.first_at
+        if self.restarted is not None:
+            doc["restarted"] = str(self.restarted)
+        return doc
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -72,7 +80,8 @@ class Definition:
             earlier = tuple(map(schema_from_json, doc.get("earlier", ())))
             found_doc = doc.get("found")
             found = found_doc and (schema_from_json(found_doc["schema"]), FilePosition.parse(found_doc["at"]))
-            schema, suspect = schema_from_json(doc["schema"]), doc.get("suspect") is True
+            schema = schema_from_json(doc["schema"])
+            suspect = doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
             first_at = None if doc.get("first_at") is None else int(doc["first_at"])
             return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
@@ -163,7 +172,8 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     replaced.
     """
     stored = _stored_or_none(state, schema.table)
-    if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
+    earlier = () if stored is None or is_new else stored.earlier
+    if stored is None or schema not in {stored.schema, *earlier}:
         document = Definition(schema)
     elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
         document = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
@@ -250,7 +260,7 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     stored = None if published is None else _stored_or_none(state, schema.table)
     is_first = published is None or (stored is not None and stored.before == published)
     if is_first:
-        first = position and replace(position, history=None)
+        first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         # a new document, without earlier definitions, and not suspect
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))

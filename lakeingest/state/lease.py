@@ -76,7 +76,9 @@ class Owner:
 
         The end is known only of processes on this machine, in this container.
         """
-        if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
+        is_identified = None not in {self.boot, self.started}
+        is_of_this_machine = (self.host, self.boot) == (socket.gethostname(), _boot_and_container())
+        if not (is_identified and is_of_this_machine):
             return False
         try:
             os.kill(self.pid, 0)  # sends no signal, and raises an error if there is no such process
@@ -214,7 +216,8 @@ def _is_valid(path: Local, owner: Owner | None) -> bool:
     A lease has also expired if its last renewal is more than 30 s in the future: then a clock was set back. `owner` is
     None if lease.json is damaged: then only the time of the renewal counts.
     """
-    return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
+    is_expired = abs(_now(path) - path.stat().st_mtime) > VOID_SECONDS
+    return not is_expired and not (owner and owner.has_ended)
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:

@@ -35,7 +35,8 @@ def _read(folder: File) -> tuple[StateOwner | None, int]:
     path = folder / "owner.json"
     try:
         doc = store.read(path)
-        owner, layout = StateOwner(str(doc["pipeline"]), str(doc["server"])), int(doc.get("layout", 1))
+        owner = StateOwner(str(doc["pipeline"]), str(doc["server"]))
+        layout = int(doc.get("layout", 1))
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
     except (OSError, *DAMAGED) as error:

@@ -92,7 +92,7 @@ class SignalFolder:
         """
         store.make_folder(self._folder)
         while True:
-            number = max([least - 1, *self._numbers()]) + 1
+            number = max([least, *(taken + 1 for taken in self._numbers())])
             document = SignalDocument(make(number))
             if store.create(self._path(number), document.to_json()):  # else another process has taken the number
                 self._audit_line(document.signal, "asked", document.signal.who)

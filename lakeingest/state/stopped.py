@@ -33,7 +33,8 @@ class Stopped:
     @classmethod
     def of(cls, table: TableId, error: LakeIngestError) -> Self:
         """The record of a table that stops now with this error."""
-        message, now = " ".join(str(error).split()), datetime.now(UTC).isoformat(timespec="seconds")
+        message = " ".join(str(error).split())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(table, error.runbook, error.exit_code, message, now)
 
     def to_json(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class AllRows:
         try:
             # Step 1: find out the record key, the file groups and the columns of the files
             record_key, groups = self._record_key(columns), self._groups()
-            if RECORD_KEY in record_key:
+            if RECORD_KEY in record_key:  # our own column, which the files of staging do not have
                 columns = columns.append(pa.field(RECORD_KEY, pa.string()))
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
             # Step 2: write the files
@@ -94,7 +94,8 @@ class AllRows:
         if sum(file.rows for file in written) != self.count:
             return False
         # Step 3: delete files that tasks of a killed run wrote late: readers would see their groups after the commit
-        group_names, data_files = {group.name for group in groups}, self.folder.listed("*.parquet")
+        group_names = {group.name for group in groups}
+        data_files = self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
         # Step 4: complete the commit. It names its record key, because the table may have had another one

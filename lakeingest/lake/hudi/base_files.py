@@ -118,13 +118,15 @@ class WrittenFile:
 def write_next_file(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
     """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
-    `previous` has the contents of the group's newest file, or rows that replace these contents. If `previous` has no
-    rows, it only names the columns. `changes` have the columns RECORD and DELETED; None: no changes. DELETED is written
-    only if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
-    completed. Raises Unfit as `rows_for_file`.
+    `previous` has the group's rows before the changes, and the columns of the new file. The rows are those of the
+    group's newest file, or other rows that replace all of them. `changes` have the columns RECORD and DELETED; None: no
+    changes. DELETED is written only if the table itself has that column. The new file is durable, but belongs to the
+    table only when the commit is completed. Raises Unfit as `rows_for_file`.
     """
     old_rows = previous.rows
-    unchanged, new_rows, updated = old_rows, old_rows.slice(0, 0), 0
+    unchanged = old_rows
+    new_rows = old_rows.slice(0, 0)  # none
+    updated = 0
     if changes is not None:
         changed_keys = changes[RECORD].combine_chunks()
         unchanged = old_rows.filter(pc.invert(pc.is_in(old_rows[RECORD], value_set=changed_keys)))
@@ -142,7 +144,8 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
         size = path.stat().st_size
     if group.newest is None:  # without a previous file, all rows count as inserted
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
-    inserted, deleted = len(new_rows) - updated, len(old_rows) - len(unchanged) - updated
+    inserted = len(new_rows) - updated
+    deleted = len(old_rows) - len(unchanged) - updated  # the old rows with a change that did not write them again
     return WrittenFile(group, name, size, len(rows), inserted, updated, deleted)
 
 

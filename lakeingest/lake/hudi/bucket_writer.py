@@ -41,7 +41,7 @@ class BucketWriter:
             elif changes is None and group.newest is None:
                 continue  # the bucket needs no file: there are neither rows nor changes, nor a file with old rows
             else:
-                new_rows = self.schema.empty_table()
+                new_rows = self.schema.empty_table()  # all old rows are gone; the changes may insert some
             written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
         return written
 

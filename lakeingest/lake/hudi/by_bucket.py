@@ -29,6 +29,6 @@ def rows_by_number(rows: pa.Table, numbers: np.ndarray) -> dict[int, pa.Table]:
     order = np.argsort(numbers, kind="stable")
     ordered = rows.take(pa.array(order))  # now the rows of a number are one slice
     distinct, starts = np.unique(numbers[order], return_index=True)
-    ends = np.append(starts, len(ordered))[1:]
+    ends = np.append(starts, len(ordered))[1:]  # each slice ends where the next one starts
     slices = zip(distinct, starts, ends, strict=True)
     return {int(number): ordered.slice(start, end - start) for number, start, end in slices}

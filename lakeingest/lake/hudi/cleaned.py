@@ -86,7 +86,8 @@ def refuse_queries_before(folder: File, first: str, last: str) -> None:
     The call writes a cleaning into the timeline. This cleaning deletes nothing, and says that the commits from `first`
     on are retained. `last` is the newest commit. Both are instants.
     """
-    timeline_folder, begun = folder / ".hoodie" / "timeline", next_moment(folder)
+    timeline_folder = folder / ".hoodie" / "timeline"
+    begun = next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
     plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}
     metadata = {

@@ -140,8 +140,10 @@ def clock_lag(folder: File) -> timedelta:
     """
     # a name is `<begun>_<completed>.<kind>`, or `<begun>.<kind>` while the write is incomplete
     names = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
-    last = max((time for name in names for time in name.split("_")), default="")[:DIGITS]
-    return max(timedelta(0), moment(last) - datetime.now(UTC)) if last else timedelta(0)
+    last = max((time for name in names for time in name.split("_")), default="")
+    if not last:  # no commit yet
+        return timedelta(0)
+    return max(timedelta(0), moment(last) - datetime.now(UTC))
 
 
 def await_clock(table: TableId, folder: File) -> None:

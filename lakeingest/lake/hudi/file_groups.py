@@ -53,7 +53,7 @@ def visible_files(folder: File, instant: str) -> list[File]:
             groups = _list_files(folder, instant)
     else:
         groups = _list_files(folder, instant)
-    if instant in commits:  # an archived commit could not be updated later
+    if instant in commits:  # for an archived commit, the timeline could lack some of the later commits
         _known_files[str(folder)] = instant, groups
     return sorted(groups.values(), key=str)
 
@@ -76,7 +76,8 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
         group, _, begun = file.stem.split("_")
         is_archived = begun < first_write
         is_completed = is_archived or begun in completed
-        is_newer = begun > newest.get(group, ("",))[0]
+        newest_begun, _ = newest.get(group, ("", file))
+        is_newer = begun > newest_begun
         if is_completed and begun <= instant and is_newer:
             newest[group] = begun, file
     return {group: file for group, (_, file) in newest.items()}

@@ -217,10 +217,11 @@ class LocalTableFolder(TableFolder):
         published = self.published()
         data_files = [] if published is None else visible_files(self.final, published.time)
         names = [PARTITION, *(file.name for file in data_files)]
-        folder, since = Path(str(self.final)), since - CLOCK_SECONDS
-        sync_tree(folder / ".hoodie", since)
+        folder = Path(str(self.final))
+        least_changed = since - CLOCK_SECONDS  # files with an earlier modification time are durable already
+        sync_tree(folder / ".hoodie", least_changed)
         with_checksums = [folder / variant for name in names for variant in (name, f".{name}.crc")]
-        sync_changed([*with_checksums, folder, folder.parent], since)
+        sync_changed([*with_checksums, folder, folder.parent], least_changed)
 
     def _delete_building(self, spark: "SparkSession | None") -> None:  # noqa: ARG002 - for folders in a store
         files.delete_all([self.building, *self.building.tree()])
@@ -290,7 +291,8 @@ class StoredTableFolder(TableFolder):
         """
         in_final = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
         copied = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
-        return not in_final <= copied
+        not_copied = in_final - copied
+        return bool(not_copied)
 
 
 def _stands_for_folder(file: File) -> bool:

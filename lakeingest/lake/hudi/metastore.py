@@ -48,7 +48,9 @@ class Metastore:
 
     def is_up_to_date(self, table: TableId, instant: str) -> bool:
         """Whether the table is registered as of the commit `instant`; True if no metastore is configured."""
-        return not self.is_configured or self._parameters(table).get(_LAST_COMMIT) == instant
+        if not self.is_configured:
+            return True
+        return self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
         """Register the table in `folder` in the metastore, with its present columns and its last commit.
@@ -91,7 +93,10 @@ class Metastore:
                 tool.close()
 
     def _parameters(self, table: TableId) -> dict[str, str]:
-        """The table's parameters in the metastore; empty if the name is free. Raises NotOurTable as `assert_ours`."""
+        """The table's parameters in the metastore; empty if the name is free, or if no metastore is configured.
+
+        Raises NotOurTable as `assert_ours`.
+        """
         entry = self._entry(table) if self.is_configured else None
         if entry is None:
             return {}

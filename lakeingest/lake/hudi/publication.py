@@ -61,14 +61,17 @@ class Publication:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
             return False  # in both cases, the user wants statements
-        path, (_, merges), added = self.folder.current, self._rows_and_merges, self._added_rows
+        path = self.folder.current
+        _, merges = self._rows_and_merges
+        added = self._added_rows
         if added is None or not merges:
             return False  # the number of rows afterwards cannot be checked, or the publish has only new properties
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
         if is_archiving_due and not clock_lag(path):
             return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
-        key, buckets = self.commits[-1].key, int(self._buckets)
-        return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
+        last = self.commits[-1]
+        delta = RowDelta(self.table, path, self.published, merges, last.key, int(self._buckets), added)
+        return delta.publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
@@ -82,7 +85,8 @@ class Publication:
         """
         if self._replaces_all_files and self._write_all_files(spark):
             return
-        last, path = self.commits[-1], self.folder.current
+        last = self.commits[-1]
+        path = self.folder.current
         options = write_options(self._buckets, self._retained, self._all_properties)
         if self.published is None:
             self.folder.clear_building(spark)  # the tasks may have left files
@@ -91,7 +95,8 @@ class Publication:
         await_clock(self.table, path)
         old_rows = rows_at(path, self.published.time, spark)
         _, merges = files_of(self.commits)
-        deleted_column, changes = DELETED, last_changes(self.staging, merges, last.key, spark)
+        staged_changes = last_changes(self.staging, merges, last.key, spark)
+        deleted_column = DELETED
         if is_started_over(self.commits):
             new_rows = rows()
             if old_rows.columns != new_rows.columns or self.published.key != list(last.key):
@@ -99,9 +104,12 @@ class Publication:
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {path} to copy the table again"
                 )
-            deleted_column, changes = GONE, changes_between(old_rows, new_rows, last.key)
-        elif changes is None:  # the publish has only new properties
+            changes = changes_between(old_rows, new_rows, last.key)
+            deleted_column = GONE
+        elif staged_changes is None:  # the publish has only new properties
             changes = empty_changes(old_rows)
+        else:
+            changes = staged_changes
         with session_settings(spark, options):
             merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted_column)
 
@@ -118,12 +126,14 @@ class Publication:
 
         Returns False if `AllRows.publish` returns False, or if the number of rows to write is not known.
         """
-        (rows, merges), added = self._rows_and_merges, self._added_rows
+        rows, merges = self._rows_and_merges
+        added = self._added_rows
         if added is None:
             return False
         path = self.folder.building if self.published is None else self.folder.current
-        key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + added
-        all_rows = AllRows(self.table, path, self.published, rows, merges, key, buckets, count)
+        last = self.commits[-1]
+        count = rows_in(rows) + added
+        all_rows = AllRows(self.table, path, self.published, rows, merges, last.key, int(self._buckets), count)
         return all_rows.publish(self._all_properties, spark)
 
     @property

@@ -33,7 +33,8 @@ def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) 
     Raises Unfit if a column of the key has a type whose text only Spark can make.
     """
     if tuple(record_key) == (RECORD_KEY,):  # our own column: the values of the primary key, as /value/value
-        keys = _joined(piece for name in key for piece in ("/", _escaped(_texts(rows, name))))
+        texts = [_escaped(_texts(rows, name)) for name in key]
+        keys = _joined(piece for text in texts for piece in ("/", text))
         return RecordTexts(keys, (keys,))
     parts = tuple(_texts(rows, name) for name in record_key)
     if len(parts) == 1:

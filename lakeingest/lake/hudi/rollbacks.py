@@ -47,7 +47,8 @@ class HudiRollbacks:
 
         Raises StaleWriter if someone has committed since `wanted` was made, or if another run is publishing.
         """
-        folder, began = self._folder(table), time.time()
+        folder = self._folder(table)
+        began = time.time()
         with self._target.storage_errors(), publish_lock(table, folder.final):
             remaining = _rollback_of(folder)
             if remaining is None:  # an interrupted rollback had already removed all commits
@@ -75,7 +76,7 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
     """
     try:
-        folder.published()
+        folder.published()  # raises ForeignWrite if someone else wrote to the table
     except ForeignWrite as error:
         path, table = folder.current, folder.table
         foreign, ours = _foreign_and_ours(path)

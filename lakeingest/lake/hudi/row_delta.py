@@ -68,7 +68,8 @@ class RowDelta:
             changed_groups = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changes_by_bucket]
             _assert_at_most(MOST_BYTES, [group.newest for group in changed_groups if group.newest is not None])
             # Step 2: write the next file of each of these groups
-            commit, group_with_file = Commit.begin(self.folder), next(iter(groups.values()))
+            commit = Commit.begin(self.folder)
+            group_with_file = next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
                 # the first file of a group gets its columns from a file of another group

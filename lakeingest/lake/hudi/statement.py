@@ -53,7 +53,8 @@ def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[
 
     names = [quote(name) for name in old_rows.columns]
     removed = old_rows.join(new_rows.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
-    return new_rows.select(*names).withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
+    written = new_rows.select(*names)
+    return written.withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
 
 
 def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
@@ -82,12 +83,13 @@ def merge_folder(
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{location(folder)}'")
     try:
         columns = spark.table(target).columns
-        if RECORD_KEY in columns:
-            changes, key = with_record_key(changes, key), [RECORD_KEY]
-        changes.createOrReplaceTempView("lakeingest_changes")
+        has_own_key = RECORD_KEY in columns
+        merged = with_record_key(changes, key) if has_own_key else changes
+        merged_by = [RECORD_KEY] if has_own_key else key
+        merged.createOrReplaceTempView("lakeingest_changes")
         # if the table has the column `deleted`, the copy keeps deleted rows, and the statement writes the column
-        written_columns = changes.columns if deleted in columns else changes.drop(deleted).columns
-        spark.sql(merge_into(target, "lakeingest_changes", written_columns, key, deleted))
+        written_columns = merged.columns if deleted in columns else merged.drop(deleted).columns
+        spark.sql(merge_into(target, "lakeingest_changes", written_columns, merged_by, deleted))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 

@@ -128,7 +128,7 @@ def _has_only_completed_writes(folder: File) -> bool:
         times, _, kind = file.name.partition(".")  # times: `<begun>_<completed>`, or `<begun>` of an incomplete write
         if "_" in times and kind in _KNOWN:
             completed.add(times.partition("_")[0])
-        # a completed write that is not _KNOWN is added here alone, so that it makes the result False
         elif not kind.startswith("clean."):
+            # also a completed write that is not _KNOWN: it is not in `completed`, so the result is False
             begun.add(times.partition("_")[0])
     return begun <= completed

@@ -108,12 +108,11 @@ class HudiTarget(StagedTarget[Instant]):
         # Step 4: bring the metastore up to date
         if staged is None or published is None or not staged.visible:
             return staged  # the next publish, of commits that staging has or will get, updates the metastore
-        is_up_to_date = (
-            self._metastore.is_up_to_date(table, published.time)
-            # because a publish updates the metastore before it sweeps staging
-            or self._staging(table).is_swept(published.version)
-        )
-        return staged if is_up_to_date else self.mark(staged, staged.progress)
+        if self._metastore.is_up_to_date(table, published.time):
+            return staged
+        if self._staging(table).is_swept(published.version):  # a publish sweeps staging after the metastore's update
+            return staged
+        return self.mark(staged, staged.progress)
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:

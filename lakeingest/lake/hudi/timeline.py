@@ -87,7 +87,7 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
     newest_foreign: Instant | None = None
     for instant in completed_instants(folder):  # the newest first
         if OWNER not in instant.properties:
-            newest_foreign = newest_foreign or instant
+            newest_foreign = newest_foreign or instant  # the first one found is the newest
         elif instant.properties[OWNER] != str(table):  # a copy of another table
             raise not_ours(str(folder), table)
         elif newest_foreign is not None:

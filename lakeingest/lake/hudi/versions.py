@@ -36,9 +36,11 @@ class HudiVersions:
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             versions = [published for published, _ in _readable_commits(folder, table)]
-        # the number of commits up to the one with the version `before`
-        counts = (count for count, commit in enumerate(versions, start=1) if commit.version == before)
-        return versions[max(counts, default=0) :]
+        left_out = 0
+        for count, commit in enumerate(versions, start=1):
+            if commit.version == before:
+                left_out = count  # this commit and all before it
+        return versions[left_out:]
 
     def fingerprint(self, table: TableId, version: int) -> str:
         """The fingerprint in the progress of our commit with this version; '' if the timeline has no such commit."""
@@ -68,7 +70,8 @@ class HudiVersions:
 
 def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str]]:
     """Our commits in the active timeline that have all their files, the oldest first, each with its instant."""
-    earliest, commits = earliest_readable(folder), []
+    earliest = earliest_readable(folder)
+    commits = []
     for _, begun, file in sorted(writes(folder)):
         properties = _properties_of(file)
         position = properties.get(PREFIX + POSITION)

@@ -72,7 +72,10 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of files with the changes of merges applied: at least one rewriter."""
+    """The rewriters that together write all rows: those of the files `rows`, with the changes of `merges` applied.
+
+    There is at least one rewriter. `added` are the format's own columns in the files.
+    """
     all_merges = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if all_merges or not groups:
@@ -96,7 +99,9 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
         else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
     # the source has dropped the other columns of the files, apart from the format's own and the renamed ones
-    not_kept = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
+    not_kept = {*added, DELETED, *lift.origins, *columns}
+    if not keeps_dropped:
+        not_kept |= {*lift.dropped}
     for name in rows.column_names:
         if name not in not_kept:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)

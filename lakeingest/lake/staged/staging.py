@@ -74,9 +74,10 @@ class StagingCommit:
         try:
             progress = progress_form.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            row_names, change_names = doc["restarts with" if restarts else "rows"], doc["changes"]
-            rows, changes = tuple(map(inside, row_names)), tuple(map(inside, change_names))
-            key, added = tuple(doc["key"]), doc.get("added")  # earlier versions of lakeingest did not count
+            rows = tuple(map(inside, doc["restarts with" if restarts else "rows"]))
+            changes = tuple(map(inside, doc["changes"]))
+            key = tuple(doc["key"])
+            added = doc.get("added")  # earlier versions of lakeingest did not count
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
@@ -247,9 +248,10 @@ class StagingFolder:
         return bool(commits) and commits[0].version == version
 
     def sweep(self, version: int) -> None:
-        """Delete the commits before `version`, which readers see now, and the files that no later commit names.
+        """Delete the commits before the commit `version`, and the files that no commit after it names.
 
-        The commit of that version stays. Rows that Spark wrote for `StagedTarget.readers` are deleted after an hour.
+        Readers see `version` now. Its commit stays, without its files. Rows that Spark wrote for `StagedTarget.readers`
+        are deleted after an hour.
         """
         # Step 1: delete old rows of `StagedTarget.readers`
         if compared := self._files_by_name("compared").values():
@@ -271,6 +273,7 @@ class StagingFolder:
 
         Returns the number of deleted files, and their bytes.
         """
+        # groups of files that are deleted together, when all of them are old enough
         groups = [*self._unneeded_files(self.commits()), *self._files_by_name("compared").values()]
         # temporary files of commits, left by killed runs
         groups += [[file] for file in self.path.listed("*.*.*")]
@@ -278,11 +281,13 @@ class StagingFolder:
         if isinstance(self.path, Local):  # folders whose drop was interrupted
             dropped = self.path.parent.glob(f"{self.path.name}{_DROPPED}*")
             groups += [list[File](path.self_and_below()) for path in dropped]
-        limit, removed, freed = self.path.now() - age.total_seconds(), 0, 0
+        limit = self.path.now() - age.total_seconds()
+        removed, freed = 0, 0
         for group in groups:
             if all(file.changed() < limit for file in group):
                 counted = [file for file in group if not _is_link_or_folder(file)]  # links and folders hold no data
-                removed, freed = removed + len(counted), freed + files.total(counted)
+                removed += len(counted)
+                freed += files.total(counted)
                 files.delete_all(group)
         return removed, freed
 
@@ -293,10 +298,11 @@ class StagingFolder:
 
     def _files_by_name(self, subfolder: str) -> dict[str, list[File]]:
         """The entries of a subfolder by their names. An entry is a file, or a folder with everything below it."""
-        parent, groups = self.path / subfolder, dict[str, list[File]]()
+        parent = self.path / subfolder
         if isinstance(parent, Local):
             entries = [] if parent.is_symlink() else parent.glob("*")
             return {path.name: list[File](path.self_and_below()) for path in entries}
+        groups: dict[str, list[File]] = {}
         for file in parent.tree():  # in a store, a folder is only a part of its files' names
             entry_name = str(file).removeprefix(f"{parent}/").partition("/")[0]
             groups.setdefault(entry_name, []).append(file)

@@ -115,9 +115,11 @@ class StagedTarget(Target, Generic[Published]):
 
         The effects are 0 if no merger has written a file.
         """
+        table = staged.progress.table
+        staging = self._staging(table)
         # the results of `StagedMerger.replace` are empty, because it writes no file
-        table, names = staged.progress.table, [written.decode() for written in merged if written]
-        staging, effects = self._staging(table), Effects(0, 0, 0)
+        names = [written.decode() for written in merged if written]
+        effects = Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
             # an empty published table has no files, so its columns are found only by a read
@@ -168,7 +170,8 @@ class StagedTarget(Target, Generic[Published]):
     def rewriters(self, staged: Staged, lift: Lift) -> list[StagedRewriter]:
         """Rewriters for the executors. Together they write all rows of the table anew."""
         self.types(lift.after)  # raises UnsupportedTable before anything is written
-        staging, (rows, merges) = self._staging(lift.after.table), self._files(lift.after.table, staged.version)
+        staging = self._staging(lift.after.table)
+        rows, merges = self._files(lift.after.table, staged.version)
         return rewriters(staging, lift, rows, merges, self.added_columns, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors

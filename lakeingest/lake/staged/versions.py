@@ -39,11 +39,11 @@ def _staged(
     files_by_version: FilesByVersion, staging: StagingFolder, schema: TableSchema, version: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a commit of staging, computed as the module `staging` describes."""
-    commits = staging.commits()
-    versions = [commit.version for commit in commits]
+    all_commits = staging.commits()
+    versions = [commit.version for commit in all_commits]
     if version not in versions:
         raise unreadable(str(schema.table), f"commit {version} is no longer held")
-    commits = commits[: versions.index(version) + 1]
+    commits = all_commits[: versions.index(version) + 1]
     base = commits[0].base  # the published version that staging builds on; None for a new table
     names, merges = files_of(commits)
     changes = [_read_changes(staging.path / name) for merge in merges for name in merge]
