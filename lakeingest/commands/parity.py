@@ -136,9 +136,11 @@ def _last_changes(
                 latest.popleft()
     last_changes: LastChanges = {}
     for table, latest in batches.items():
-        key, rows = schemas[table].key, (row for batch in latest for row in batch.to_pylist())
-        # of several changes of a key, the last one stays in the dict
-        last_changes[table] = {tuple(row[name] for name in key): row if exists(row) else None for row in rows}
+        rows_after = last_changes[table] = {}
+        for row in (row for batch in latest for row in batch.to_pylist()):
+            key = tuple(row[name] for name in schemas[table].key)
+            rows_after.pop(key, None)  # so that the keys are in the order of their last changes
+            rows_after[key] = row if exists(row) else None
     return last_changes
 
 

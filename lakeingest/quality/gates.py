@@ -216,7 +216,8 @@ def _error(info: Any) -> str | None:
 
     `info` is a document of Great Expectations about the error, or has such a document for each metric.
     """
-    documents = [info] if "raised_exception" in info else list((info or {}).values())
+    info = info or {}
+    documents = [info] if "raised_exception" in info else list(info.values())
     messages = [str(document["exception_message"]).strip() for document in documents if document["raised_exception"]]
     lines = messages[0].splitlines() if messages else []
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):

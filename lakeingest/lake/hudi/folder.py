@@ -107,12 +107,13 @@ class TableFolder(ABC):
             return
         self._claim_file.parent.make_folder()
         our_claim = self.ownership.marks({})
-        if self._claim_file.create(our_claim):
-            return
-        present_claim = self.claimed()
-        if present_claim is not None:  # None: the file was deleted meanwhile
-            self.ownership.assert_ours(self.table, present_claim)
-            self._claim_file.put_document(our_claim)  # because this pipeline may have another id or folder now
+        while not self._claim_file.create(our_claim):
+            present_claim = self.claimed()
+            if present_claim is not None:
+                self.ownership.assert_ours(self.table, present_claim)
+                self._claim_file.put_document(our_claim)  # because this pipeline may have another id or folder now
+                return
+            # the file was deleted meanwhile: only its creation proves that no other pipeline begins the first copy
 
     def claim_for(self, owner: Owner) -> None:
         """Make `owner` the owner in the claim file, whichever pipeline has created the file."""

@@ -151,9 +151,8 @@ def is_below(loaded: Table, name: str) -> bool:
 
 def path_of(name: str) -> str:
     """A file's path in its file system. Engines write the URI of a local file with one slash or with three."""
-    scheme, colon, after_scheme = name.partition(":")
-    if not colon or scheme == "file":
-        path = re.sub(r"^file:/+", "/", name)
-        is_plain = path == name  # a path without a scheme, which is not quoted
-        return path if is_plain else unquote(path)
-    return after_scheme.removeprefix("//")
+    if name.startswith("/"):  # a path without a scheme, which is not quoted, and may have a colon
+        return name
+    if name.startswith("file:"):
+        return unquote(re.sub(r"^file:/+", "/", name))
+    return re.sub(r"^[^:]*:(//)?", "", name)

@@ -14,10 +14,26 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg import compaction
+from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("/data/a:b/t/data/f.parquet", "/data/a:b/t/data/f.parquet"),  # other engines write a path without a scheme
+        ("/data/a%20b/f.parquet", "/data/a%20b/f.parquet"),
+        ("file:/data/a%20b:c/f.parquet", "/data/a b:c/f.parquet"),
+        ("file:///data/f.parquet", "/data/f.parquet"),
+        ("s3://lake/a:b/f.parquet", "lake/a:b/f.parquet"),
+    ],
+)
+def test_a_colon_in_a_path_is_no_scheme(name: str, path: str) -> None:
+    """A file that a table needs must be recognised by any form of its name."""
+    assert path_of(name) == path
 
 
 @pytest.fixture
