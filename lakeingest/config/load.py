@@ -269,10 +269,13 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document whose variables are replaced by values; with `unread`, by `_UnreadEnvironment`.
+    """The configuration of a document whose variables are filled in; `unread`: with values of `_UnreadEnvironment`.
 
-    Raises ConfigError for mistakes. Without mistakes, raises NotBuiltYet for what is not built yet. With `unread`,
-    raises _DependsOnVariable if all refused values have variables in them.
+    Raises:
+        ConfigError: the document has mistakes.
+        NotBuiltYet: it has no mistakes, but keys or values that are not built yet.
+        _DependsOnVariable: `unread`, and each refused value has a variable, so that only the variable's value can tell.
+
     """
     not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in not_built]

@@ -90,11 +90,11 @@ class Waiting:
         return [removal for removal in removals if removal is not None]
 
     def check_whole(self) -> bool:
-        """Whether the folder has every removal whose files a query may still read.
+        """Whether the folder has every removal whose files a query may still read; also True if removals do not wait.
 
-        True if the folder's note, `began.json`, is older than the longest query; False if it is younger. If the note or
-        the folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
-        Always True if removals wait for no query.
+        The folder's note, `began.json`, says since when removals are stored here: earlier removals may be missing. Once
+        the note is older than the longest query, no query can read the files of those. If the note is missing, because
+        the folder was lost or nothing was removed yet, the note is made, and False is returned.
         """
         if not self.readers:
             return True

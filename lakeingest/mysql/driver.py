@@ -212,7 +212,7 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password in the form that the present `line` allows. Raises ServerUnproven if no form is allowed."""
+        """The password, clear or hashed as the `line` allows. Raises ServerUnproven if the line allows neither."""
         password = bytes(self.password)
         if not password:  # an empty password reveals nothing
             return b"\0"

@@ -71,14 +71,14 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 def _part(column: Column, text: str) -> int | str:
     """The part of a boundary for one column, from the text that `_literal` selects.
 
-    For an ENUM or SET whose numbers a condition lists, the part is `number/last number`.
+    An ENUM or SET with at most `_LISTED` numbers gets `number/last number`: its conditions list the numbers between.
     """
     if column.kind in INTEGERS:
         return int(text)
     if not column.members:
-        return str(text)
+        return text
     last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-    return f"{text}/{last_number}" if last_number <= _LISTED else str(text)
+    return f"{text}/{last_number}" if last_number <= _LISTED else text
 
 
 def _literal(column: Column) -> str:

@@ -120,7 +120,7 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source or the catalog is away, or Spark's JVM ended; a run that follows tries again after a pause."""
+    """The source or the catalog is away, or Spark's JVM ended. A run with `--follow` tries again after a pause."""
 
     reason: str
     pause: float

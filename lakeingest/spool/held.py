@@ -44,11 +44,11 @@ class Held:
         """The latest uninterrupted segments that watch the table, or are DDL that its copy followed.
 
         `shown` is the newest place as of which readers of the lake see the copy. `lost` names missing files: a segment
-        with such a file of the table interrupts the stretch.
+        with such a file of the table counts as an interruption.
 
-        The stretch is empty and begins at `shown` in two cases. Either no segment watches the table. Or the segments
-        after the stretch do not watch the table and `shown` is later than the end of the stretch: then the changes
-        between the end and `shown` are missing. Without `shown`, an empty stretch begins at the changelog's end.
+        An empty stretch is returned in two cases. First, no segment watches the table. Second, later segments do not
+        watch the table, and `shown` is among them: then the changes up to `shown` are missing, so earlier changes are
+        of no use. An empty stretch begins at `shown`; without `shown`, at the changelog's end.
         """
         last = len(self.segments)  # the stretch is `segments[first:last]`
         while last and not self._has(self.segments[last - 1], table, lost):

@@ -109,7 +109,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
         except LakeIngestError:
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
-            error = failed
+            error = failed if may_take_effect else error  # a refusal says more than a look that failed
         if not may_take_effect:  # each request was refused for good
             raise error
     raise CommitUnknown(

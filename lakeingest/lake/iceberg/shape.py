@@ -99,12 +99,13 @@ def _way_out(table: TableId) -> str:
 
 
 def _expected_schema(metadata: TableMetadata) -> Schema:
-    """The schema that readers should see: the schema of our newest commit in the history of main.
+    """The schema that readers should see: the first of these schemas that exists.
 
-    There are three exceptions. If a commit of ours after main has the current schema, the current schema is returned:
-    someone has rolled main back to before a schema change of the source. If others have expired our commits in main's
-    history, the schema of our last commit that is older than main is returned. If all these commits are expired, the
-    oldest schema is returned.
+    1. The current schema, if a commit of ours after main has it: someone has rolled main back to before a schema change
+       of the source.
+    2. The schema of our newest commit in the history of main.
+    3. The schema of our newest commit that was made before main, if others have expired our commits in that history.
+    4. The oldest schema.
     """
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
@@ -116,7 +117,7 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
         return metadata.schema()
     history = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
     schema_ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in history]
-    if not schema_ids:  # others have expired all of these commits: take our commits that are older than main
+    if not schema_ids:
         schema_ids = [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
     newest_id = schema_ids[-1] if schema_ids else None
     return schemas[min(schemas) if newest_id is None else newest_id]

@@ -31,10 +31,10 @@ class Buffer:
         return memoryview(self.data)[self.end : len(self.data) - SLACK]  # type: ignore[arg-type]
 
     def make_room(self) -> None:
-        """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer, too.
+        """Move the bytes that are still to be used to the front, and double a buffer that they fill more than half.
 
-        A buffer of `most` bytes is not doubled. Offsets into `data` become invalid. Raises Damaged if all of the `most`
-        bytes are unused.
+        A buffer of `most` bytes is not doubled. Offsets into `data` become invalid. Raises Damaged if they fill such a
+        buffer: no packet or event is that long.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK

@@ -68,16 +68,18 @@ class DmlReader(DdlReader):
                 pass
             case _:
                 raise Unclear("it is no change of one table")
-        name_at = self._at
-        database, table = self._database, self._read_name()
-        if self._is_sign("."):  # the name before the dot is the database
+        database, name_at = self._database, self._at
+        table = self._read_name()
+        if self._is_sign("."):
             self._expect_sign(".")
-            name_at, database, table = self._at, table, self._read_name()
+            database, name_at = table, self._at  # the name before the dot is that of the database
+            table = self._read_name()
         # raises Unclear if a second table follows, as in UPDATE a, b
         if verb == "UPDATE":
             self._skip_alias("SET")
         elif verb == "DELETE" and not self._is_over:
             self._skip_alias("WHERE", "ORDER", "LIMIT", "RETURNING")
+        # each name may be one of a table that the statement reads
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         names.add(folded(self._database))
         # compared with its case, not `folded`: on some servers another spelling is another database

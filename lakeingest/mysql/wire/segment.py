@@ -372,7 +372,7 @@ class SegmentDecoder:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove_end(self, end: int) -> None:
-        """End a skipped transaction; prove that any other ends where its GTID event says. `end`: the last event's."""
+        """End a skipped transaction, whose last event ends at `end`. Prove of others that they end as announced."""
         ends = int(self.reader[ReaderState.ENDS])
         if not ends:  # MariaDB's GTID event does not say it
             return

@@ -132,7 +132,7 @@ def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
 def _read_again(
     edges: Edges, binlog: BinlogRun, table: TableRun, touched: Iterable[RowChange], moved: Iterable[Move]
 ) -> None:
-    """Read the touched and moved rows in read views that contain these changes, and commit the patches on staging."""
+    """Read the rows of these changes and moves again, in views that contain them, and commit patches on staging."""
     if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)

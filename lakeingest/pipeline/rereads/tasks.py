@@ -86,18 +86,27 @@ class ReadAgain:
         with of_table():
             what = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
             read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
+        # Step 1: the rows for a patch. Rows that were not compared always get a patch: no patch means that all rows of
+        # the view are the same as in the copy. `gone` are keys that only the copy has: the run itself makes their patch
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
-        # rows that were not compared always get a patch: no patch means that all rows are the same as in the copy
         are_all_same = self.copy is not None and not rows.num_rows
         names = [] if are_all_same else [self.patches.write_rows(self.signal, rows)]
+        # Step 2: listed keys without a row are deleted from the copy, or marked by the run if it keeps deleted rows
         if self.chunk.listed and not self.schema.keeps_deleted:
-            missing = _keys_not_in(read.rows, key_table(self.schema, self.chunk.listed), self.schema.key)
-            if missing.num_rows:
-                names.append(self.patches.write_absent(self.signal, missing))
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
-        nulled = read.nulled if names else 0  # without a patch, no value gets into the copy
-        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
+            absent = _keys_not_in(read.rows, key_table(self.schema, self.chunk.listed), self.schema.key)
+            if absent.num_rows:
+                names.append(self.patches.write_absent(self.signal, absent))
+        return Patched(
+            tuple(names),
+            self.chunk.within,
+            read.low,
+            read.high,
+            cost=Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began),
+            nulled=read.nulled if names else 0,  # without a patch, no value gets into the copy
+            written=rows.num_rows,
+            gone=gone,
+            to_mark=self.chunk.listed if self.schema.keeps_deleted else (),
+        )
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
         """The rows that differ from the copy's rows, and the keys of the chunk that only the copy has."""
