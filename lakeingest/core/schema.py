@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -180,6 +180,7 @@ class Column:
 
 
 LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
+_MAPPED = tuple(entry.name for entry in fields(Column) if entry.compare)
 UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
@@ -330,10 +331,11 @@ class TableSchema:
     @property
     def fingerprint(self) -> str:
         """A short digest of everything that decides how a row of the source becomes a row of the copy."""
-        columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
+        columns = [
+            {name: getattr(column, name) for name in _MAPPED} | {"source_type": column.source_type.text}
+            for column in self.columns
+        ]
         for column in columns:
-            for name in UNMAPPED:
-                del column[name]
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]

@@ -19,7 +19,7 @@ from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.properties import PROPERTIES
 from lakeingest.lake.iceberg.shape import LOCATION
-from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
@@ -45,7 +45,8 @@ def creation_transaction(
     transactions: list[Transaction] = []  # `ask` appends the transaction
 
     def ask() -> None:
-        transactions.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
+        creation = catalog.create_table_transaction(name, fields, location=location, properties=properties)
+        transactions.append(OneCreation.of(creation))
 
     def look() -> bool:
         if catalog.table_exists(name):
