@@ -32,7 +32,7 @@ def no_spark() -> "SparkSession":
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The state in which our last commit left a table: `version` is that commit, `progress` what it carries.
+    """The state in which our last commit left a table. `version` is that commit, and it carries the `progress`.
 
     `version` can also be a compaction by someone else, which readers see and on which staging is not built yet.
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file

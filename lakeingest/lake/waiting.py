@@ -52,7 +52,7 @@ class Waiting:
     def add(self, name: str, of: Mapping[str, Any]) -> None:
         """Store a removal with the document `of`, unless one with this name exists. The name sorts after older names.
 
-        The removal waits from now on. So no commit may need its files any more.
+        The removal waits from now on. Callers know that no commit needs its files any more.
         """
         self.begin()
         (self.folder / f"{name}.json").create({"since": self._now().to_json(), **of})

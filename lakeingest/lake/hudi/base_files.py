@@ -75,7 +75,7 @@ class Contents:
             return cls(opened.read(), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
-        """Contents with the same columns and footer, and no rows: `previous` for the first file of another group."""
+        """The same columns and footer without rows, as `write_next_file` needs them for a group without files."""
         return Contents(self.rows.slice(0, 0), self.footer)
 
 

@@ -255,9 +255,10 @@ class StoredTableFolder(TableFolder):
 
         # the properties make `final` a table, so all other files must be there before
         properties = self.building / PROPERTIES
-        not_first = {properties, self.building}  # `building` itself can be an object that stands for the folder
+        # `building` itself can be an object that stands for the folder: it is not copied
+        other_files = [file for file in self.building.tree() if file not in {properties, self.building}]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, (file for file in self.building.tree() if file not in not_first)))
+            list(pool.map(copy, other_files))
         copy(properties)
         self._unmake_building()
 

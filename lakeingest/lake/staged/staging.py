@@ -78,7 +78,17 @@ class StagingCommit:
             changes = tuple(map(inside, doc["changes"]))
             key = tuple(doc["key"])
             added = doc.get("added")  # earlier versions of lakeingest did not count
-            return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
+            return cls(
+                number,
+                doc["version"],
+                doc["base"],
+                progress,
+                key,
+                rows=rows,
+                changes=changes,
+                restarts=restarts,
+                added=added,
+            )
         except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
