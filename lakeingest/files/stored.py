@@ -215,7 +215,7 @@ class Stored:
                 return stored_seen
             stored_version = stored_seen and stored_seen.version  # None: there is no file
             wanted_version = seen and seen.version
-            if is_refused or stored_version != wanted_version:  # another version: by another writer
+            if is_refused or stored_version != wanted_version:  # another writer has replaced the document
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break

@@ -34,7 +34,7 @@ def no_spark() -> "SparkSession":
 class Staged:
     """The state in which our last commit left a table. `version` is that commit, and it carries the `progress`.
 
-    `version` can also be a compaction by someone else, which readers see and on which staging is not built yet.
+    In one case `version` is a compaction by someone else: when readers see it, and staging is not built on it yet.
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
     because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`

@@ -69,7 +69,8 @@ def _row(outcome: Outcome) -> str:
         rows_that_fail = f"observed {outcome.observed}"
     else:
         rows_that_fail = ""
-    narrow, wide = (outcome.suite, outcome.document["type"]), (arguments, rows_that_fail)
+    narrow = (outcome.suite, outcome.document["type"])
+    wide = (arguments, rows_that_fail)
     samples = "<br>".join(map(_shown, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'

@@ -28,7 +28,7 @@ ENDED_MAX = 500  # `trim` keeps so many of the newest documents, even if their s
 
 @dataclass(frozen=True, slots=True)
 class SignalDocument:
-    """A signal, a note on its progress by the owner of the lease, and the result of the signal, a JSON value."""
+    """A signal, and what the owner of the lease adds: a `note` on its progress, and a `result`, a JSON value."""
 
     signal: Signal
     note: str = ""

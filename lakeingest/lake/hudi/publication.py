@@ -118,7 +118,7 @@ class Publication:
     def _replaces_all_files(self) -> bool:
         """Whether lakeingest tries to write all files of the table.
 
-        It does so if the copy was started over, and for the first publish, unless the user wants statements.
+        It does so if the copy was started over. It also does so for a first publish, unless the user wants statements.
         """
         return is_started_over(self.commits) or (self.published is None and self.way_of_merging != "statement")
 
