@@ -82,8 +82,9 @@ class Inventory:
 class Capabilities:
     """The facts about a format that decide which rows a caller writes.
 
-    `merges_by` says what callers give to `Merger.write`. `rows`: only the new rows, because `Merger.replace` deletes
-    the old ones. `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart.
+    `merges_by` says what callers give to `Merger.write`:
+    - `rows`: only the new rows, because `Merger.replace` deletes the old ones
+    - `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart
     """
 
     merges_by: MergesBy
@@ -142,11 +143,12 @@ class Tables(Protocol):
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.
 
-        The history of the returned commit contains the commit that readers see. If someone compacted the rows that
-        readers see, or removed staging, staging is built again on the commit that readers see, with the same progress.
-        A table without staging that was never published is dropped. If files of the last commits are missing or
-        damaged, staging goes back to the newest commit with all its files. If files of the commit that readers see are
-        damaged, readers go back to an older commit, too.
+        The history of the returned commit contains the commit that readers see.
+        - If someone compacted the rows that readers see, or removed staging, staging is built again on the commit that
+          readers see, with the same progress.
+        - A table without staging that was never published is dropped.
+        - If files of the last commits are missing or damaged, staging goes back to the newest commit with all its
+          files. If files of the commit that readers see are damaged, readers go back to an older commit, too.
 
         Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
         partitions.

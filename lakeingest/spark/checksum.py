@@ -77,6 +77,7 @@ def double_text(value: float | None, most: int) -> str | None:
     digits = "".join(map(str, digit_tuple))
     length = len(digits)
     point = length + int(exponent)  # the number of digits before the decimal point; negative: zeros follow the point
+    # the width is the length of the text without an exponent and without a minus sign
     if point <= 0:
         width = length - point + 2  # "0." and zeros before the digits
     elif point < length:

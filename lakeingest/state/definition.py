@@ -279,8 +279,8 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
 def keep_restart(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
     """Store that the copy is about to be started over, while readers see the version `published`.
 
-    `restarted` is the place from which on the copy will have all changes. None: the old and the new rows are compared,
-    and the changelog continues with the differences; the `restarted` that is stored stays.
+    `restarted` is the place from which on the copy will have all changes. If it is None, the `restarted` that is stored
+    stays: the old and the new rows are compared, and the changelog continues with the differences.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema)
     earlier = tuple(old for old in (*stored.earlier, stored.schema) if old != schema)
