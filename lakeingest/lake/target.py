@@ -150,8 +150,8 @@ class Tables(Protocol):
         - If files of the last commits are missing or damaged, staging goes back to the newest commit with all its
           files. If files of the commit that readers see are damaged, readers go back to an older commit, too.
 
-        Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
-        partitions.
+        Raises NotOurTable when someone else made the table. Raises ForeignWrite when someone else changed its rows,
+        columns or partitions.
         """
 
     def inspect(self, table: TableId) -> Staged | None:

@@ -135,7 +135,7 @@ class Waiting:
             return None
 
     def _now(self) -> Moment:
-        """The time by the store's clock; for a folder of this machine, also by the clock that runs since the boot."""
+        """The time by the store's clock. On this machine, also the time by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
         if boot is None:  # there is only one clock, whose time is in both fields

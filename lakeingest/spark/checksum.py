@@ -66,8 +66,8 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
 def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    The text has an exponent if it would be longer than `most` characters without one; a minus sign counts. The text
-    also has an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
+    The text has an exponent if it would otherwise be longer than `most` characters, including a minus sign. It also has
+    an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
     """
     if value is None:
         return None

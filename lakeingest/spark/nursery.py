@@ -53,7 +53,7 @@ class Nursery:
     def forked(cls, import_all: Callable[[], None], *, at_once: bool = False) -> Self | None:
         """A fork of this process; None if this process has several threads, of which a fork would lack all but one.
 
-        The fork calls `import_all` after `start` and before it forks the workers; or, with `at_once`, immediately.
+        With `at_once`, the fork calls `import_all` immediately, otherwise after `start`, before it forks the workers.
         """
         if sys.platform != "linux" or threading.active_count() > 1:
             return None

@@ -43,7 +43,8 @@ class SignalDocument:
         signal = self.signal
         tables = ", ".join(map(str, signal.tables)) or "all tables"
         request = f"cancel of signal {signal.cancels}" if signal.cancels else f"{signal.action} of {tables}"
-        why, note = (f": {signal.why}" if signal.why else ""), (f" ({self.note})" if self.note else "")
+        why = f": {signal.why}" if signal.why else ""
+        note = f" ({self.note})" if self.note else ""
         return f"signal {signal.number}, {request}: {signal.state}{why}{note}"
 
     def to_json(self) -> dict[str, Any]:

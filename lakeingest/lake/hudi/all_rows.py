@@ -61,7 +61,7 @@ class AllRows:
     count: int
 
     def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit the rows with these properties. Tasks of `spark` write the files; if it is None, this process does.
+        """Commit the rows with these properties. Tasks of `spark` write the files; if None, this process writes them.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
         them, or if the number of written rows is not `count`. Raises StaleWriter if another run has rolled back the

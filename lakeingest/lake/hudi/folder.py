@@ -70,7 +70,7 @@ class TableFolder(ABC):
         return self.final if self._has_final_name() else self.building
 
     def published(self) -> Instant | None:
-        """The commit that readers see; after an interrupted first publish, the commit that they will see.
+        """The commit that readers see or, after an interrupted first publish, will see.
 
         None: nothing is published.
 

@@ -68,7 +68,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @abstractmethod
     def _published(self, table: TableId) -> Published | None:
-        """The commit that readers see; after an interrupted first publish, the commit that they will see."""
+        """The commit that readers see or, after an interrupted first publish, will see; None: nothing is published."""
 
     @abstractmethod
     def _visible_files(self, table: TableId, published: Published) -> list[File]:
@@ -154,8 +154,8 @@ class StagedTarget(Target, Generic[Published]):
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Remove the commits after `version`, and make a new commit on this version.
 
-        After an interrupted call, the older of these commits can still be there; or all are removed, and only the new
-        commit is missing. Raises StaleWriter if `staged` is no longer the last commit.
+        An interrupted call can leave the older of these commits, or remove all of them without making the new commit.
+        Raises StaleWriter if `staged` is no longer the last commit.
         """
         self._staging(progress.table).remove_commits_after(version, last=staged.version)
         return self._commit(replace(staged, version=version), progress)
