@@ -325,7 +325,7 @@ class Stored:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """An open file for PyArrow. A small file is read completely, and kept in the cache. A large file is not."""
+        """An open file for PyArrow. A small file is kept in the cache as a whole. A large file is read in parts."""
         import pyarrow as pa  # here, so that commands that only show a text start fast
 
         contents = kept.contents_of(self)

@@ -146,7 +146,7 @@ class AllRows:
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:
-        """The rows of all files whose bucket is in the range. `buckets_of_files` has the bucket of each row of a file.
+        """Of all files, the rows whose bucket is in the range. `buckets_of_files` has the bucket of each row, by file.
 
         If only some of the files have a column, the source has dropped the column. It is NULL in the other files' rows.
         """

@@ -67,9 +67,9 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     than archived commits.
     """
     completed = {begun for _, begun, _ in writes(folder)}
-    no_writes = ("clean", "rollback", "savepoint", "restore")
+    other_actions = ("clean", "rollback", "savepoint", "restore")
     entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
-    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(no_writes)]
+    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(other_actions)]
     first_write = min(begun_writes, default="")
     newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
     for file in folder.listed("*.parquet"):
