@@ -137,11 +137,12 @@ def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
 
 def _is_left_out(name: str) -> bool:
     """Whether no job imports the file. Most files of botocore describe services that no job uses."""
-    folders = name.split("/")
-    # in `botocore/data`, a file of a subfolder belongs to one service; endpoints.json, in no subfolder, to all services
-    is_of_service = folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json"))
+    data = "botocore/data/"
+    service, slash, _ = name.removeprefix(data).partition("/")
+    # a file in a subfolder of `data` belongs to one service; endpoints.json, in no subfolder, to all services
+    is_of_service = name.startswith(data) and slash == "/"
     if is_of_service:
-        return folders[2] not in _SERVICES
+        return service not in _SERVICES
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
 
 

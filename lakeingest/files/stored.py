@@ -113,7 +113,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """The metadata in `seen`; if there are none, the present metadata. Raises FileNotFoundError."""
+        """The metadata in `seen`; without these, the present metadata. Raises FileNotFoundError if there is no file."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
@@ -214,8 +214,8 @@ class Stored:
             if stored == body:  # the nonce tells that this call put it
                 return stored_seen
             stored_version = stored_seen and stored_seen.version  # None: there is no file
-            is_replaced = stored_version != (seen and seen.version)  # by another writer
-            if is_refused or is_replaced:
+            wanted_version = seen and seen.version
+            if is_refused or stored_version != wanted_version:  # another writer has replaced the document
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
@@ -325,7 +325,7 @@ class Stored:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """An open file for PyArrow. A small file is read completely, and kept in the cache. A large file is not."""
+        """An open file for PyArrow. A small file is kept in the cache as a whole. A large file is read in parts."""
         import pyarrow as pa  # here, so that commands that only show a text start fast
 
         contents = kept.contents_of(self)

@@ -122,8 +122,8 @@ def _jvm_error(
 ) -> LakeIngestError | None:
     """Our error for a Java exception and its causes, the outermost first; None if none of them is a failure of storage.
 
-    An EOFException below an exception of Iceberg is a damaged file. Any other EOFException means that a Python worker
-    died: None.
+    An EOFException that has caused an exception of Iceberg means a damaged file. Any other EOFException means that a
+    Python worker died, which is no failure of storage.
     """
     iceberg_message = None  # of the innermost exception of Iceberg so far
     for kinds, message in causes:

@@ -66,7 +66,7 @@ class Ownership:
             )
 
     def marks(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The property that makes this pipeline the owner of a copy; empty if `properties`, the copy's, have it."""
+        """The property that makes this pipeline the owner of a copy; empty if the copy's `properties` have it."""
         text = self._owner.to_text()
         return {} if properties.get(PIPELINE) == text else {PIPELINE: text}
 

@@ -32,9 +32,9 @@ def no_spark() -> "SparkSession":
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The state in which our last commit left a table: `version` is that commit, `progress` what it carries.
+    """The state in which our last commit left a table. `version` is that commit, and it carries the `progress`.
 
-    `version` can also be a compaction by someone else, which readers see and on which staging is not built yet.
+    In one case `version` is a compaction by someone else: when readers see it, and staging is not built on it yet.
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
     because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
@@ -82,8 +82,9 @@ class Inventory:
 class Capabilities:
     """The facts about a format that decide which rows a caller writes.
 
-    `merges_by` says what callers give to `Merger.write`. `rows`: only the new rows, because `Merger.replace` deletes
-    the old ones. `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart.
+    `merges_by` says what callers give to `Merger.write`:
+    - `rows`: only the new rows, because `Merger.replace` deletes the old ones
+    - `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart
     """
 
     merges_by: MergesBy
@@ -142,14 +143,15 @@ class Tables(Protocol):
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.
 
-        The history of the returned commit contains the commit that readers see. If someone compacted the rows that
-        readers see, or removed staging, staging is built again on the commit that readers see, with the same progress.
-        A table without staging that was never published is dropped. If files of the last commits are missing or
-        damaged, staging goes back to the newest commit with all its files. If files of the commit that readers see are
-        damaged, readers go back to an older commit, too.
+        The history of the returned commit contains the commit that readers see.
+        - If someone compacted the rows that readers see, or removed staging, staging is built again on the commit that
+          readers see, with the same progress.
+        - A table without staging that was never published is dropped.
+        - If files of the last commits are missing or damaged, staging goes back to the newest commit with all its
+          files. If files of the commit that readers see are damaged, readers go back to an older commit, too.
 
-        Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
-        partitions.
+        Raises NotOurTable when someone else made the table. Raises ForeignWrite when someone else changed its rows,
+        columns or partitions.
         """
 
     def inspect(self, table: TableId) -> Staged | None:

@@ -44,15 +44,15 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The removals of one table. `readers` is the longest time that a query may last."""
+    """The removals of one table. `longest_query` is the longest time that a query may last."""
 
     folder: File
-    readers: timedelta
+    longest_query: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
         """Store a removal with the document `of`, unless one with this name exists. The name sorts after older names.
 
-        The removal waits from now on. So no commit may need its files any more.
+        The removal waits from now on. Callers know that no commit needs its files any more.
         """
         self.begin()
         (self.folder / f"{name}.json").create({"since": self._now().to_json(), **of})
@@ -80,7 +80,7 @@ class Waiting:
             if removal.since.is_ahead_of(now):  # a clock was wrong: the removal waits from now on, not for years
                 file.put_document({**removal.of, "since": now.to_json()})
                 continue
-            if now.seconds_since(removal.since) < self.readers.total_seconds():
+            if now.seconds_since(removal.since) < self.longest_query.total_seconds():
                 return  # the removals after this one are younger
             yield removal
 
@@ -96,13 +96,13 @@ class Waiting:
         the note is older than the longest query, no query can read the files of those. If the note is missing, because
         the folder was lost or nothing was removed yet, the note is made, and False is returned.
         """
-        if not self.readers:
+        if not self.longest_query:  # removals do not wait
             return True
         now, began = self._now(), self._began()
         if began is None or began.is_ahead_of(now):  # ahead: a clock was wrong, so the note proves nothing
             self._begin_now()
             return False
-        return now.seconds_since(began) >= self.readers.total_seconds()
+        return now.seconds_since(began) >= self.longest_query.total_seconds()
 
     def _began(self) -> Moment | None:
         """The time since which all removals are stored in the folder; None if no readable note says it."""
@@ -135,7 +135,7 @@ class Waiting:
             return None
 
     def _now(self) -> Moment:
-        """The time by the store's clock; for a folder of this machine, also by the clock that runs since the boot."""
+        """The time by the store's clock. On this machine, also the time by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
         if boot is None:  # there is only one clock, whose time is in both fields

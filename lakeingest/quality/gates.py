@@ -89,9 +89,9 @@ def run_gate(
     values of rows except keys. An expectation whose evaluation raises an error has failed. But if the rows themselves
     cannot be read, Spark's error is raised.
     """
-    plain_names = {name: _plain_name(name) for name in rows.columns}
+    plain_names = {column: _plain_name(column) for column in rows.columns}
     rows = rows.toDF(*plain_names.values())  # from here on, rows and key have the plain names
-    key = [plain_names[name] for name in key]
+    key = [plain_names[column] for column in key]
     documents = [
         _with_plain_names(with_suite_name(document, suite.name), plain_names)
         for suite in suites

@@ -61,12 +61,16 @@ def _row(outcome: Outcome) -> str:
     else:
         verdict = "warning"
     arguments = ", ".join(f"{name}={value}" for name, value in outcome.document["kwargs"].items())
-    rows_that_fail = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
     if outcome.error is not None:
         rows_that_fail = f"cannot be evaluated: {outcome.error}"
-    elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:  # about the table
+    elif outcome.unexpected is not None:
+        rows_that_fail = f"{outcome.unexpected:,}"
+    elif not outcome.success and outcome.observed is not None:  # the expectation is about the table
         rows_that_fail = f"observed {outcome.observed}"
-    narrow, wide = (outcome.suite, outcome.document["type"]), (arguments, rows_that_fail)
+    else:
+        rows_that_fail = ""
+    narrow = (outcome.suite, outcome.document["type"])
+    wide = (arguments, rows_that_fail)
     samples = "<br>".join(map(_shown, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'

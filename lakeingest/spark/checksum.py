@@ -66,8 +66,8 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
 def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    The text has an exponent if it would be longer than `most` characters without one; a minus sign counts. The text
-    also has an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
+    The text has an exponent if it would otherwise be longer than `most` characters, including a minus sign. It also has
+    an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
     """
     if value is None:
         return None
@@ -77,6 +77,7 @@ def double_text(value: float | None, most: int) -> str | None:
     digits = "".join(map(str, digit_tuple))
     length = len(digits)
     point = length + int(exponent)  # the number of digits before the decimal point; negative: zeros follow the point
+    # the width is the length of the text without an exponent and without a minus sign
     if point <= 0:
         width = length - point + 2  # "0." and zeros before the digits
     elif point < length:

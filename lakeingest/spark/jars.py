@@ -37,8 +37,9 @@ def settings_with_jars(
     `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. The yielded
     settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds.
 
-    The given settings are yielded, and Spark itself fetches missing jars, if pipeline.yml sets other jars or another
-    way to resolve them. The same is done with missing jars if Ivy is missing or the SHA-256 of a jar is not known.
+    In these cases nothing is fetched here. The given settings are yielded, and Spark itself fetches missing jars:
+    - pipeline.yml sets other jars, or another way to resolve them
+    - jars are missing, and Ivy is missing or the SHA-256 of a jar is not known
 
     Raises OperatorNeeded if a jar cannot be fetched, or if it differs from its release.
     """

@@ -45,7 +45,7 @@ class Nursery:
     """A process that waits for `start`, and then forks workers. It ends with its run, also if the run is killed."""
 
     def __init__(self, pid: int, wait: Callable[[], object], control: socket.socket) -> None:
-        """`wait` waits until the process has ended. Over `control` it gets the files of its workers."""
+        """`wait` waits until the process has ended. Over `control`, the process gets the files of its workers."""
         self.pid, self._wait, self._control = pid, wait, control
         self._has_ended = False
 
@@ -53,7 +53,7 @@ class Nursery:
     def forked(cls, import_all: Callable[[], None], *, at_once: bool = False) -> Self | None:
         """A fork of this process; None if this process has several threads, of which a fork would lack all but one.
 
-        The fork calls `import_all` before it forks the workers; `at_once`: without waiting for `start`.
+        With `at_once`, the fork calls `import_all` immediately, otherwise after `start`, before it forks the workers.
         """
         if sys.platform != "linux" or threading.active_count() > 1:
             return None
@@ -111,9 +111,9 @@ class Nursery:
 def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoReturn:
     """Wait for the files that `Nursery.start` sends over this socket; then call `import_all`, and fork the workers.
 
-    `at_once`: call `import_all` first, because workers will be needed.
+    With `at_once`, `import_all` is called before the wait, because workers will be needed.
 
-    Ends the process if the run ends before it has sent them, and when all workers have ended.
+    The process ends when all workers have ended. It ends without workers if the run ends before it sends files.
     """
     with suppress(OSError):  # only Linux shows this name, in `ps` and `top`
         Path("/proc/self/comm").write_text(_NAME)
@@ -130,7 +130,7 @@ def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoR
     if files:
         log, *ends = files
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - its number is needed
-            for file, number in ((nothing.fileno(), 0), (log, 1), (log, 2)):
+            for file, number in ((nothing.fileno(), 0), (log, 1), (log, 2)):  # stdin, stdout and stderr
                 os.dup2(file, number)
         os.close(log)
         if not at_once:

@@ -253,10 +253,11 @@ def spark_finding(config: Config, session: "SparkSession | None" = None) -> str 
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: JAVA_HOME, or the home of the Java that is installed with lakeingest.
+    """The home of the first of these Javas that exists. Raises OperatorNeeded if none exists.
 
-    None: JAVA_HOME names no Java 17, but one is on PATH; then the variable JAVA_HOME is removed. Raises OperatorNeeded
-    if no Java 17 is found.
+    1. The Java 17 that JAVA_HOME names.
+    2. The Java 17 on PATH. For this one None is returned, and the variable JAVA_HOME is removed.
+    3. The Java that is installed with lakeingest.
     """
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:

@@ -148,7 +148,7 @@ def open_log(path: Path) -> BinaryIO:
 def ivy_folder(folder: Path) -> Path:
     """The folder of Spark's jars: in the user's home, or in `folder` if the home cannot be used.
 
-    Raises OperatorNeeded if other users can write to the one in `folder`, because Spark runs the code in it.
+    Raises OperatorNeeded if other users can write to the folder of jars in `folder`: Spark runs the code in it.
     """
     in_home, in_folder = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
     if private_folder(in_home) and os.access(in_home, os.W_OK):
@@ -169,7 +169,7 @@ def _temporary_folder() -> Path | None:
     """
     try:
         folder = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
-        # None, for example if someone else has made the folder of this name
+        # `folder` is None, for example if someone else has made the folder of this name
         return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))
     except OSError:
         return None

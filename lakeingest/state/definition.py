@@ -84,7 +84,16 @@ class Definition:
             suspect = doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
             first_at = None if doc.get("first_at") is None else int(doc["first_at"])
-            return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
+            return cls(
+                schema,
+                first=first,
+                before=before,
+                earlier=earlier,
+                suspect=suspect,
+                found=found,
+                first_at=first_at,
+                restarted=restarted,
+            )
         except DAMAGED as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
@@ -116,10 +125,10 @@ def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
             for column, values in zip(doc["columns"], layouts_of_columns, strict=True)
         ),
         tuple(doc["key"]),
-        _choices(doc["choices"]),
-        tuple(doc["skipped"]),
-        tuple(doc["generated"]),
-        doc["index"],
+        choices=_choices(doc["choices"]),
+        skipped=tuple(doc["skipped"]),
+        generated=tuple(doc["generated"]),
+        index=doc["index"],
         stored=tuple(layout["stored"]),
     )
 
@@ -263,14 +272,15 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
         first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         # a new document, without earlier definitions, and not suspect
-        _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
+        first_at = int(time.time())
+        _keep(state, Definition(schema, first=first, before=published, first_at=first_at, restarted=restarted))
 
 
 def keep_restart(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
     """Store that the copy is about to be started over, while readers see the version `published`.
 
-    `restarted` is the place from which on the copy will have all changes. None: the old and the new rows are compared,
-    and the changelog continues with the differences; the `restarted` that is stored stays.
+    `restarted` is the place from which on the copy will have all changes. If it is None, the `restarted` that is stored
+    stays: the old and the new rows are compared, and the changelog continues with the differences.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema)
     earlier = tuple(old for old in (*stored.earlier, stored.schema) if old != schema)

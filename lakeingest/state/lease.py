@@ -68,7 +68,14 @@ class Owner:
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `asdict`."""
-        return cls(str(doc["token"]), str(doc["host"]), int(doc["pid"]), doc["boot"], doc["started"], str(doc["since"]))
+        return cls(
+            token=str(doc["token"]),
+            host=str(doc["host"]),
+            pid=int(doc["pid"]),
+            boot=doc["boot"],
+            started=doc["started"],
+            since=str(doc["since"]),
+        )
 
     @property
     def has_ended(self) -> bool:

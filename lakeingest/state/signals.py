@@ -28,7 +28,7 @@ ENDED_MAX = 500  # `trim` keeps so many of the newest documents, even if their s
 
 @dataclass(frozen=True, slots=True)
 class SignalDocument:
-    """A signal, a note on its progress by the owner of the lease, and the result of the signal, a JSON value."""
+    """A signal, and what the owner of the lease adds: a `note` on its progress, and a `result`, a JSON value."""
 
     signal: Signal
     note: str = ""
@@ -43,7 +43,8 @@ class SignalDocument:
         signal = self.signal
         tables = ", ".join(map(str, signal.tables)) or "all tables"
         request = f"cancel of signal {signal.cancels}" if signal.cancels else f"{signal.action} of {tables}"
-        why, note = (f": {signal.why}" if signal.why else ""), (f" ({self.note})" if self.note else "")
+        why = f": {signal.why}" if signal.why else ""
+        note = f" ({self.note})" if self.note else ""
         return f"signal {signal.number}, {request}: {signal.state}{why}{note}"
 
     def to_json(self) -> dict[str, Any]:

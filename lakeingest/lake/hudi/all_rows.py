@@ -61,7 +61,7 @@ class AllRows:
     count: int
 
     def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit the rows with these properties. Tasks of `spark` write the files; if it is None, this process does.
+        """Commit the rows with these properties. Tasks of `spark` write the files; if None, this process writes them.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
         them, or if the number of written rows is not `count`. Raises StaleWriter if another run has rolled back the
@@ -146,7 +146,7 @@ class AllRows:
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:
-        """The rows of all files whose bucket is in the range. `buckets_of_files` has the bucket of each row of a file.
+        """Of all files, the rows whose bucket is in the range. `buckets_of_files` has the bucket of each row, by file.
 
         If only some of the files have a column, the source has dropped the column. It is NULL in the other files' rows.
         """

@@ -33,7 +33,7 @@ def avro_schema(table: str, columns: pa.Schema) -> str:
 
 
 def _type(kind: pa.DataType, namespace: str) -> Any:
-    """The Avro type of an Arrow type. Avro names a DECIMAL's type; `namespace` keeps the names of columns apart."""
+    """The Avro type of an Arrow type. The type of a decimal has a name, which is unique within the `namespace`."""
     if kind in _LOGICAL:
         stored, logical = _LOGICAL[kind]
         return {"type": stored, "logicalType": logical}

@@ -75,7 +75,7 @@ class Contents:
             return cls(opened.read(), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
-        """Contents with the same columns and footer, and no rows: `previous` for the first file of another group."""
+        """The same columns and footer without rows, as `write_next_file` needs them for a group without files."""
         return Contents(self.rows.slice(0, 0), self.footer)
 
 
@@ -146,7 +146,7 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
     inserted = len(new_rows) - updated
     deleted = len(old_rows) - len(unchanged) - updated  # the old rows with a change that did not write them again
-    return WrittenFile(group, name, size, len(rows), inserted, updated, deleted)
+    return WrittenFile(group, name, size, len(rows), inserted=inserted, updated=updated, deleted=deleted)
 
 
 def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:

@@ -39,7 +39,7 @@ def visible_files(folder: File, instant: str) -> list[File]:
     one commit. Later commits of the timeline say which of these files they have replaced.
     """
     commits = {begun: file for _, begun, file in sorted(writes(folder))}
-    known_instant, groups = _known_files.get(str(folder), ("", {}))
+    known_instant, known_groups = _known_files.get(str(folder), ("", {}))
     # the timeline has all commits after the known one, because Hudi archives the oldest commits first
     can_update_known = known_instant in commits and known_instant <= instant
     if can_update_known:
@@ -48,12 +48,12 @@ def visible_files(folder: File, instant: str) -> list[File]:
             stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
             newest = {stat["fileId"]: folder / stat["path"] for stat in stats}
             # as from a listing: a file in a store has its size and time
-            groups = groups | dict(zip(newest, files.looked_at(newest.values()), strict=True))
+            groups = known_groups | dict(zip(newest, files.looked_at(newest.values()), strict=True))
         except FileNotFoundError:  # another run archived a commit since the timeline was listed
             groups = _list_files(folder, instant)
     else:
         groups = _list_files(folder, instant)
-    if instant in commits:  # for an archived commit, the timeline could lack some of the later commits
+    if instant in commits:  # an archived commit is not remembered: the timeline could lack some later commits
         _known_files[str(folder)] = instant, groups
     return sorted(groups.values(), key=str)
 
@@ -67,9 +67,9 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     than archived commits.
     """
     completed = {begun for _, begun, _ in writes(folder)}
-    no_writes = ("clean", "rollback", "savepoint", "restore")
+    other_actions = ("clean", "rollback", "savepoint", "restore")
     entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
-    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(no_writes)]
+    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(other_actions)]
     first_write = min(begun_writes, default="")
     newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
     for file in folder.listed("*.parquet"):
@@ -118,7 +118,7 @@ def _read_write_stats(commit: File) -> list[Any]:
     """The entries of a commit for the files that it wrote. Raises FileNotFoundError if the commit was archived."""
     with metadata_of(commit) as metadata:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
-        with_files = [stat for stat in stats if stat["path"]]  # empty if a write left the group without a file
+        with_files = [stat for stat in stats if stat["path"]]  # the path is empty if a write left no file
         for stat in with_files:
             joined(str(commit), stat["path"])  # raises ValueError unless it is a file's name: we make no partitions
         return with_files

@@ -70,7 +70,7 @@ class TableFolder(ABC):
         return self.final if self._has_final_name() else self.building
 
     def published(self) -> Instant | None:
-        """The commit that readers see; after an interrupted first publish, the commit that they will see.
+        """The commit that readers see or, after an interrupted first publish, will see.
 
         None: nothing is published.
 
@@ -255,9 +255,10 @@ class StoredTableFolder(TableFolder):
 
         # the properties make `final` a table, so all other files must be there before
         properties = self.building / PROPERTIES
-        not_first = {properties, self.building}  # `building` itself can be an object that stands for the folder
+        # `building` itself can be an object that stands for the folder: it is not copied
+        other_files = [file for file in self.building.tree() if file not in {properties, self.building}]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, (file for file in self.building.tree() if file not in not_first)))
+            list(pool.map(copy, other_files))
         copy(properties)
         self._unmake_building()
 

@@ -30,8 +30,8 @@ def publish_lock(table: TableId, folder: File, spark: "SparkSession | None" = No
     """Hold the lock of the table in the block. Raises StaleWriter if another process holds it for LOCK_SECONDS.
 
     `folder` is the table's folder, and the lock file is beside it. In an object store there is no lock. The process
-    that commits holds the lock: the JVM of the session `spark`; if `spark` is None, this process. The kernel releases
-    the lock of a killed process.
+    that commits holds the lock: the JVM of the session `spark` or, if `spark` is None, this process. The kernel
+    releases the lock of a killed process.
     """
     if not isinstance(folder, Local):  # a store has no locks
         yield

@@ -34,7 +34,8 @@ def buckets_for(size: int) -> str:
     """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
 
     Each bucket has one file. A merge rewrites the files with its keys, and has a small cost for each other file. So the
-    number and the size of the files both grow with the square root of `size`: 160 files of 0.6 MB, or 1,600 of 6 MB.
+    number and the size of the files both grow with the square root of `size`: 100 MB are about 160 files of 0.6 MB, and
+    10 GB are about 1,600 files of 6 MB.
     """
     return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
 

@@ -54,4 +54,11 @@ def _new_place(settings: configuration.Target, options: TableOptions, table: Tab
     """None, because no other copy can have the folder of a table: the folder has the table's name."""
 
 
-HUDI = FormatPackage(_target, _adoptions, _versions, _rollbacks, _unwritable, _new_place)
+HUDI = FormatPackage(
+    target=_target,
+    adoptions=_adoptions,
+    versions=_versions,
+    rollbacks=_rollbacks,
+    unwritable=_unwritable,
+    new_place=_new_place,
+)

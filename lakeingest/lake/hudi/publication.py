@@ -70,7 +70,8 @@ class Publication:
         if is_archiving_due and not clock_lag(path):
             return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
         last = self.commits[-1]
-        delta = RowDelta(self.table, path, self.published, merges, last.key, int(self._buckets), added)
+        buckets = int(self._buckets)
+        delta = RowDelta(self.table, path, self.published, merges, key=last.key, buckets=buckets, added=added)
         return delta.publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
@@ -96,8 +97,8 @@ class Publication:
         old_rows = rows_at(path, self.published.time, spark)
         _, merges = files_of(self.commits)
         staged_changes = last_changes(self.staging, merges, last.key, spark)
-        deleted_column = DELETED
-        if is_started_over(self.commits):
+        replaces_all_rows = is_started_over(self.commits)
+        if replaces_all_rows:
             new_rows = rows()
             if old_rows.columns != new_rows.columns or self.published.key != list(last.key):
                 raise SchemaChanged(
@@ -105,11 +106,11 @@ class Publication:
                     f" made it; remove {path} to copy the table again"
                 )
             changes = changes_between(old_rows, new_rows, last.key)
-            deleted_column = GONE
         elif staged_changes is None:  # the publish has only new properties
             changes = empty_changes(old_rows)
         else:
             changes = staged_changes
+        deleted_column = GONE if replaces_all_rows else DELETED
         with session_settings(spark, options):
             merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted_column)
 
@@ -117,7 +118,7 @@ class Publication:
     def _replaces_all_files(self) -> bool:
         """Whether lakeingest tries to write all files of the table.
 
-        It does so if the copy was started over, and for the first publish, unless the user wants statements.
+        It does so if the copy was started over. It also does so for a first publish, unless the user wants statements.
         """
         return is_started_over(self.commits) or (self.published is None and self.way_of_merging != "statement")
 
@@ -133,7 +134,8 @@ class Publication:
         path = self.folder.building if self.published is None else self.folder.current
         last = self.commits[-1]
         count = rows_in(rows) + added
-        all_rows = AllRows(self.table, path, self.published, rows, merges, last.key, int(self._buckets), count)
+        buckets = int(self._buckets)
+        all_rows = AllRows(self.table, path, self.published, rows, merges, key=last.key, buckets=buckets, count=count)
         return all_rows.publish(self._all_properties, spark)
 
     @property

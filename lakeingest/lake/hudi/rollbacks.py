@@ -97,7 +97,7 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
 
 def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others after our last commit, the newest first; and our last commit, None if there is none."""
+    """The commits of others after our last commit, the newest first; and our last commit, or None if we have none."""
     foreign: list[Instant] = []
     for instant in completed_instants(path):
         if OWNER in instant.properties:

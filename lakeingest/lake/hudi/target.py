@@ -209,7 +209,7 @@ class HudiTarget(StagedTarget[Instant]):
         return self._staged(table, published)
 
     def _published(self, table: TableId) -> Instant | None:
-        """The commit that readers see; after an interrupted first publish, the commit that they will see."""
+        """The commit that readers see or, after an interrupted first publish, will see; None: nothing is published."""
         return self._folder_of(table).published()
 
     def _visible_files(self, table: TableId, published: Instant) -> list[File]:
@@ -221,7 +221,7 @@ class HudiTarget(StagedTarget[Instant]):
     def _write_commit(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
     ) -> bool:
-        """Publish with the session `spark`; without Spark if `spark` is None. The call holds the lock of the table.
+        """Publish with the session `spark`, or without Spark if `spark` is None. The call holds the lock of the table.
 
         Returns False, and readers see no difference, if the publish needs Spark and `spark` is None.
         """
@@ -260,7 +260,8 @@ class HudiTarget(StagedTarget[Instant]):
         Raises StaleWriter if readers no longer see the commit on which `staged` builds, and StateUnreadable if a file
         of the table or of staging is missing or damaged.
         """
-        table, staging, published = folder.table, self._staging(folder.table), folder.published()
+        table, staging = folder.table, self._staging(folder.table)
+        published = folder.published()
         visible_version = None if published is None else published.version
         if staged.published != visible_version:
             raise published_by_another(table)

@@ -51,8 +51,11 @@ def effects_of(
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
     # Step 3: count. A change that deletes a row which is not present has no effect
     is_delete = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
-    inserted, updated, deleted = ~is_delete & ~is_present, ~is_delete & is_present, is_delete & is_present
-    return Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
+    return Effects(
+        inserted=int((~is_delete & ~is_present).sum()),
+        updated=int((~is_delete & is_present).sum()),
+        deleted=int((is_delete & is_present).sum()),
+    )
 
 
 def rows_in(data_files: Iterable[File]) -> int:

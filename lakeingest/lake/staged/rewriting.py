@@ -98,12 +98,12 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
             columns[field.name] = rows[origin].cast(field.type)
         else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    # the source has dropped the other columns of the files, apart from the format's own and the renamed ones
-    not_kept = {*added, DELETED, *lift.origins, *columns}
+    # not added below: the format's own columns, and those that `columns` has already, by their old and new names
+    left_out = {*added, DELETED, *lift.origins, *columns}
     if not keeps_dropped:
-        not_kept |= {*lift.dropped}
+        left_out |= {*lift.dropped}
     for name in rows.column_names:
-        if name not in not_kept:
+        if name not in left_out:  # the source has dropped the column
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
     return pa.table(columns)
 

@@ -24,9 +24,9 @@ def rows_after_commits(
 ) -> "DataFrame":
     """The rows of the table after `commits`, the commits of staging since the published one.
 
-    A commit has files of new rows or files of changes, in the folder `staging`. New rows are there only if a copy
-    begins: if `visible` is None, or if a commit starts the copy over. Then the changes are applied to these rows,
-    otherwise to the rows that readers see, which `visible` returns.
+    Each commit names files of rows or files of changes, in the folder `staging`. All changes are applied to
+    - the rows of the commits, if a copy begins: `visible` is None, or a commit starts the copy over
+    - otherwise, the rows that readers see, which `visible` returns. No commit has rows then.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()

@@ -78,7 +78,17 @@ class StagingCommit:
             changes = tuple(map(inside, doc["changes"]))
             key = tuple(doc["key"])
             added = doc.get("added")  # earlier versions of lakeingest did not count
-            return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
+            return cls(
+                number,
+                doc["version"],
+                doc["base"],
+                progress,
+                key,
+                rows=rows,
+                changes=changes,
+                restarts=restarts,
+                added=added,
+            )
         except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
@@ -137,12 +147,13 @@ class StagingFolder:
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
         """Make the first commit of a new table. `rows` has the columns of the table, and no rows."""
         (self.path / "data").make_folder()
-        return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
+        version, empty_file = _new_version(), self.write(rows)
+        return self._create(StagingCommit(1, version, base=None, progress=progress, key=tuple(key), rows=(empty_file,)))
 
     def begin_at(self, version: int, progress: Progress, key: Sequence[str]) -> StagingCommit:
         """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
         (self.path / "data").make_folder()
-        return self._create(StagingCommit(1, version, version, progress, tuple(key)))
+        return self._create(StagingCommit(1, version, base=version, progress=progress, key=tuple(key)))
 
     def append(
         self,

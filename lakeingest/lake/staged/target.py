@@ -68,7 +68,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @abstractmethod
     def _published(self, table: TableId) -> Published | None:
-        """The commit that readers see; after an interrupted first publish, the commit that they will see."""
+        """The commit that readers see or, after an interrupted first publish, will see; None: nothing is published."""
 
     @abstractmethod
     def _visible_files(self, table: TableId, published: Published) -> list[File]:
@@ -154,8 +154,8 @@ class StagedTarget(Target, Generic[Published]):
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Remove the commits after `version`, and make a new commit on this version.
 
-        If the call is interrupted, the last commit is one of those up to `staged` that are not removed yet, or
-        `version` itself. Raises StaleWriter if `staged` is no longer the last commit.
+        An interrupted call can leave the older of these commits, or remove all of them without making the new commit.
+        Raises StaleWriter if `staged` is no longer the last commit.
         """
         self._staging(progress.table).remove_commits_after(version, last=staged.version)
         return self._commit(replace(staged, version=version), progress)
@@ -210,11 +210,11 @@ class StagedTarget(Target, Generic[Published]):
         return rows_in(rows) + sum(filter(None, added_by_merges))
 
     def _staged(self, table: TableId, published: Published | None) -> Staged | None:
-        """The commit from which a run continues.
+        """The commit from which a run continues: the first of these that exists; None if none exists.
 
-        If staging builds on the published commit, a run continues from the last commit of staging, else from the
-        published commit. If no commit is published, a run continues from the last commit of a new table's staging.
-        Returns None if there is no such staging either.
+        1. The last commit of staging. It counts only if staging builds on the `published` commit. If nothing is
+           published, it counts only if the staging is that of a new table.
+        2. The `published` commit.
         """
         staging = self._staging(table)
         if published is None:
