@@ -210,7 +210,7 @@ def _carry_out(
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
         if any(document.signal.action in _NEED_RUN for document in signals):
-            run(config, names, None, observe, spark, stopping=lambda: not poll_unfinished())
+            run(config, names, observe=observe, spark=spark, stopping=lambda: not poll_unfinished())
         else:
             serve_without_run(config, observe)
     except LeaseHeld:

@@ -334,12 +334,12 @@ def _table_status(
         table,
         name,
         state,
-        rows,
-        progress.wave,
-        position,
-        _lag_bytes(position, source),
-        json.loads(gate) if gate else None,
-        progress.nulled,
+        rows=rows,
+        waves=progress.wave,
+        position=position,
+        lag_bytes=_lag_bytes(position, source),
+        gate=json.loads(gate) if gate else None,
+        nulled=progress.nulled,
         binlog_seconds=(
             None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
         ),
