@@ -203,8 +203,8 @@ def _carry_out(
 ) -> None:
     """Carry out the signals as the owner of the lease. Raises LeaseHeld if another process has the lease.
 
-    If a signal has not ended afterwards, the error of this work is raised; if the work had no error, Retryable. If all
-    signals have ended, an error of this work is ignored.
+    If a signal has not ended afterwards, the error of this work is raised, or Retryable if the work had no error. If
+    all signals have ended, an error of this work is ignored.
     """
     # the tables of all signals, for a run; no names stand for all tables
     names = [str(table) for document in signals for table in document.signal.tables]

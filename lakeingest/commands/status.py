@@ -37,7 +37,8 @@ from lakeingest.state.stopped import Stopped, read_stopped
 class TableStatus:
     """A table's state.
 
-    `rows`, `position`: of the published copy; before the first publish, of the staged rows; 0 and None without a copy.
+    `rows`, `position`: those of the published copy. Before the first publish, those of the staged rows; without a copy,
+    0 and None.
     `lag_bytes`: the length of the binlog between `position` and the source's written position; None if unknown.
     `gate`: the result of the last gate; None if no gate has run.
     `nulled`: the number of values that are NULL only because the user chose so.

@@ -59,7 +59,7 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
     The table's copy must be complete. If it is not known which rows were touched, a comparison of all rows begins,
     unless one is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all
-    the time; without GTIDs also if the parents changed in the source's current binlog file.
+    the time. Without GTIDs, it is also raised if the parents changed in the source's current binlog file.
     """
     has_foreign_keys = bool(table.cascade_keys or table.progress.cascades)  # now, or when its rows were read
     if table.options.cascades != "read" or not has_foreign_keys:
@@ -93,8 +93,8 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
     """The changes by foreign keys that neither the copy nor its patches have; None if these changes are not known.
 
     The first list has the changes whose rows are known. The second list has moves: a move gives a parent's key another
-    value, and all child rows with the old value take it over. Only moves that changed the keys of this table's rows are
-    in the list, because these keys are not known.
+    value, and all child rows with the old value take it over. The list has only moves that changed the keys of rows of
+    this table: the keys that these rows have now are not known.
     """
     cascades = table.progress.cascades
     if cascades is None or not _has_current_keys(table):

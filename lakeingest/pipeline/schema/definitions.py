@@ -19,7 +19,7 @@ def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> Non
 def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
     """The definition by which the table's rows are read. `schema` is the current definition.
 
-    1. If DDL has changed at most the layout: this definition with the stored layout, because rows in the binlog before
+    1. If DDL has changed at most the layout: the definition with the stored layout, because rows in the binlog before
        that DDL may name no columns.
     2. If DDL has changed more, is followed without an approval, and the copy is incomplete: the current definition, by
        which all rows are read again.
