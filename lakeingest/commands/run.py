@@ -146,7 +146,10 @@ def run(
         paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(failure.record for failure in failures)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused, left)
+    seconds = time.monotonic() - began
+    result = RunResult(
+        results, caught_up, seconds, followed=follow, profile=profile, stopped=records, paused=paused, left=left
+    )
     if failures:
         error = most_serious(failure.error for failure in failures)
         error.result = result

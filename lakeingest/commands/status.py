@@ -289,7 +289,14 @@ def _ask_source(config: Config) -> _SourceState:
             cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
             sizes = source.files()
             retention = Retention.of_source(source, list(sizes))
-            return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
+            return _SourceState(
+                tables=tables,
+                written=source.written(),
+                sizes=sizes,
+                cascades=cascades,
+                retention=retention,
+                hidden=of_pipeline.hidden,
+            )
     except LakeIngestError as error:
         return _SourceState(error)
 

@@ -41,8 +41,8 @@ class Submission:
     """A job that can be sent.
 
     `variables` maps each variable of the job to the secret that has its value, or to None if no secret is configured
-    for the variable. `pending` is a file that is written before the request is sent, and removed when the answer has come.
-    If this file is left over, an earlier request may have been sent, and its answer lost.
+    for the variable. `pending` is a file that is written before the request is sent, and removed when the answer has
+    come. If this file is left over, an earlier request may have been sent, and its answer lost.
     """
 
     service: Service
