@@ -71,7 +71,7 @@ class ChecksumRange:
 
 
 def compare(sides: Sides) -> Compared:
-    """Compare all rows, and name the keys of rows that differ; not always all of them.
+    """Compare all rows, and name keys of rows that differ, but not always all such keys.
 
     Only the first KEYS_NAMED rows of each range that differs are compared one by one; with buckets, only the first
     KEYS_NAMED rows of all buckets that differ.
@@ -111,8 +111,10 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     # Step 2: the rows of buckets that differ
     differing_rows: list[Difference] = []
     if differing := sorted(_differing_parts(sums)):
-        buckets, all_keys = (bucket_count, differing), KeyRange()
-        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, all_keys, KEYS_NAMED, buckets)
+        all_keys = KeyRange()
+        source_rows = source_side.row_checksums(
+            sides.source.settings, sides.schema, all_keys, KEYS_NAMED, buckets=(bucket_count, differing)
+        )
         rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(differing))
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
         differing_rows += differences(source_rows, target_rows)

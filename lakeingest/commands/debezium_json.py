@@ -143,7 +143,7 @@ class DebeziumJson:
         if not isinstance(part, Changed):
             now, place = time.time_ns() // 1000, part.place
             return [
-                _Row(RowKind.INSERT, key, text, position, now, place.file, place.pos, 0, None)
+                _Row(RowKind.INSERT, key, text, position, now, place.file, place.pos, ordinal=0, gtid=None)
                 for key, text, position in zip(keys, texts, sequences, strict=True)
             ]
         origin: list[Sequence[Any]] = [
@@ -169,7 +169,7 @@ class DebeziumJson:
         followed, [position] = part.followed, positions(part, self.name)
         micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
         # the kind of this row is not used
-        row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)
+        row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, ordinal=0, gtid=followed.gtid)
         if is_truncate(part):
             return self._line("t", row, followed.after, "null", "null")
         source = self._source(row, followed.after, "false")

@@ -171,12 +171,12 @@ def _plan_table(
                 table,
                 name,
                 "goes on" if staged else "new",
-                (),
-                schema.key,
-                key_path,
-                columns,
-                (*_lossy_columns(schema), *missing_changes),
-                copy,
+                reasons=(),
+                key=schema.key,
+                key_path=key_path,
+                columns=columns,
+                lossy=(*_lossy_columns(schema), *missing_changes),
+                copy=copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
             )
@@ -210,7 +210,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
-            return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, 0.0)
+            return CopyPlan(0, 0, planner.chunk_rows, chunks=0, waves=0, at_once=at_once, seconds=0.0)
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
         bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)

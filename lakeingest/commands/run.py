@@ -96,7 +96,7 @@ def forked_nursery(config: Config) -> Iterator[Nursery | None]:
     None if this process has threads, or if the workers of this run are on other machines. The fork comes after all
     imports, so that the workers need not import the modules again.
     """
-    package_of(config)
+    package_of(config)  # imports the modules of the target's format
     # a first run needs workers at once, because it copies tables
     is_first_run = config.state.scheme is None and not config.state.path.exists()
     nursery = Nursery.forked(import_all, at_once=is_first_run) if runs_here(config) else None
@@ -146,7 +146,10 @@ def run(
         paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(failure.record for failure in failures)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused, left)
+    seconds = time.monotonic() - began
+    result = RunResult(
+        results, caught_up, seconds, followed=follow, profile=profile, stopped=records, paused=paused, left=left
+    )
     if failures:
         error = most_serious(failure.error for failure in failures)
         error.result = result

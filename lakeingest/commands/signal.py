@@ -203,14 +203,14 @@ def _carry_out(
 ) -> None:
     """Carry out the signals as the owner of the lease. Raises LeaseHeld if another process has the lease.
 
-    If a signal has not ended afterwards, the error of this work is raised; if the work had no error, Retryable. If all
-    signals have ended, an error of this work is ignored.
+    If a signal has not ended afterwards, the error of this work is raised, or Retryable if the work had no error. If
+    all signals have ended, an error of this work is ignored.
     """
     # the tables of all signals, for a run; no names stand for all tables
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
         if any(document.signal.action in _NEED_RUN for document in signals):
-            run(config, names, None, observe, spark, stopping=lambda: not poll_unfinished())
+            run(config, names, observe=observe, spark=spark, stopping=lambda: not poll_unfinished())
         else:
             serve_without_run(config, observe)
     except LeaseHeld:

@@ -108,12 +108,12 @@ class Signals:
         if table not in agenda(signals, [table], no_progress, no_progress).paused:
             return None
         pause = _last_pause(signals, table)
-        # without a spool, the next run reads the binlog from the copy's position on
-        spool_bytes, unread_since = None, position
-        if self.spool is not None:
+        if self.spool is None:  # the next run reads the binlog from the copy's position on
+            spool_bytes, unread_since = None, position
+        else:
             # only changes after the copy's position are counted: the copy has the earlier ones
-            kept_for = self.spool.start if position is None else max(position.place, self.spool.start)
-            spool_bytes, unread_since = self.spool.bytes_of(table, kept_for), self.spool.position
+            counted_from = self.spool.start if position is None else max(position.place, self.spool.start)
+            spool_bytes, unread_since = self.spool.bytes_of(table, counted_from), self.spool.position
         seconds = None
         if self.retention is not None and unread_since is not None:
             seconds = self.retention.seconds_left(config, unread_since)

@@ -37,7 +37,8 @@ from lakeingest.state.stopped import Stopped, read_stopped
 class TableStatus:
     """A table's state.
 
-    `rows`, `position`: of the published copy; before the first publish, of the staged rows; 0 and None without a copy.
+    `rows`, `position`: those of the published copy. Before the first publish, those of the staged rows; without a copy,
+    0 and None.
     `lag_bytes`: the length of the binlog between `position` and the source's written position; None if unknown.
     `gate`: the result of the last gate; None if no gate has run.
     `nulled`: the number of values that are NULL only because the user chose so.
@@ -288,7 +289,14 @@ def _ask_source(config: Config) -> _SourceState:
             cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
             sizes = source.files()
             retention = Retention.of_source(source, list(sizes))
-            return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
+            return _SourceState(
+                tables=tables,
+                written=source.written(),
+                sizes=sizes,
+                cascades=cascades,
+                retention=retention,
+                hidden=of_pipeline.hidden,
+            )
     except LakeIngestError as error:
         return _SourceState(error)
 
@@ -334,12 +342,12 @@ def _table_status(
         table,
         name,
         state,
-        rows,
-        progress.wave,
-        position,
-        _lag_bytes(position, source),
-        json.loads(gate) if gate else None,
-        progress.nulled,
+        rows=rows,
+        waves=progress.wave,
+        position=position,
+        lag_bytes=_lag_bytes(position, source),
+        gate=json.loads(gate) if gate else None,
+        nulled=progress.nulled,
         binlog_seconds=(
             None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
         ),

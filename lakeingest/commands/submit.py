@@ -40,9 +40,9 @@ class Upload:
 class Submission:
     """A job that can be sent.
 
-    `variables` maps each variable of the job to the secret that has its value; to None if no secret is configured for
-    the variable. `pending` is a file that is written before the request is sent, and removed when the answer has come.
-    If this file is left over, an earlier request may have been sent, and its answer lost.
+    `variables` maps each variable of the job to the secret that has its value, or to None if no secret is configured
+    for the variable. `pending` is a file that is written before the request is sent, and removed when the answer has
+    come. If this file is left over, an earlier request may have been sent, and its answer lost.
     """
 
     service: Service
@@ -109,12 +109,17 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     job_overrides = [*overrides, *(f"source.tls.{name}={_name_in_job(name)}" for name in config.source.tls.files)]
     job = Job(
         config.name,
-        "",  # the token, which is set below, because it depends on the other values
-        uris["job"].replace(".tar.gz", ".py"),  # the program, which is stored beside the job's archive
-        ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
-        uris,
-        _jar_settings(config, service),
-        config.spark.conf,
+        token="",  # it is set below, because it depends on the other values
+        entry_point=uris["job"].replace(".tar.gz", ".py"),  # the program is stored beside the job's archive
+        arguments=(
+            "run",
+            "-c",
+            "job/pipeline.yml",
+            *(word for override in job_overrides for word in ("--set", override)),
+        ),
+        archives=uris,
+        launch=_jar_settings(config, service),
+        settings=config.spark.conf,
     )
     pending = folder / f"pending-{key}.json"
     job = replace(job, token=_request_token(pending, job))

@@ -167,6 +167,7 @@ class Preflight:
         server, target = conditions.Server.of(source.connection, tables), open_target(config)
         generated = GeneratedColumns(source.settings, source.connection)
         held = copies(target, tables)
+        # new tables are also refused if their folders would be nested
         new = [table for table in tables if table not in held.staged]
         held = replace(held, refused={**nested_folders(config, new), **held.refused})
         return cls(config, server, replica_conditions(source.settings, server), target, generated, held)

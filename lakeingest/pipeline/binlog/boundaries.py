@@ -41,7 +41,10 @@ def note_boundaries(source: BinlogSource, spool: Callable[[], Spool]) -> Iterato
 
 
 def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
-    """Note the written position once. If the connection reaches another server, note nothing."""
+    """Note the written position once, with the second in which its file was begun (`began` remembers it by file).
+
+    If the connection reaches another server, note nothing.
+    """
     with source.beside() as connection:
         if connection.state().uuid != spool.position.server_uuid:
             return

@@ -39,9 +39,11 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
     """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
     The place is the position of the spool, unless a low watermark may be before that position. Without GTIDs, a low
-    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is the end of
-    the table's last DDL in the file, because DDL waits for all earlier changes of its table. The place is the start of
-    the file if the table has no DDL in the file, or if a transaction with earlier changes may have ended after the DDL.
+    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is one of two:
+
+    - The start of the file, if the table has no DDL in the file, or if a transaction with changes from before the DDL
+      may have ended after the DDL.
+    - Otherwise the end of the table's last DDL in the file, because DDL waits for all earlier changes of its table.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -85,7 +87,7 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
         return position.place
     # Step 1: search the file for DDL of the table, from the end of the last search on
     start = position.start_of_file
-    searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
+    searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))  # `BinlogRun.searched` explains both
     if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
     unsearched = Segment.after(replace(start, at=searched_to, history=None), position.at)

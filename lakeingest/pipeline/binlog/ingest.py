@@ -41,7 +41,16 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
     return [
-        SpoolSegment(source, segment, schemas, folder, segment_bytes(segment, sizes), follows, waiting, prepared)
+        SpoolSegment(
+            source,
+            segment,
+            schemas,
+            folder,
+            bytes=segment_bytes(segment, sizes),
+            follows=follows,
+            waiting=waiting,
+            prepared=prepared,
+        )
         for segment in segments
     ]
 
@@ -59,8 +68,8 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
     """
     # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
-    # segments after a table's DDL were decoded by its old definition. In these, an error of DDL stops the table; an
-    # error of rows does not, because the old definition may be the reason of the error
+    # segments after a table's DDL were decoded by its old definition. In these, only an error in `refused`, which is
+    # DDL, stops the table. The old definition may be the reason of the other errors in `stopped`
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
@@ -75,7 +84,7 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
         gtids |= manifest.gtids
     # Step 2: prove the history of the segments, before anything refers to them
     position = binlog.spool.position
-    edges.source.executed_with(gtids, position)
+    edges.source.executed_with(gtids, position)  # waits until they are executed
     _prove_cuts(edges, position, manifests)
     _wait_out_file_seconds(edges.source, position, manifests)
     # Step 3: append the segments to the spool, then note in the tables what was found

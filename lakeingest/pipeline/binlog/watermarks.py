@@ -11,7 +11,7 @@ from lakeingest.pipeline.run.edges import Edges
 
 
 def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
-    """The spool's position, once it is settled. Raises the errors of `mysql.xa_list.settle`."""
+    """Wait until the spool's position is settled, and return it. Raises the errors of `mysql.xa_list.settle`."""
     position, pending = binlog.spool.position, binlog.spool.pending or Pending()
     known_older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
     newly_seen = edges.source.settle(position, pending.prepared.keys() | known_older)

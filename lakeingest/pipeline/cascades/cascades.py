@@ -59,7 +59,7 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
     The table's copy must be complete. If it is not known which rows were touched, a comparison of all rows begins,
     unless one is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all
-    the time; without GTIDs also if the parents changed in the source's current binlog file.
+    the time. Without GTIDs, it is also raised if the parents changed in the source's current binlog file.
     """
     has_foreign_keys = bool(table.cascade_keys or table.progress.cascades)  # now, or when its rows were read
     if table.options.cascades != "read" or not has_foreign_keys:
@@ -92,9 +92,9 @@ def _has_current_keys(table: TableRun) -> bool:
 def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
     """The changes by foreign keys that neither the copy nor its patches have; None if these changes are not known.
 
-    The first list has the changes whose rows are known. The second list has the moves (a parent's key has another
-    value, which all child rows with the old value take over) that changed the keys of this table's rows, so that these
-    keys are not known.
+    The first list has the changes whose rows are known. The second list has moves: a move gives a parent's key another
+    value, and all child rows with the old value take it over. The list has only moves that changed the keys of rows of
+    this table: the keys that these rows have now are not known.
     """
     cascades = table.progress.cascades
     if cascades is None or not _has_current_keys(table):
@@ -226,7 +226,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     if _view_may_lack_changes(edges, binlog, table):
         raise _rotation_error(binlog, table)  # a view can be placed exactly only at the start of a binlog file
     if table.count_comparison() > COMPARED_MAX:
-        table.forget_comparisons()  # a run that follows tries again later
+        table.forget_comparisons()  # so that a run with `--follow` can try again later
         raise SplitUnstable(
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"

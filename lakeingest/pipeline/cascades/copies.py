@@ -73,7 +73,7 @@ class Copies:
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
-        """How far the rows of the copy go.
+        """The places up to which the rows of the copy have their changes.
 
         Raises SplitUnstable if the copy is incomplete, or was not read for the table's current foreign keys.
         """
@@ -89,7 +89,7 @@ class Copies:
         return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
-        """The versions of rows with values of the `sought` classes, in the copy, in its patches and in the spool."""
+        """The rows with values of the `sought` classes, in all versions that copy, patches and spool have of them."""
         return rows_with(self.edges, self.binlog, self._watched_run(table), self.columns(table), sought)
 
     def _watched_run(self, table: TableId) -> TableRun:

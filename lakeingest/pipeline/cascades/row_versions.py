@@ -54,7 +54,8 @@ class WithValues:
             return pa.nulls(len(texts), pa.string())
         with Source.open(self.source) as source:
             class_of = source.text_classes(collation, different.to_pylist())
-        return pa.array(class_of.values(), pa.string()).take(pc.index_in(texts, pa.array(class_of, pa.string())))
+        indices = pc.index_in(texts, pa.array(class_of, pa.string()))  # of the texts among the keys of `class_of`
+        return pa.array(class_of.values(), pa.string()).take(indices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Copying beside the rounds of a run that follows: chunks are read in the background, a wave at a time.
+"""Copying beside the rounds of a run with `--follow`: chunks are read in the background, a wave at a time.
 
 A round commits at most one wave, and never waits for a wave, so that the changes of other tables need not wait. The
 rounds spool the binlog; these waves do not read the binlog.

@@ -82,7 +82,7 @@ class WaveLoop(ABC, Generic[W, T]):
         """Take in the costs of this wave, before the next wave is planned."""
 
     def result_of(self, wave: W) -> list[T] | None:
-        """The parts of a wave; None if the wave must be read once more, in smaller chunks."""
+        """Wait for a wave, and return its parts; None if the wave must be read once more, in smaller chunks."""
         try:
             return wave.job.result()
         except (ChunkTooSlow, ChunkTooLarge) as error:

@@ -84,7 +84,16 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         cap = Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)  # None if chunks cannot be made smaller
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
-            CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, settled, cap, writer)
+            CopyChunk(
+                edges.source.settings,
+                table.schema,
+                chunk,
+                at.server_uuid,
+                at.epoch,
+                settled=settled,
+                cap=cap,
+                writer=writer,
+            )
             for chunk in chunks
         ]
         executors = edges.executors
@@ -132,7 +141,17 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
         edges.profile.add(chunk.profile)
     seconds, chunk_seconds = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
     is_last = not table.has_missing_chunks
-    edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, chunk_seconds))
+    edges.observe(
+        WaveCommitted(
+            table.id,
+            progress.wave,
+            chunks=len(copied),
+            rows=rows,
+            seconds=seconds,
+            complete=is_last,
+            chunk_seconds=chunk_seconds,
+        )
+    )
     # Step 3: the gate, on the committed rows
     if not is_last:
         keys = wave.keys

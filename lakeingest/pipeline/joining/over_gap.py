@@ -57,9 +57,12 @@ def lift_over_gap(
 ) -> Lift | None:
     """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
-    None if the copy has no chunk, if patches wait for a merge, if nobody knows the definition of the rows, or if a
-    column's new definition does not hold every old value. Also None if only the server knows the order of the keys,
-    because then no range of keys can be compared; but a copy that keeps deleted rows is lifted even then.
+    None in each of these cases:
+
+    - The copy has no chunk, or patches wait for a merge.
+    - Nobody knows the definition of the rows, or a column's new definition does not hold every old value.
+    - Only the server knows the order of the keys, so that no range of keys can be compared, and the copy does not keep
+      deleted rows.
     """
     progress = staged.progress
     may_keep_rows = schema.ordered or schema.keeps_deleted

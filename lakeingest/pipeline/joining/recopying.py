@@ -26,7 +26,7 @@ def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
     for table in run.requested:
         if table.failure is None or table.copy is None:
             continue
-        decision = recopy(_altered(table, until), follows=config.evolves, asks=config.asks)
+        decision = recopy(_altered(table, until), follows=config.evolves, asks=config.asks)  # NO: it stays stopped
         if decision is Recopy.SHOWN:
             clear_failure(run.edges, table)
         elif decision is Recopy.YES:

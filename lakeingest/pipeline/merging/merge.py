@@ -107,8 +107,21 @@ def _replace_rows(
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
     patches, merges_by = tuple(place for _, place in plan.patches), edges.target.capabilities.merges_by
-    of_all = tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop
-    tasks = [ReplaceRows(*of_all, part, merger, merges_by, patches) for part in cut(files, schema.key[0], slices)]
+    all_files = tuple(files)
+    tasks = [
+        ReplaceRows(
+            all_files,
+            schema.key,
+            schema.keeps_deleted,
+            plan.marks,
+            plan.stop,
+            slice=part,
+            merger=merger,
+            merges_by=merges_by,
+            patches=patches,
+        )
+        for part in cut(files, schema.key[0], slices)
+    ]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 

@@ -89,11 +89,11 @@ def failover(
     moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
     for table, progress in from_elsewhere.items():
         if progress.splits.stop is None or progress.position is None:  # the copy is incomplete: it has no one position
-            chunks = None if spool is None else moving.moved_chunks(progress, spool)
-            if chunks is None:
+            progress_and_commit = None if spool is None else moving.moved_chunks(progress, spool)
+            if progress_and_commit is None:
                 moved[table] = replace(progress, patches=(), position=None)  # the table is copied again
             else:
-                moved[table], back[table] = chunks
+                moved[table], back[table] = progress_and_commit
             continue
         try:
             moved[table] = moving.moved(progress)

@@ -71,7 +71,7 @@ def opened(
         schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
-            # Step 2: under the lease, claim the state folder; after a failover, for the old server until step 3
+            # Step 2: under the lease, claim the state folder. After a failover it stays the old server's until step 3
             claim(state_of(config), predecessor or ours)
             identify(config)
             quiet = QuietTables.of(state_of(config))

@@ -119,7 +119,9 @@ def resumption(
     chosen = resume(moved, stored, _Answers(config, source, schemas, spool), asked, unknown=unknown)
     failed = {**moves.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
-    return Resumption(kept, chosen.begins, chosen.again, failed, moves.epoch, moves.moved, moves.back)
+    return Resumption(
+        kept, chosen.begins, chosen.again, failed=failed, epoch=moves.epoch, moved=moves.moved, back=moves.back
+    )
 
 
 def _facts_of_spool(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:

@@ -53,7 +53,20 @@ def read_chunks(
     """Read these chunks again, and wait until they are read."""
     source, server, patches = edges.source.settings, table.progress.server_uuid, patch_folder(edges, table)
     epoch, settled = binlog.spool.position.epoch, settled_position(edges, binlog)
-    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, settled, Cap(), patches) for chunk in chunks]
+    tasks = [
+        ReadAgain(
+            source,
+            table.schema,
+            chunk,
+            signal,
+            server_uuid=server,
+            epoch=epoch,
+            settled=settled,
+            cap=Cap(),
+            patches=patches,
+        )
+        for chunk in chunks
+    ]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 

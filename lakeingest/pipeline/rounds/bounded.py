@@ -49,6 +49,6 @@ def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
     run.signals.folder.trim()
     try:
         while not stopping() and serve(run, wait=True):
-            take_round(run, stopping, worked_at, pace, None)
+            take_round(run, stopping, worked_at, pace, beside=None)
     finally:
         give_up_reads(run)

@@ -51,9 +51,9 @@ class Discovery:
             join(run)
 
     def _is_due(self, now: float) -> bool:
-        """Whether to list the tables: the pause after the last list is over, which is short if the binlog has grown.
+        """Whether the pause after the last list of the tables is over.
 
-        The binlog has each CREATE.
+        The pause is short if the binlog has grown since then, because a CREATE may be in it.
         """
         has_grown = self._run.binlog.spool.position.at != self._listed_to
         return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)

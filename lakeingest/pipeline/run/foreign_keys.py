@@ -24,8 +24,8 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """
     places = [table.needed_from for table in binlog.tables.values()]
     needed = [place for place in places if place is not None]
-    needs_part_without = bool(needed) and binlog.spool.lacks_cascades(min(needed))
-    binlog.logs_cascades = not needs_part_without
+    is_unlogged_part_needed = bool(needed) and binlog.spool.lacks_cascades(min(needed))
+    binlog.logs_cascades = not is_unlogged_part_needed
     unlogged = edges.source.unlogged_keys(binlog.tables, are_logged=binlog.logs_cascades)
     if unlogged.keys != binlog.foreign_keys:
         binlog.foreign_keys, binlog.cascaded = unlogged.keys, Cascaded()

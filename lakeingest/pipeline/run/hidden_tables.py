@@ -14,9 +14,11 @@ from lakeingest.pipeline.run.watch import Watch
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
     """Stop the tables that the user has no right to read; the other tables go on.
 
-    `listed`: the tables that the source lists; None if the source was not asked. Two kinds of tables may be hidden: a
-    table that has a copy and is not listed; and, if the run is for all included tables, a table that is unknown to the
-    run and has rows in the binlog. Such an unknown table becomes a stopped table of the run.
+    `listed`: the tables that the source lists; None if the source was not asked. Two kinds of tables may be hidden:
+
+    - A table of the run that has a copy and is not listed.
+    - If the run is for all included tables: a table that is unknown to the run and has rows in the binlog. It becomes a
+      stopped table of the run.
     """
     edges = run.edges
     met = run.binlog.met

@@ -37,10 +37,12 @@ class QuietTables:
         return cls(state, read_quiet(state))
 
     def at_noted_position(self, table: TableId, staged: Staged) -> Staged:
-        """The staged state at the table's noted position, if that position is valid for this commit, and later.
+        """The staged state, moved on to the table's noted position; as it is, if no noted position is valid.
 
-        The position is valid if it was noted for this commit, and if readers see this commit. If there is no such
-        position, or if it is of another server or epoch, the staged state is returned as it is.
+        A noted position is valid under two conditions:
+
+        - It was noted for this commit, and readers see this commit.
+        - It is later than the commit's position, and both are of one server and epoch.
         """
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:

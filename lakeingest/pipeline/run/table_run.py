@@ -190,7 +190,10 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL over which the rows are not lifted yet. `definition`: of the rows; None: as before."""
+        """The spool has DDL over which the rows are not lifted yet.
+
+        `definition` is the definition of the rows; None if `self.definition` is theirs already.
+        """
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 

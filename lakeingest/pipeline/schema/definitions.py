@@ -19,10 +19,11 @@ def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> Non
 def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
     """The definition by which the table's rows are read. `schema` is the current definition.
 
-    Usually this is the stored definition of the copy's rows. If DDL has changed only the layout, the stored layout is
-    used, because rows in the binlog before that DDL may name no columns. But if DDL has changed more than the layout,
-    and the copy is incomplete, the result is the current definition, by which all rows are read again. Raises
-    SchemaChanged if the copy cannot follow the DDL.
+    1. If DDL has changed at most the layout: the definition with the stored layout, because rows in the binlog before
+       that DDL may name no columns.
+    2. If DDL has changed more, is followed without an approval, and the copy is incomplete: the current definition, by
+       which all rows are read again.
+    3. Otherwise: the stored definition of the copy's rows. Raises SchemaChanged if the copy cannot follow the DDL.
     """
     if staged.progress.fingerprint == schema.fingerprint:  # at most the layout has changed
         stored = definition_of(state_of(config), schema.table, schema.fingerprint)

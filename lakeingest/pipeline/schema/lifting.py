@@ -211,7 +211,7 @@ def _current_definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: 
 def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
     """Read the table's changes up to `stop` into the segments of the spool that do not have them yet."""
     spool, since = binlog.spool, table.progress.needed_from
-    missing = unwatched_segments(spool, table.id, since, stop)
+    missing = unwatched_segments(spool, table.id, since, stop)  # by the numbers of the segments
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings

@@ -79,7 +79,7 @@ def assert_file_has_definition(edges: Edges, binlog: BinlogRun, table: TableRun,
     if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
     at = edges.source.written()
-    found_at = keep_found(edges.writing, schema, at)
+    found_at = keep_found(edges.writing, schema, at)  # `at`, or where the binlog ended when an earlier run found it
     if in_same_file(at, found_at):
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"

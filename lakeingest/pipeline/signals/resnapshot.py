@@ -113,7 +113,8 @@ class Reading(WaveLoop[RereadWave, Patched]):
         is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
         workers = executors.for_tasks(small=is_one_at_a_time)
         job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
-        return RereadWave(keys, is_last, job, time.monotonic(), since, table.staged.version)
+        began, version = time.monotonic(), table.staged.version
+        return RereadWave(keys, is_last, job, began=began, since=since, version=version)
 
     def _plan_wave(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
         """The chunks of the next wave, the range of their keys, and whether they are the last chunks of the request.
@@ -146,7 +147,18 @@ class Reading(WaveLoop[RereadWave, Patched]):
         compares = schema.ordered and scope.range is not None
         readers = _copy_readers(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
         return [
-            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, settled, cap, patches, readers_of_chunk)
+            ReadAgain(
+                source,
+                schema,
+                chunk,
+                signal,
+                server_uuid=at.server_uuid,
+                epoch=at.epoch,
+                settled=settled,
+                cap=cap,
+                patches=patches,
+                copy=readers_of_chunk,
+            )
             for chunk, readers_of_chunk in zip(chunks, readers, strict=True)
         ]
 

@@ -211,9 +211,8 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
 def _maintain(run: OpenRun, signal: Signal) -> bool:
     """Maintain the signal's tables. False if this run is not for all these tables: then none of them is maintained."""
     requested = {table.id: table for table in run.requested}
-    chosen = signal.tables or tuple(requested)
-    # a signal without tables is for all tables
-    is_run_for_all = requested.keys() >= set(signal.tables) if signal.tables else len(requested) == len(run.tables)
+    chosen = signal.tables or tuple(run.tables)  # a signal without tables is for all tables
+    is_run_for_all = requested.keys() >= set(chosen)
     if not is_run_for_all:
         note_on(run, [signal.number], "this run is for other tables")
         return False
