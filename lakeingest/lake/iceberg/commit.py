@@ -150,8 +150,10 @@ class _Request:
         if not added and not branches and not removes:
             raise ValueError("a commit must add a snapshot, or move or remove a branch, to be recognised")
         moved_or_removed = branches.keys() | removes
-        asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
-        if not creates:
+        asserted: tuple[TableRequirement, ...]
+        if creates:
+            asserted = (AssertCreate(),)
+        else:
             # PyIceberg makes only one requirement of each kind: it would assert only one of several branches. And it
             # may assert a schema that becomes current within the transaction, but the catalog has the loaded one.
             replaced_kinds = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId

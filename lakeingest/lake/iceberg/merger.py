@@ -82,7 +82,7 @@ class IcebergMerger:
         """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         # the changed keys, each with its index in `changes`
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
-        deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+        deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
         dead = read_deletes(self.table, deletes.values())
         positions: dict[str, np.ndarray] = {}
         change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated

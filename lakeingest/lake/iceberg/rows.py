@@ -26,7 +26,7 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+            deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
                 drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
