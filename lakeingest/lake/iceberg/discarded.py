@@ -110,8 +110,8 @@ def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: S
 
     `loaded` gives access to the store. The answer depends on the number of metadata.json with the last number:
 
-    - No file: True if the folder has only manifests, or is empty. No table has only manifests, but a killed creation
-      leaves them.
+    - No file: True if the folder has only manifests, or no file at all. No table has only manifests, but a killed
+      creation leaves them.
     - Two or more files: False, because nobody knows which of them took effect.
     - One file: True if it names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with which other
       tables may use the files.

@@ -86,9 +86,9 @@ def expire(
     """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 
     With `all_due`, the commit removes all snapshots that are due. Without `all_due`, it removes at most `AT_ONCE`, and
-    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed, because `sweep`, which is
-    called after the commit, could not store the removal of their files. The commit also sets the `limits` that the
-    table does not have yet.
+    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed: `sweep`, which is called after
+    the commit, could not store which files are to be deleted. The commit also sets the `limits` that the table does not
+    have yet.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)

@@ -31,7 +31,7 @@ DISCARDED = "discarded"  # it will never be published
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
-    """The state from which a run continues, the first of these that applies.
+    """The state from which a run continues: the first of these that applies.
 
     1. None, if an unpublished table has lost all its progress.
     2. The newest marked commit on staging, if nothing is published yet, or if the commit's history contains the

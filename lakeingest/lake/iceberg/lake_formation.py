@@ -43,8 +43,8 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
     by_default = _principals(right["Principal"] for right in rules.get("CreateTableDefaultPermissions", ()))
     may_create = any(_CREATING.intersection(right["Permissions"]) for right in granted)
     if _EVERYONE not in by_default and not may_create:
-        databases = "in their databases, or CREATE_DATABASE in the catalog"
-        missing.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {databases}")
+        where = "in their databases, or CREATE_DATABASE in the catalog"
+        missing.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {where}")
     return tuple(missing)
 
 

@@ -127,8 +127,9 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
     """All files that mergers have written, and the sum of the effects that they have counted."""
     parts = [pickle.loads(written) for written in merged]  # noqa: S301 - written by our own executors
+    all_files = [file for files, _ in parts for file in files]
     counts = [(effects.inserted, effects.updated, effects.deleted) for _, effects in parts]
-    return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
+    return all_files, Effects(*map(sum, zip(*counts, strict=True)))  # each kind of number is summed up
 
 
 @dataclass(frozen=True, slots=True)

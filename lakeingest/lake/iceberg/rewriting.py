@@ -35,7 +35,8 @@ _ROWS = 1_000_000  # a task rewrites files of about as many rows
 class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
-    `table` has the lifted schema. `fills` has the values that old rows get in new columns; a column that gets NULL is left out.
+    `table` has the lifted schema. `fills` has the values that old rows get in new columns. It has no column in which
+    old rows get NULL.
     """
 
     table: TableFiles

@@ -140,7 +140,8 @@ def restarted_schema(
         field = old_fields.get(origin or "")
         is_key = column.name in schema.key
         is_required = is_key or not column.nullable
-        old_type, new_type = None if field is None else field.field_type, iceberg_type(column, 0)
+        old_type = None if field is None else field.field_type
+        new_type = iceberg_type(column, 0)
         are_lists = isinstance(old_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
         has_same_type = old_type == new_type or are_lists
         if field is not None and has_same_type and (field.required or not is_key):
