@@ -156,7 +156,7 @@ class _Request:
             replaced_kinds = (
                 AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
                 AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
-                AssertDefaultSpecId,  # asserted with the schema, as the catalog has both now
+                AssertDefaultSpecId,  # `_definition_assertions` has it, too
             )
             kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
             moved_or_removed = sorted(branches.keys() | removes)
@@ -181,8 +181,8 @@ class _Request:
     def took_effect(self, metadata: TableMetadata) -> bool:
         """Whether the table shows that the request took effect.
 
-        A request shows by the snapshots that it added. If it added none, it shows by the branches that it removed or
-        moved.
+        A request that adds snapshots is recognised by these snapshots. Any other request is recognised by the branches
+        that it removes or moves.
         """
         if metadata.table_uuid != self.table.metadata.table_uuid:  # another table has the name now
             return False

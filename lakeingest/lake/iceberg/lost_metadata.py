@@ -16,8 +16,8 @@ from lakeingest.lake.iceberg.errors import UNREADABLE
 def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files are candidates, because any other file may be of a writer whose commit was refused. Committed
-    are the previous file that the catalog names, and the files in the log of a readable metadata.json.
+    Only committed files are candidates, because any other file may be of a writer whose commit was refused. These files
+    are committed: the previous file that the catalog names, and the files in the log of a readable metadata.json.
 
     Returns the name of the lost file; None in these cases, in which nothing is changed:
 

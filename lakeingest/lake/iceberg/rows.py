@@ -36,8 +36,8 @@ class IcebergRows:
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
-    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. An empty
-    list if there is no such file.
+    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
+    is empty if no file may have such rows.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group
