@@ -108,7 +108,8 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
         return None
     tasks = list(_files_to_compare(loaded, version, names[0]))
     files = TableFiles.of(loaded)
-    dead = read_deletes(files, {file.file_path: file for task in tasks for file in task.delete_files}.values())
+    deletes = {file.file_path: file for task in tasks for file in task.delete_files}  # each file once
+    dead = read_deletes(files, deletes.values())
     key_schema = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     parts = (drop_deleted(read_rows(files, task.file, names), task.file, dead) for task in tasks)
     keys = pa.concat_tables([key_schema.empty_table(), *(part.cast(key_schema) for part in parts)])

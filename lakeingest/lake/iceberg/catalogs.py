@@ -59,7 +59,7 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 @dataclass(frozen=True, slots=True)
 class _CatalogType:
-    """A type of catalog: the function that opens one, and the extra of lakeingest with its client library."""
+    """A type of catalog: the function that opens one, and the extra of lakeingest that installs its client library."""
 
     open: Callable[[config.Target, dict[str, str]], Catalog]
     extra: str

@@ -144,20 +144,24 @@ class _Request:
         branches = {
             update.ref_name: update.snapshot_id for update in updates if isinstance(update, SetSnapshotRefUpdate)
         }
-        creates = isinstance(transaction, CreateTableTransaction)
         added = frozenset(update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate))
         removes = frozenset(update.ref_name for update in updates if isinstance(update, RemoveSnapshotRefUpdate))
         if not added and not branches and not removes:
             raise ValueError("a commit must add a snapshot, or move or remove a branch, to be recognised")
-        moved_or_removed = branches.keys() | removes
-        asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
-        if not creates:
-            # PyIceberg makes only one requirement of each kind: it would assert only one of several branches. And it
-            # may assert a schema that becomes current within the transaction, but the catalog has the loaded one.
-            replaced_kinds = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId
+        creates = isinstance(transaction, CreateTableTransaction)
+        asserted: tuple[TableRequirement, ...]
+        if creates:
+            asserted = (AssertCreate(),)
+        else:
+            replaced_kinds = (
+                AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
+                AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
+                AssertDefaultSpecId,  # `_definition_assertions` has it, too
+            )
             kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
+            moved_or_removed = sorted(branches.keys() | removes)
             of_branches = (
-                _branch_assertion(branch, _snapshot_of(table.metadata, branch)) for branch in sorted(moved_or_removed)
+                _branch_assertion(branch, _snapshot_of(table.metadata, branch)) for branch in moved_or_removed
             )
             asserted = (*kept, *of_branches, *_definition_assertions(table.metadata))
         return cls(
@@ -177,8 +181,8 @@ class _Request:
     def took_effect(self, metadata: TableMetadata) -> bool:
         """Whether the table shows that the request took effect.
 
-        A request shows by the snapshots that it added. If it added none, it shows by the branches that it removed or
-        moved.
+        A request that adds snapshots is recognised by these snapshots. Any other request is recognised by the branches
+        that it removes or moves.
         """
         if metadata.table_uuid != self.table.metadata.table_uuid:  # another table has the name now
             return False

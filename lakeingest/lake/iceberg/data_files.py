@@ -61,7 +61,7 @@ def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """The columns `names` of all rows of a file, with the table's types, whoever wrote it. Deleted rows are included.
+    """The columns `names` of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
     Raises StateUnreadable if the file is damaged; ForeignWrite if it is no Parquet file.
     """
@@ -79,7 +79,7 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """Write these positions to one file of deletes, with bounds by which readers skip it; no file for no positions."""
+    """Write these positions to one file of deletes, with bounds by which readers skip it; no file if there are none."""
     paths = sorted(path for path, row_numbers in positions.items() if len(row_numbers))
     if not paths:
         return []

@@ -108,10 +108,13 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
 def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
     """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
-    True if its last metadata.json names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with
-    which other tables may use the files. True also if the folder has only manifests, or no file: no table has only
-    manifests, but a creation that was killed leaves them. False if two metadata.json have the last number, because
-    nobody knows which of the two took effect. `loaded` gives access to the store.
+    `loaded` gives access to the store. The answer depends on the number of metadata.json with the last number:
+
+    - No file: True if the folder has only manifests, or no file at all. No table has only manifests, but a killed
+      creation leaves them.
+    - Two or more files: False, because nobody knows which of them took effect.
+    - One file: True if it names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with which other
+      tables may use the files.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     matches = ((name, _METADATA.fullmatch(name)) for name in names)

@@ -23,7 +23,7 @@ class DurableFileIO(PyArrowFileIO):
     """PyIceberg's file access. A local file is durable when it is closed."""
 
     def new_input(self, location: str) -> PyArrowFile:
-        """A file to read. Raises FileNotFoundError for a location without a known scheme, as damaged manifests have."""
+        """A file to read. Raises FileNotFoundError for an unknown scheme, which a damaged manifest may name."""
         try:
             return super().new_input(location)
         except ValueError as error:

@@ -56,7 +56,7 @@ Options = Callable[[TableId], TableOptions]
 class Entries:
     """Everything that a target asks of the catalog, except commits.
 
-    `_building` has, for each table that was last found or made under a name for building, that name.
+    `_building` has, for each table that is being built, the name under which it was last found or made.
     """
 
     def __init__(
@@ -265,8 +265,8 @@ class Entries:
     def _drop(self, table: TableId, building: Table) -> None:
         """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it.
 
-        Before the drop, a commit removes the table's branches: `discarded` later deletes the files only if it finds
-        this commit. If the table has no branch, a killed run has made the commit already.
+        Before the drop, a commit removes the table's branches: `remove_discarded` deletes the files later, but only if
+        it finds this commit. If the table has no branch, a killed run has made the commit already.
         """
         name = self._name_of(table, building)
         if building.metadata.refs:
@@ -345,8 +345,10 @@ class Entries:
         """The names for building under which the catalog has the table. The list of names is kept for some seconds."""
         namespace, name = self._settings.identifier(table)
         now = time.monotonic()
-        listed_at, listed = self._listed.get(namespace, (now, None))
-        if listed is None or now - listed_at > _LISTED_SECONDS:
+        known = self._listed.get(namespace)
+        if known is not None and now - known[0] <= _LISTED_SECONDS:
+            _, listed = known
+        else:
             try:
                 identifiers = self._catalog.list_tables((namespace,))
             except NoSuchNamespaceError:
@@ -360,6 +362,6 @@ class Entries:
 
 
 def _rank(built: Table) -> tuple[bool, int, str]:
-    """The rank of a table among those that runs have built: published ones first, then by the number of commits."""
+    """How advanced a built table is: published or not counts first, then the number of commits, then the name."""
     commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
     return published_snapshot(built) is not None, commits, built.name()[-1]

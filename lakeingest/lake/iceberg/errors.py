@@ -1,4 +1,4 @@
-"""The errors of lakeingest for failures of Iceberg's storage: those of `lake.errors`, of PyIceberg and of catalogs."""
+"""Raises failures of files, of PyIceberg and of the client libraries of catalogs as errors of lakeingest."""
 
 import sys
 import traceback
@@ -37,7 +37,7 @@ UNREADABLE = (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError)
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Raise a failure in the block as `lake.errors.storage_errors` does, and also one of a catalog's client library."""
+    """Raise a failure in the block as our error, if `lake.errors.storage_errors` or `_library_error` has one for it."""
     with errors.storage_errors(where, catalog):
         try:
             yield
@@ -118,7 +118,7 @@ def _is_http_error(error: BaseException) -> bool:
 
 
 def _was_reading_manifest(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list. If the file is damaged, it may raise any error."""
+    """Whether PyIceberg failed to read a manifest or a manifest list. A damaged file may cause any kind of error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__

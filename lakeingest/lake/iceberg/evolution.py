@@ -39,7 +39,7 @@ class Form:
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """The properties; and GIVEN, which names the properties and comments that we set, if there are any."""
+        """The properties, and GIVEN, which names these properties and the comments. Nothing if there are neither."""
         names = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
         return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
 

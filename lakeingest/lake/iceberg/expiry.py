@@ -60,7 +60,7 @@ class AssertUnreferenced(ValidatableTableRequirement):
 def limits(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that limit the number of metadata.json files, without those that are in `properties` already.
 
-    A table that an older release made has neither of them.
+    Tables that an older release made have none of these properties.
     """
     return {name: value for name, value in _METADATA_LIMITS.items() if name not in properties}
 
@@ -86,9 +86,9 @@ def expire(
     """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 
     With `all_due`, the commit removes all snapshots that are due. Without `all_due`, it removes at most `AT_ONCE`, and
-    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed, because the removal of its files
-    could not be stored. After the commit, `sweep` stores that removal. The commit also sets the `limits` that the table
-    does not have yet.
+    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed: `sweep`, which is called after
+    the commit, could not store which files are to be deleted. The commit also sets the `limits` that the table does not
+    have yet.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
@@ -118,8 +118,13 @@ def due_now(loaded: Table, history: History) -> list[Snapshot]:
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first.
 
-    Needed are the published snapshots that `history` retains, the snapshots of branches and tags, and what these build
-    on as the comments below say.
+    These snapshots are needed:
+
+    - the published snapshots that `history` retains, and the snapshots of branches and tags;
+    - below each of these that is a compaction of others, the snapshots down to our newest commit;
+    - the history of staging, down to our oldest retained commit.
+
+    A snapshot of someone else that main never pointed to is not returned either.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
@@ -134,14 +139,13 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
         if snapshot.snapshot_id in retained and is_marked(snapshot):
             needed_count = count
     needed |= {snapshot.snapshot_id for snapshot in history_of_staging[:needed_count]}
-    # a snapshot of someone else that main never pointed to is not removed
     ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
     removable = (each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main)
     return sorted((snapshot for snapshot in removable if snapshot.snapshot_id not in needed), key=_sequence_number)
 
 
 def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
-    """The published snapshots that `history` retains: the newest ones, `least` to `most` of them.
+    """The ids of the published snapshots that `history` retains: the newest ones, `least` to `most` of them.
 
     Between these numbers, a snapshot is retained if it was replaced by the next snapshot at most `keep` ago.
     """
@@ -282,8 +286,8 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
     of_removed = {path: manifest for by_path in by_snapshot for path, manifest in by_path.items()}
     manifests = {path: manifest for path, manifest in of_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
-    # Step 3: take out the files that are also in a remaining manifest. A snapshot has each file in one manifest only.
-    # So a manifest that every removed snapshot has shares no file with their other manifests: it need not be read
+    # Step 3: take out the files that a remaining manifest has, too. A manifest that every removed snapshot has need not
+    # be read: each of these snapshots has a file in one manifest only, so the manifests of step 2 have other files
     in_every_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
         if path not in in_every_removed:
@@ -295,13 +299,15 @@ def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snap
     """Remaining snapshots that together have every file of the removed snapshots that is still needed.
 
     A file is added once, and never returns after its removal. So if any remaining snapshot has a file of a removed
-    snapshot, one of two snapshots has the file, too: the remaining snapshot that follows the removed one in its line of
-    descent, or the nearest remaining ancestor. If that ancestor is unknown, all older snapshots are included. All
-    snapshots of others are included, because someone else may have added a file of ours again.
+    snapshot, the nearest remaining ancestor or a nearest remaining descendant has the file, too. These are returned:
+
+    - the nearest remaining ancestor of each removed snapshot; all older snapshots if this ancestor is unknown;
+    - each snapshot whose parent does not remain: the nearest descendants are among these;
+    - the snapshots of branches and tags;
+    - all snapshots of others, because someone else may have added a file of ours again.
     """
     remaining = {each.snapshot_id: each for each in metadata.snapshots}
     removed_parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
-    # a snapshot without a remaining parent is the first one after removed ones
     ids = {each.snapshot_id for each in remaining.values() if each.parent_snapshot_id not in remaining}
     ids |= {ref.snapshot_id for ref in metadata.refs.values()}
     ids |= {each.snapshot_id for each in remaining.values() if not is_marked(each)}

@@ -31,11 +31,13 @@ DISCARDED = "discarded"  # it will never be published
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
-    """The state from which a run continues; None if an unpublished table has lost all its progress.
+    """The state from which a run continues: the first of these that applies.
 
-    The state is that of the newest marked commit on staging, if the history of this commit contains the snapshot that
-    readers see, or if nothing is published yet. If not, someone compacted what readers see, or removed staging. Then
-    the state is the snapshot that readers see, with the progress of our newest commit in that snapshot's history.
+    1. None, if an unpublished table has lost all its progress.
+    2. The newest marked commit on staging, if nothing is published yet, or if the commit's history contains the
+       snapshot that readers see.
+    3. The snapshot that readers see, with the progress of our newest commit in its history: someone compacted what
+       readers see, or removed staging.
     """
     published = published_snapshot(loaded)
     staging_tip = loaded.metadata.snapshot_by_name(STAGING)

@@ -14,8 +14,8 @@ _TRIES = 2
 def missing_rights(settings: config.Target) -> tuple[str, ...]:
     """The rights that the role of this machine does not have, each with its fix.
 
-    A location or a database that Lake Formation does not govern needs no rights there. Rights for single tables are not
-    checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
+    No right is needed for a location or a database that Lake Formation does not govern. Rights for single tables are
+    not checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
     read.
     """
     region = settings.catalog.plain_properties.get("glue.region") or settings.storage.region
@@ -43,8 +43,8 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
     by_default = _principals(right["Principal"] for right in rules.get("CreateTableDefaultPermissions", ()))
     may_create = any(_CREATING.intersection(right["Permissions"]) for right in granted)
     if _EVERYONE not in by_default and not may_create:
-        databases = "in their databases, or CREATE_DATABASE in the catalog"
-        missing.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {databases}")
+        where = "in their databases, or CREATE_DATABASE in the catalog"
+        missing.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {where}")
     return tuple(missing)
 
 

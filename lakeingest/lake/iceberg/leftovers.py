@@ -33,12 +33,16 @@ REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")  # a st
 def remove_leftovers(
     loaded: Table, age: timedelta, waiting: Collection[str], in_use: Callable[[str], bool]
 ) -> tuple[int, int]:
-    """Delete files of the table's own that nothing refers to, that are older than `age`, and that are not `waiting`.
+    """Delete the table's own files that nothing refers to, that are older than `age`, and that are not `waiting`.
 
-    Returns the number of deleted files, and their bytes. If there is a doubt, nothing is deleted: if other tables may
-    use the files (`gc.enabled` is false), if the table's metadata.json is elsewhere, if a file that the table needs in
-    its folder is not found there, or if another table has the same folder. `in_use` says whether the catalog has a
-    table with the given UUID: files of an older copy are deleted only if the catalog has no such table any more.
+    Returns the number of deleted files, and their bytes. `in_use` says whether the catalog has a table with the given
+    UUID: files of an older copy are deleted only if the catalog has no such table any more. In four cases nothing is
+    deleted:
+
+    - Other tables may use the files (`gc.enabled` is false).
+    - The table's metadata.json is not in its folder.
+    - A file that the table needs in its folder is not found there.
+    - Another table has the same folder.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
@@ -70,10 +74,13 @@ def _metadata_documents(loaded: Table, folder: str, paths: Iterable[str]) -> Ite
 
 
 def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
-    """Whether nobody needs the files of the table whose metadata.json is `doc`, except those that `loaded` needs.
+    """Whether `doc`, a metadata.json in the folder of `loaded`, permits to delete files that `loaded` does not need.
 
-    True if `doc` is of the same table, or of an older copy of the same source table that the catalog has dropped. True
-    also for an empty document: a killed writer has left a damaged file, which says nothing about a table.
+    True in these cases:
+
+    - `doc` is empty: a killed writer has left a damaged file, which says nothing about a table.
+    - `doc` is of the same table.
+    - `doc` is of an older copy of the same source table, which the catalog has dropped.
     """
     uuid = str(doc.get("table-uuid", ""))
     ours = loaded.metadata

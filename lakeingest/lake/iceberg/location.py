@@ -51,7 +51,7 @@ def new_place(settings: config.Target, options: TableOptions, table: TableId) ->
 def is_ours(settings: config.Target, options: TableOptions, table: TableId, location: str) -> bool:
     """Whether this is a folder that we would make for the table, or could have made earlier.
 
-    Someone who can set a table's folder could set a folder of others, in which we would then delete files. Always True
+    In any other folder no file is deleted: someone may have set a folder of others as the table's folder. Always True
     for a REST catalog: it may choose another folder than we ask for, and checks the folders of its tables itself.
     """
     if settings.catalog.type == "rest":

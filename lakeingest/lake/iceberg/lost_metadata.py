@@ -16,10 +16,14 @@ from lakeingest.lake.iceberg.errors import UNREADABLE
 def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files are candidates, because any other file may be of a writer whose commit was refused. Committed
-    are the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name
-    of the lost file; None if nothing was changed: for another kind of catalog, if the catalog has no such table, if its
-    metadata.json is readable, or if no candidate is.
+    Only committed files are candidates, because any other file may be of a writer whose commit was refused. These files
+    are committed: the previous file that the catalog names, and the files in the log of a readable metadata.json.
+
+    Returns the name of the lost file; None in these cases, in which nothing is changed:
+
+    - The catalog is no SQL catalog, or has no such table.
+    - The metadata.json that the catalog names is readable.
+    - No candidate is readable.
     """
     if not isinstance(catalog, SqlCatalog):
         return None

@@ -82,7 +82,7 @@ class IcebergMerger:
         """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         # the changed keys, each with its index in `changes`
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
-        deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+        deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
         dead = read_deletes(self.table, deletes.values())
         positions: dict[str, np.ndarray] = {}
         change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated
@@ -127,8 +127,9 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
     """All files that mergers have written, and the sum of the effects that they have counted."""
     parts = [pickle.loads(written) for written in merged]  # noqa: S301 - written by our own executors
+    all_files = [file for files, _ in parts for file in files]
     counts = [(effects.inserted, effects.updated, effects.deleted) for _, effects in parts]
-    return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
+    return all_files, Effects(*map(sum, zip(*counts, strict=True)))  # each kind of number is summed up
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 class Merge:
     """A merge into the snapshot `version` of the table `loaded`.
 
-    Mergers have written its `files`, and counted its `effects`. `after` returns the progress that the commit of a merge
-    with these effects carries. `load` loads the table again.
+    Mergers have written its `files`, and counted its `effects`. `after` returns, for these effects, the progress that
+    the merge's commit carries. `load` loads the table again.
     """
 
     loaded: Table

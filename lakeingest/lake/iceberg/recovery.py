@@ -64,9 +64,9 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, names: Iterable[tuple[str, str]]) -> str | None:
-    """Point an SQL catalog at older metadata of one of the names, if the newest is lost.
+    """Point an SQL catalog at older metadata of a table that may have any of these names, if the newest is lost.
 
-    Returns the name of the lost file; None if no metadata is lost, or the catalog is not an SQL catalog.
+    Returns the name of the lost file; None if `restore` returns None for each name.
     """
     from lakeingest.lake.iceberg.lost_metadata import restore  # imports SQLAlchemy, which takes long
 

@@ -35,7 +35,8 @@ _ROWS = 1_000_000  # a task rewrites files of about as many rows
 class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
-    `table` has the lifted schema. `fills` has, for each new column with a value in old rows, that value.
+    `table` has the lifted schema. `fills` has the values that old rows get in new columns. It has no column in which
+    old rows get NULL.
     """
 
     table: TableFiles
@@ -47,7 +48,7 @@ class IcebergRewriter:
         schema = self.table.metadata.schema()
         old_names = [field.name for field in schema.fields if field.name not in self.fills]
         with storage_errors(self.table.location):
-            deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+            deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
             rows = pa.concat_tables(
                 drop_deleted(read_rows(self.table, task.file, old_names), task.file, dead) for task in self.files

@@ -65,7 +65,7 @@ class RowDelta(_FastAppendFiles):
         self._removed = {file.file_path: file for file in changes.removed}
 
     def _commit(self) -> UpdatesAndRequirements:
-        """PyIceberg's updates, with which the branch is kept for ever, and assertions of the columns and partitions."""
+        """PyIceberg's updates and requirements. The branch is kept for ever; columns and partitions are asserted."""
         updates, requirements = super()._commit()
         kept_for_ever = [
             update.model_copy(update={"max_ref_age_ms": FOR_EVER})
@@ -81,7 +81,7 @@ class RowDelta(_FastAppendFiles):
         return tuple(kept_for_ever), (*requirements, *shape_assertions)
 
     def _manifests(self) -> list[ManifestFile]:
-        """PyIceberg's manifests, which have no new files of deletes, and a manifest of these."""
+        """PyIceberg's manifests, and a manifest of the new files of deletes, which PyIceberg leaves out."""
         added = (
             ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
             for file in self._deletes

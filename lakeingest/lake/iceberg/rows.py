@@ -26,7 +26,7 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+            deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
                 drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
@@ -36,8 +36,8 @@ class IcebergRows:
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
-    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. An empty
-    list if there is no such file.
+    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
+    is empty if no file may have such rows.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group

@@ -31,9 +31,10 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema that commits on this snapshot have.
 
     This is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
-    may have another schema. If the current schema has the same columns, the current schema is returned: it may have
-    newer comments, and optional columns in place of required ones. If the schema of our commit is unknown, the current
-    schema is returned, too.
+    may have another schema. In two cases it is the table's current schema instead:
+
+    - The current schema has the same columns: it may have newer comments, and optional columns for required ones.
+    - The schema of our commit is unknown.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
@@ -45,7 +46,7 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """The table with the schema of commits on this snapshot as the current one. Do not commit on the returned table."""
+    """A table whose current schema is that of commits on this snapshot. Do not commit on the returned table."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -139,7 +140,8 @@ def restarted_schema(
         field = old_fields.get(origin or "")
         is_key = column.name in schema.key
         is_required = is_key or not column.nullable
-        old_type, new_type = None if field is None else field.field_type, iceberg_type(column, 0)
+        old_type = None if field is None else field.field_type
+        new_type = iceberg_type(column, 0)
         are_lists = isinstance(old_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
         has_same_type = old_type == new_type or are_lists
         if field is not None and has_same_type and (field.required or not is_key):

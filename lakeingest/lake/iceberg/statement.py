@@ -130,9 +130,10 @@ class _Reader:
             ):
                 groups = (parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups))
                 size = sum(group.total_byte_size for group in groups)  # in bytes, before compression
-                # all rows of a file up to `_BATCH` bytes; else the share of its rows that has about `_BATCH` bytes
-                batch_rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
-                for batch in parquet.iter_batches(batch_rows):
+                row_count = parquet.metadata.num_rows
+                # of a file with more than `_BATCH` bytes, the share of rows that has about `_BATCH` bytes
+                batch_rows = row_count if size <= _BATCH else row_count * _BATCH // size
+                for batch in parquet.iter_batches(max(1, batch_rows)):
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
 
 

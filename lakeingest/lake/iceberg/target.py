@@ -107,7 +107,8 @@ class IcebergTarget:
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        None if there is no table, or if an unpublished one lost its progress: it is dropped unless it has its own name.
+        Returns None if there is no table. Returns None also if an unpublished table has lost its progress; such a table
+        is dropped, unless it was built under its own name.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
@@ -271,8 +272,7 @@ class IcebergTarget:
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
         """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
 
-        The move also stores the position of `staged` as a table property, and sets the comments and the properties that
-        users want.
+        The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
         """
         table = staged.progress.table
         loaded = self._table_with(table, staged.version)

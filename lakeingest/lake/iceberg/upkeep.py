@@ -22,11 +22,13 @@ def remove_all_leftovers(
     age: timedelta,
     in_use: Callable[[str], bool],
 ) -> tuple[int, int]:
-    """Delete files whose removals are due, and files that nothing refers to, of the table and of its discarded copies.
+    """Delete the files of the table and of its discarded copies that nobody needs any more.
 
-    Returns the number of files that nothing referred to, and their bytes. If it is not known which files wait for
-    queries, all files that nothing refers to stay in the table's own folder. Those of a discarded copy are deleted,
-    because nobody reads it. `in_use` is as in `remove_leftovers`.
+    1. The table's files whose removals are due.
+    2. The table's files that nothing refers to, unless it is unknown which of them queries may still read.
+    3. The files of discarded copies, which nobody reads.
+
+    Returns the number of deleted files of 2 and 3, and their bytes. `age` and `in_use` are as in `remove_leftovers`.
     """
     own_count, own_bytes = 0, 0
     if waiting is not None:

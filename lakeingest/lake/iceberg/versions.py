@@ -69,7 +69,7 @@ class IcebergVersions:
             loaded = as_staged(loaded, version)  # an older snapshot has the columns of its own schema
             files = TableFiles.of(loaded)
             tasks = list(loaded.scan(snapshot_id=version).plan_files())
-            deletes = {file.file_path: file for task in tasks for file in task.delete_files}
+            deletes = {file.file_path: file for task in tasks for file in task.delete_files}  # each file once
             dead = read_deletes(files, deletes.values())
             for task in tasks:
                 rows = read_rows(files, task.file, source_names(schema))
