@@ -75,9 +75,9 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the last copied transaction ends, among `transactions` of a binlog. Copied are the position's GTIDs.
+    """Where the last copied transaction ends, among `transactions` of a binlog.
 
-    `before`: the GTIDs of all transactions before `transactions`.
+    A transaction is copied if the position has its GTID. `before`: the GTIDs of all transactions before `transactions`.
 
     Raises:
         SourceDiverged: the binlog does not have the transaction that the position's history names as the last one, or

@@ -129,9 +129,9 @@ class Lift:
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
-        if default == Value(None) and column.nullable:
-            return None
         if isinstance(default, Value):
+            if default.value is None and column.nullable:
+                return None
             if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")

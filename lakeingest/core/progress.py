@@ -87,7 +87,7 @@ class Progress:
     def needed_from(self) -> Place:
         """The place after which the table's next merge needs all changes. The merge needs no change up to this place.
 
-        The place is `stop`; if that is None, `reread_since`; if both are None, `covered_from`.
+        It is the first of these places that is not None: `stop`, `reread_since`, `covered_from`.
         """
         return self.stop or self.reread_since or self.covered_from
 
@@ -177,8 +177,8 @@ class Progress:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
         # None before the first merge to one stop: until then the next merge needs every spooled change
         needed_since = self.stop or self.reread_since
-        # the read views may not contain changes by foreign keys after `since`, and the patches would undo these;
-        # `changes` may have another value, of a caller that has looked for these changes
+        # a read view may lack changes by foreign keys after `since`, and then its patch undoes them. A caller that has
+        # looked for these changes passes another `cascades`, which replaces this one
         cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
@@ -306,9 +306,10 @@ class Progress:
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
-        cascades = None  # unless it is at the old position: other places of the old server are not known on the new one
-        if self.cascades is not None and self.cascades.to == self.position.place:
-            cascades = replace(self.cascades, to=position.place)
+        cascades = self.cascades
+        if cascades is not None:
+            # of all places of the old server, only the old position is known on the new server
+            cascades = replace(cascades, to=position.place) if cascades.to == self.position.place else None
         return self._after(
             Step.MOVE,
             server_uuid=position.server_uuid,

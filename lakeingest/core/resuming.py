@@ -51,7 +51,8 @@ class Continued:
     """How the copies are continued.
 
     `keeps_spool`: if True, the stored spool goes on; if False, a new spool begins.
-    `begins`: the position at which the new spool begins; None: at the current position, or no new spool begins.
+    `begins`: the position at which the new spool begins; None if it begins at the source's current position, or if the
+    stored spool goes on.
     `again`: tables whose incomplete copies cannot be continued, so the tables are copied again.
     `failed`: tables whose complete copies, or whose patches, cannot be continued, each with its error. The other tables
     go on without them.
@@ -169,9 +170,10 @@ def _with_lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: A
 def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
     """The incomplete copies that cannot go on with a new spool.
 
-    Such a copy can go on if it was not merged yet, so that its position is still the place from which on the spool
-    watched the table. The source must also have the binlog after that place, with all transactions that the chunks
-    saw.
+    To go on with a new spool, an incomplete copy must meet two conditions:
+
+    1. It was not merged yet, so that its position is still the place from which on the spool watched the table.
+    2. The source has the binlog after that place, with all transactions that the chunks saw.
     """
     incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     starts = {

@@ -105,8 +105,8 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch = opened.epoch
     chained: list[Manifest] = []
-    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `earliest` is
-    # the segment to put before it: of the segments that stop at or after `end`, the one that begins first.
+    # The chain is built backwards, and `end` is the place where it begins so far. The segment before `end` is the one
+    # that begins first, of all segments that stop at or after `end`: `earliest`, once all of these were compared.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):
@@ -114,7 +114,8 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
             if earliest is None:
                 break  # a gap before `end`
             chained.append(earliest)
-            end, earliest = earliest.start.place(epoch), None
+            end = earliest.start.place(epoch)
+            earliest = None
             if _stop(segment, opened) < end:
                 break  # a gap before the new `end`
         start = segment.start.place(epoch)

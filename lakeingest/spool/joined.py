@@ -27,8 +27,8 @@ _GROUP_BYTES = 64 << 20  # how many bytes of rows are written as one row group
 def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     """Join neighbours that watch the same tables: write durable files, and return the manifest of the joined segment.
 
-    The caller stores the manifest. None if a segment is DDL, or if the files of a table differ in their columns or in
-    the definition of their rows.
+    The caller stores the manifest. Returns None if the segments cannot be joined: if one is DDL, or if the files of a
+    table differ in their columns or in the definition of their rows.
     """
     if any(part.alterations for part in parts):
         return None
@@ -40,7 +40,7 @@ def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     for part in parts:
         nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
     gtids = reduce(or_, (part.gtids for part in parts), GtidSet())
-    last = parts[-1]  # `history` and `pending` are those at its stop
+    last = parts[-1]  # the joined segment ends there, so it has this segment's `history` and `pending`
     lacks_cascades = any(part.lacks_cascades for part in parts)
     whole = Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
     return replace(whole, lacks_cascades=lacks_cascades)
