@@ -293,10 +293,11 @@ def agenda(
     copied = frozenset(tables)
     # Step 1: cancelled signals. A re-snapshot whose rows are all read, and a cancel, cannot be cancelled
     open_cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
-    seen = {number for progress in visible.values() for number in progress.answered}  # readers see the rows
-    answered = seen | {number for progress in staged.values() for number in progress.answered}  # all rows are read
-    named = {signal.cancels for signal in open_cancels} - answered - {signal.number for signal in open_cancels}
-    cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in named}
+    # `seen`: the re-snapshots whose rows readers see; `answered`: also those whose rows are all on staging
+    seen = {number for progress in visible.values() for number in progress.answered}
+    answered = seen | {number for progress in staged.values() for number in progress.answered}
+    to_cancel = {signal.cancels for signal in open_cancels} - answered - {signal.number for signal in open_cancels}
+    cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
     # Step 2: how far the other signals are, and which tables are paused
     valid = [signal for signal in ordered if signal.number not in cancelled]
     resnapshots = [signal for signal in valid if signal.action is Action.RESNAPSHOT and signal.state in OPEN]

@@ -1,8 +1,7 @@
 """Widening: whether a column of the next definition holds every old value, without a change of the values in the copy.
 
 Each property of a column has one rule. The rule is true for changes of the property that keep every value, in any SQL
-mode of the session. A column holds every old value only if each rule is true. A property without a rule would not be
-checked.
+mode of the session. A column holds every old value only if each rule is true. So every property needs a rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -99,9 +98,9 @@ def _size(before: Column, after: Column) -> bool:
 
 
 def _members(before: Column, after: Column) -> bool:
-    """Whether each old member keeps its number, which rows have in the source, and its text, which they have in the copy.
+    """Whether each old member keeps its number and its text; new members may follow.
 
-    New members may follow the old ones.
+    A row of the source has the member's number. A row of the copy has the member's text.
     """
     if not before.members and not after.members:
         return True

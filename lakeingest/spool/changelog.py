@@ -67,8 +67,8 @@ class StoredChangelog:
     def _held(self, *, allow_gap: bool) -> Held | None:
         """The segments of one listing of the folder; None without a spool.
 
-        With `allow_gap`, only the segments after the last gap. Without `allow_gap`, `_Moved` is raised for a gap. It is
-        also raised if a run changed the folder meanwhile.
+        If there is a gap, the result with `allow_gap` is the segments after the last gap. Raises `_Moved` if there is a
+        gap without `allow_gap`, or if a run changed the folder meanwhile.
         """
         path = self.folder / "opened.json"
         if not path.exists():
@@ -187,7 +187,8 @@ class StoredChangelog:
         later, later_stretch = self.stretch(table)
         if later.name != name or later_stretch.begins_after(since):
             raise _Moved
-        return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.ends_watch)
+        parts.reverse()
+        return Changes(table, since, stretch.end, tuple(parts), rereads=tuple(rereads), ends_watch=stretch.ends_watch)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which every transaction is in the set.

@@ -79,13 +79,13 @@ class Followed:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         return cls(
-            schema_from_json(doc["before"]),
-            schema_from_json(doc["after"]),
-            tuple(doc["origins"]),
-            _unpacked(doc["fills"]),
-            Place.parse(doc["place"]),
-            datetime.fromisoformat(doc["committed_at"]),
-            doc["gtid"],
+            before=schema_from_json(doc["before"]),
+            after=schema_from_json(doc["after"]),
+            origins=tuple(doc["origins"]),
+            fills=_unpacked(doc["fills"]),
+            place=Place.parse(doc["place"]),
+            committed_at=datetime.fromisoformat(doc["committed_at"]),
+            gtid=doc["gtid"],
         )
 
 

@@ -105,8 +105,8 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch = opened.epoch
     chained: list[Manifest] = []
-    # The chain is built backwards, and `end` is the place where it begins so far. The segment before `end` is the one
-    # that begins first, of all segments that stop at or after `end`: `earliest`, once all of these were compared.
+    # The chain is built backwards, and begins at `end` so far. `earliest` is the segment that begins first among those
+    # that stop at or after `end`. Once all of these have been compared, it is put before `end`.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):

@@ -57,7 +57,7 @@ class RereadFolder:
         return cls(spool / FOLDER / file_name(str(table)))
 
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
-        """Write rows of patches as reread rows as of `stop`, numbered from `first`. Returns the file's name and row count.
+        """Write rows of patches as reread rows as of `stop`, numbered from `first`. Returns its name and row count.
 
         The file is durable when this returns. Readers see it after `add`.
         """
