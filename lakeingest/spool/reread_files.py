@@ -57,9 +57,9 @@ class RereadFolder:
         return cls(spool / FOLDER / file_name(str(table)))
 
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
-        """Write rows of patches as reread rows as of `stop`, numbered from `first`. Returns its name and row count.
+        """Write rows of patches as reread rows as of `stop`, numbered from `first`.
 
-        The file is durable when this returns. Readers see it after `add`.
+        Returns the name and the row count of the file, which is durable. Readers see it after `add`.
         """
         fields = with_definition(reread_schema(schema), schema)
         name = f"{uuid.uuid4().hex}.parquet"
