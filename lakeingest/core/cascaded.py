@@ -119,7 +119,8 @@ class Cascaded:
         current = _to_extend(kept, standing, stop)
         compared = [key for key in keys[table] if copies.comparable(key)]
         uncompared = [key for key in keys[table] if key not in compared]
-        if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):  # no search can find its changes
+        # no search finds the changes by a foreign key whose values cannot be compared
+        if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
             current.has_unknown = True
             current.since = stop  # no change before `stop` counts as known
         else:

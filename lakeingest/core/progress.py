@@ -34,7 +34,7 @@ class Progress:
 
     `patches`: rows that were read again and wait for the next merge.
     `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place. None
-    before the first merge to one stop, and once a merge has brought the table to LEVEL.
+    until a merge brings the table to LEVEL for the first time, and again after each such merge.
     `reread`: the re-snapshot that runs; None if none runs.
     `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
     `uncounted`: `rows` may be wrong, because rows that were read again may have replaced lost or doubled rows of the
@@ -328,7 +328,7 @@ class Progress:
     def is_proven(self, place: Place) -> bool:
         """Whether the copy is incomplete, and no chunk saw a transaction after this place.
 
-        Incomplete: it has chunks, but is not merged to one stop. False for a place of another epoch.
+        A copy is incomplete if it has chunks, but is not merged to one stop. False for a place of another epoch.
         """
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)

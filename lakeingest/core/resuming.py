@@ -92,13 +92,13 @@ def resume(
     needs_spool = unknown or any(progress.splits.all for progress in copied.values())
     # the spool is of use if it covers a copy; if all copies are unknown, it may cover one of them
     if spool is not None and needs_spool and (spool.covers or not copied):
-        lost = answers.binlog_gone(spool.position)
-        if lost is None:
+        error = answers.binlog_gone(spool.position)
+        if error is None:
             return _with_spool(copied, spool, answers, asked)
         # a position before the spool's may still be in the binlog: then a new spool can begin at that position
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
-            raise lost
+            raise error
     going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
     if failed and failed.keys() == positions.keys() and not has_asked:  # no copy can be continued

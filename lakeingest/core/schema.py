@@ -118,9 +118,10 @@ USUAL = Choices()
 class SourceType:
     """MySQL's type of a column.
 
-    `text`: the type as MySQL writes it. `name`: the first word of the type in lower case. `size`: the first number in
-    parentheses (of characters, bytes, bits or digits); 0 if there is none. `members`: the members of an ENUM or a SET,
-    in the order of their numbers; () for other types.
+    `text`: the type as MySQL writes it.
+    `name`: the first word of the type, in lower case.
+    `size`: the first number in parentheses (of characters, bytes, bits or digits); 0 if there is none.
+    `members`: the members of an ENUM or a SET, in the order of their numbers; () for other types.
     """
 
     text: str

@@ -77,9 +77,8 @@ class TransactionLog:
         StateUnreadable if `low` does not contain all transactions of the whole segments. `_read` checks the next one.
         """
         in_low = self._counts[-1] - (self._sets[-1] - low).count
-        whole_segments = (
-            bisect_right(self._counts, in_low) - 1
-        )  # as many as have at most `in_low` transactions together
+        # the greatest number of segments that have at most `in_low` transactions together
+        whole_segments = bisect_right(self._counts, in_low) - 1
         if not self._sets[whole_segments] <= low:
             raise _out_of_order(low)
         return whole_segments, in_low - self._counts[whole_segments]

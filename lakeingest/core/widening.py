@@ -109,7 +109,7 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """Whether the column is not AUTO_INCREMENT: when a column becomes that, old rows may get numbers in it."""
+    """Whether the column is not AUTO_INCREMENT: when a column becomes AUTO_INCREMENT, old rows may get numbers."""
     return after.default is not Default.NUMBERED
 
 

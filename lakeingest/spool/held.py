@@ -46,9 +46,13 @@ class Held:
         `shown` is the newest place as of which readers of the lake see the copy. `lost` names missing files: a segment
         with such a file of the table counts as an interruption.
 
-        An empty stretch is returned in two cases. First, no segment watches the table. Second, later segments do not
-        watch the table, and `shown` is among them: then the changes up to `shown` are missing, so earlier changes are
-        of no use. An empty stretch begins at `shown`; without `shown`, at the changelog's end.
+        An empty stretch is returned in two cases:
+
+        1. No segment watches the table.
+        2. Later segments do not watch the table, and `shown` is after the last segment that does. Then the changes up
+           to `shown` are missing, so earlier changes are of no use.
+
+        An empty stretch begins at `shown`; without `shown`, at the changelog's end.
         """
         last = len(self.segments)  # the stretch is `segments[first:last]`
         while last and not self._has(self.segments[last - 1], table, lost):

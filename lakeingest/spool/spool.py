@@ -363,7 +363,7 @@ class Spool:
         return self.folder / "segments" / f"{number:06d}.json"
 
     def follow(self, number: int, table: TableId, followed: Followed) -> None:
-        """Record in the segment of DDL with this number how the copy of the table has followed the DDL."""
+        """Record how the copy of the table has followed DDL. `number`: the number of the segment that is the DDL."""
         self.assert_owned()
         segment = self._segments[number]
         self._replace_manifest(number, replace(segment, followed={**segment.followed, table: followed}))
