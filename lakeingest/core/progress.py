@@ -145,7 +145,7 @@ class Progress:
     ) -> Self:
         """Rows were read again. Rows that differ from the staged rows are in patches, which wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. No patches: all rows were the same.
+        The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
         `since`: the read views contain all changes up to this place, and the spool has the changes after this place.
         `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that

@@ -73,8 +73,8 @@ class StoredChangelog:
         path = self.folder / "opened.json"
         if not path.exists():
             return None
-        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
         name = name_of(self.folder)
+        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
         paths = (self.folder / "segments").listed("*.json")
         paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}

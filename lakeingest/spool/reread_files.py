@@ -91,8 +91,8 @@ class RereadFolder:
     def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
         """The files with rows that are after the position `since` and as of places up to `end`, in order.
 
-        They are files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile, and
-        StateUnreadable if a document is damaged.
+        These are files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        and StateUnreadable if a document is damaged.
         """
         named_files: list[RereadRows] = []  # the files that the documents name, in order
         documents = self.path.listed("*.json")
