@@ -87,7 +87,7 @@ class Progress:
     def needed_from(self) -> Place:
         """The place after which the table's next merge needs all changes. The merge needs no change up to this place.
 
-        It is the first of these places that is not None: `stop`, `reread_since`, `covered_from`.
+        It is the first of these that is not None: `stop`, `reread_since`, `covered_from`.
         """
         return self.stop or self.reread_since or self.covered_from
 
@@ -377,7 +377,7 @@ class Progress:
 
 
 def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, with `place` as its low if the low is a place before that. A low that is a GTID set stays.
+    """The split or patch; a low that is a place before `place` becomes `place`. A low that is a GTID set stays.
 
     The caller knows that the read view contains all changes up to `place`.
     """

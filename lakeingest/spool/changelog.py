@@ -150,7 +150,7 @@ class StoredChangelog:
             yield _retried(lambda: self._open_changes(table, since, name, stack), self._lost.add)
 
     def _open_changes(self, table: TableId, since: ReadTo, name: str, stack: ExitStack) -> Changes:
-        """As `opened`; `stack` closes the files. Raises `_Moved` if a run changed the folder meanwhile."""
+        """The changes that `opened` yields. `stack` closes their files. Raises `_Moved` if a run changed the folder."""
         held, stretch = self.stretch(table)
         if held.name != name:
             raise ChangelogGone(

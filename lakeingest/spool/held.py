@@ -106,7 +106,7 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
+    """The segments that lead without a gap to the latest stop. Of overlapping ones, the first to begin is taken."""
     epoch = opened.epoch
     chained: list[Manifest] = []
     # The chain is built backwards, and begins at `end` so far. `earliest` is the segment that begins first among those
