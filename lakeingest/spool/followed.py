@@ -56,7 +56,7 @@ class Followed:
             raise StateUnreadable(f"{transactions} of the spool cannot be read: {error}") from error
         place = Place(row["epoch"], row["file"], row["pos"])
         gtid = None if last is None else last.gtid
-        return cls(lift.before, lift.after, lift.origins, fills, place, row["committed_at"], gtid)
+        return cls(lift.before, lift.after, lift.origins, fills, place, committed_at=row["committed_at"], gtid=gtid)
 
     @property
     def read_to(self) -> ReadTo:
