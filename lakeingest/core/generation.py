@@ -43,7 +43,7 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
     """
     text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))
-    is_understood = bool(text) and "\\" not in text  # '' is not known, and other backslashes have no known meaning
+    is_understood = bool(text) and "\\" not in text  # '' is an unknown expression; other backslashes are in doubt
     is_free = is_understood and all(_is_free(token, types) for token in tokens)
     return not is_free or _may_show_a_number(tokens, types, own)
 

@@ -102,7 +102,7 @@ class Spool:
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
-        """Make a new, empty spool that begins at `opened`. An earlier spool in the folder is deleted."""
+        """Make a new, empty spool that begins at `opened`. It replaces an earlier spool in the folder."""
         archive.clear(folder)  # Step 1: delete the archive of the earlier spool
         with store.storage_errors(folder):
             # Step 2: delete the manifests, the last one first: an interruption leaves a shorter spool without a gap
