@@ -268,7 +268,7 @@ def _assert_explained(
 
 
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
-    """The table's definition between two alterations: with these `columns`, else as `now`, with the key of `before`.
+    """The table's definition between two alterations. It has these `columns`, and the key of `before`.
 
     `names`: the names of the columns at that time. Raises NotLiftable if a column of the key was dropped.
     """

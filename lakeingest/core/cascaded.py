@@ -77,7 +77,7 @@ class Copies(Protocol):
 class _Known:
     """All changes of a table by foreign keys after `since`, up to `upto`, found when its copy had this `version`.
 
-    `has_unknown`: foreign keys that are not comparable may have made more changes, which are not known.
+    `has_unknown`: foreign keys whose values cannot be compared may have made more changes, which are not known.
     """
 
     since: Place
@@ -109,8 +109,7 @@ class Cascaded:
         """The known changes of the table up to the end of the log.
 
         If neither the log nor the copy has changed since the kept changes were found, the result is the kept changes.
-        Otherwise they are extended.
-        Raises SpoolGap if changes that may have caused changes of the table are not known.
+        Otherwise they are extended. Raises SpoolGap if changes that may have caused changes of the table are not known.
         """
         standing = copies.standing(table)
         start, stop = standing.start, copies.stop
@@ -120,6 +119,7 @@ class Cascaded:
         current = _to_extend(kept, standing, stop)
         compared = [key for key in keys[table] if copies.comparable(key)]
         uncompared = [key for key in keys[table] if key not in compared]
+        # no search finds the changes by a foreign key whose values cannot be compared
         if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
             current.has_unknown = True
             current.since = stop  # no change before `stop` counts as known
@@ -178,7 +178,8 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
     known_since, known_upto = (standing.to, standing.to) if kept is None else (kept.since, kept.upto)
     # without `at`, or with a gap, the copy shows no single state of the table
     can_extend = standing.at is not None and not standing.gap and standing.at <= known_upto
-    return _Known(known_since if can_extend else stop, stop, standing.version, changes)
+    since = known_since if can_extend else stop
+    return _Known(since=since, upto=stop, version=standing.version, changes=changes)
 
 
 def _assert_known(known: _Known, parent: TableId, start: Place, keys: ForeignKeys, copies: Copies) -> None:

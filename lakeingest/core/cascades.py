@@ -142,7 +142,7 @@ def signature(keys: Iterable[ForeignKey]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CascadesRead:
-    """All changes by foreign keys up to the place `to` are in a copy, or in patches that wait for its next merge.
+    """A note: a copy, or its patches that wait for a merge, have all changes by foreign keys up to the place `to`.
 
     `keys`: the `signature` of the foreign keys that were known when the changes were looked for.
     """

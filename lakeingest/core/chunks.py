@@ -61,7 +61,8 @@ def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
     fullest = max(cost.rows for cost in wave)
     proven = GROWTH * min(chunk_rows, fullest)
-    most = min(max(chunk_rows, proven), ROWS_MAX)  # no growth beyond what full chunks have shown
+    # nearly empty chunks stop the growth, through `proven`, but do not make the number smaller
+    most = min(max(chunk_rows, proven), ROWS_MAX)
     return max(1, min(int(by_cost), most))
 
 

@@ -20,7 +20,7 @@ def spoken(seconds: float) -> str:
 
 
 def lead(now: float, source: float) -> timedelta:
-    """By how much the clock `now` is ahead of the source's; zero if it is not ahead by more than NEAR.
+    """By how much the clock `now` is ahead of the clock `source`; zero if it is not ahead by more than NEAR.
 
     Both times are in seconds since 1970.
     """

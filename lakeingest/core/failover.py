@@ -51,7 +51,7 @@ class Found:
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
     """The epoch of this server: the last known epoch or, if another server has that epoch, the next epoch.
 
-    `known`: the servers and epochs in everything that the pipeline has stored. If nothing is known: FIRST_EPOCH.
+    `known`: the servers and epochs in everything that the pipeline has stored. Without any, the epoch is FIRST_EPOCH.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
     servers_of_last = {server for server, epoch in known if epoch == last}
@@ -75,9 +75,9 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the last copied transaction ends, among `transactions` of a binlog. Copied are the position's GTIDs.
+    """Where the last copied transaction ends, among `transactions` of a binlog.
 
-    `before`: the GTIDs of all transactions before `transactions`.
+    A transaction is copied if the position has its GTID. `before`: the GTIDs of all transactions before `transactions`.
 
     Raises:
         SourceDiverged: the binlog does not have the transaction that the position's history names as the last one, or

@@ -43,8 +43,8 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
     """
     text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))
-    # '' means that the expression is not known, and any other backslash is not understood here: both are in doubt
-    is_free = text and "\\" not in text and all(_is_free(token, types) for token in tokens)
+    is_understood = bool(text) and "\\" not in text  # '' is an unknown expression; other backslashes are in doubt
+    is_free = is_understood and all(_is_free(token, types) for token in tokens)
     return not is_free or _may_show_a_number(tokens, types, own)
 
 
@@ -53,7 +53,8 @@ def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str]
     names_number = any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
     has_text = any(token.lastgroup == "text" for token in tokens)
     words = [token["word"].casefold() for token in tokens if token["word"]]
-    # a column that is no number shows a number as a text; in a number, a literal or a function may do so
+    # a column of another type shows the number as a text. The expression of a number may do so on the way, if it has a
+    # text literal or a function
     may_make_text = own not in _NUMBERS or has_text or not all(map(_is_numeric, words))
     return names_number and may_make_text
 

@@ -30,9 +30,10 @@ class Unexplained(NotLiftable):
 class Lift:
     """The step from one definition of a table to the next.
 
-    `origins`: for each column of `after`, its name in `before`; None if the column is new. `defined`: the columns of
-    `after` that the statement defined; None: maybe all of them. `is_guess`: `before` may be wrong, and the lifted rows
-    are compared with the source afterwards. So it is enough that the copy can store the rows.
+    `origins`: for each column of `after`, its name in `before`; None if the column is new.
+    `defined`: the columns of `after` that the statement defined; None if it may have defined any of them.
+    `is_guess`: `before` may be wrong, and the lifted rows are compared with the source afterwards. So it is enough that
+    the copy can store the rows.
 
     Raises NotLiftable if
 
@@ -129,9 +130,9 @@ class Lift:
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
-        if default == Value(None) and column.nullable:
-            return None
         if isinstance(default, Value):
+            if default.value is None and column.nullable:
+                return None
             if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")

@@ -27,9 +27,9 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether a wall clock was ahead at this moment, which was before `now`. Then the moment's age is unknown.
+        """Whether this moment has a later `wall` than `now`, although it was before. Then the moment's age is unknown.
 
-        False if the machine was not restarted in between, because the other clock tells the age.
+        False if the machine was not restarted in between, because `since_boot` tells the age.
         """
         return self.boot != now.boot and self.wall > now.wall
 

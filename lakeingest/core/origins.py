@@ -1,8 +1,8 @@
 """Origins: for each column of the current definition, which column of an older definition it comes from.
 
-The DDL between the two definitions, read backwards, tells the origins. If a barrier is among the DDL, only those of its
-changes of names are known that could be read; any other column is assumed to keep its name. A wrong origin costs only
-time, because the rows of such a copy are compared with the source, or all rows are read again.
+The DDL between the two definitions, read backwards, tells the origins. A barrier may rename columns in ways that could
+not be read, so a column without a known change is taken to keep its name. A wrong origin costs only time, because the
+rows of such a copy are compared with the source, or all rows are read again.
 """
 
 from collections.abc import Mapping, Sequence

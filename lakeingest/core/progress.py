@@ -34,7 +34,7 @@ class Progress:
 
     `patches`: rows that were read again and wait for the next merge.
     `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place. None
-    before the first merge to one stop, and once a merge has brought the table to LEVEL.
+    until a merge brings the table to LEVEL for the first time, and again after each such merge.
     `reread`: the re-snapshot that runs; None if none runs.
     `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
     `uncounted`: `rows` may be wrong, because rows that were read again may have replaced lost or doubled rows of the
@@ -87,7 +87,7 @@ class Progress:
     def needed_from(self) -> Place:
         """The place after which the table's next merge needs all changes. The merge needs no change up to this place.
 
-        The place is `stop`; if that is None, `reread_since`; if both are None, `covered_from`.
+        It is the first of these that is not None: `stop`, `reread_since`, `covered_from`.
         """
         return self.stop or self.reread_since or self.covered_from
 
@@ -145,7 +145,7 @@ class Progress:
     ) -> Self:
         """Rows were read again. Rows that differ from the staged rows are in patches, which wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. No patches: all rows were the same.
+        The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
         `since`: the read views contain all changes up to this place, and the spool has the changes after this place.
         `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
@@ -177,8 +177,8 @@ class Progress:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
         # None before the first merge to one stop: until then the next merge needs every spooled change
         needed_since = self.stop or self.reread_since
-        # the read views may not contain changes by foreign keys after `since`, and the patches would undo these;
-        # `changes` may have another value, of a caller that has looked for these changes
+        # a read view may lack changes by foreign keys after `since`, and then its patch undoes them. A caller that has
+        # looked for these changes passes another `cascades`, which replaces this one
         cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
@@ -306,9 +306,10 @@ class Progress:
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
-        cascades = None  # unless it is at the old position: other places of the old server are not known on the new one
-        if self.cascades is not None and self.cascades.to == self.position.place:
-            cascades = replace(self.cascades, to=position.place)
+        cascades = self.cascades
+        if cascades is not None:
+            # of all places of the old server, only the old position is known on the new server
+            cascades = replace(cascades, to=position.place) if cascades.to == self.position.place else None
         return self._after(
             Step.MOVE,
             server_uuid=position.server_uuid,
@@ -327,7 +328,7 @@ class Progress:
     def is_proven(self, place: Place) -> bool:
         """Whether the copy is incomplete, and no chunk saw a transaction after this place.
 
-        Incomplete: it has chunks, but is not merged to one stop. False for a place of another epoch.
+        A copy is incomplete if it has chunks, but is not merged to one stop. False for a place of another epoch.
         """
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
@@ -376,7 +377,7 @@ class Progress:
 
 
 def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, with `place` as its low if the low is a place before that. A low that is a GTID set stays.
+    """The split or patch; a low that is a place before `place` becomes `place`. A low that is a GTID set stays.
 
     The caller knows that the read view contains all changes up to `place`.
     """

@@ -14,11 +14,14 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 class Patch:
     """Rows of one read view, and keys that have no row in the view. Files under `name` hold both until the next merge.
 
-    The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view. If
-    keys are listed, the listed keys are the requested keys. For a range or a predicate, the requested keys are those in
-    the view and those in the target. For a predicate, the target's keys are read first, and the view is asked for
-    `(predicate) OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look
-    deleted.
+    The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view.
+    These keys are requested:
+
+    - If keys are listed: the listed keys.
+    - For a range: its keys in the view, and its keys in the target.
+    - For a predicate: the keys of the rows for which it holds, in the view and in the target. The target's keys are
+      read first, and the view is asked for `(predicate) OR key IN (the target's keys)`. Otherwise a row that was
+      changed and no longer matches would look deleted.
 
     Every requested key is in `within`. If only the server knows the order of keys, `within` is the range of all keys.
     For the keys in `within`, all changes after `low` are applied again, even if the mark of the split is later. That
@@ -74,5 +77,5 @@ class Reread:
 
 
 def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
-    """The signals in `answered` or `more`, ascending, without `done`: the signals whose documents say DONE already."""
+    """The signals in `answered` or `more`, ascending, without those in `done`, whose documents say DONE already."""
     return tuple(sorted({*answered, *more} - set(done)))

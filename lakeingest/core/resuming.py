@@ -51,7 +51,8 @@ class Continued:
     """How the copies are continued.
 
     `keeps_spool`: if True, the stored spool goes on; if False, a new spool begins.
-    `begins`: the position at which the new spool begins; None: at the current position, or no new spool begins.
+    `begins`: the position at which the new spool begins; None if it begins at the source's current position, or if the
+    stored spool goes on.
     `again`: tables whose incomplete copies cannot be continued, so the tables are copied again.
     `failed`: tables whose complete copies, or whose patches, cannot be continued, each with its error. The other tables
     go on without them.
@@ -91,13 +92,13 @@ def resume(
     needs_spool = unknown or any(progress.splits.all for progress in copied.values())
     # the spool is of use if it covers a copy; if all copies are unknown, it may cover one of them
     if spool is not None and needs_spool and (spool.covers or not copied):
-        lost = answers.binlog_gone(spool.position)
-        if lost is None:
+        error = answers.binlog_gone(spool.position)
+        if error is None:
             return _with_spool(copied, spool, answers, asked)
         # a position before the spool's may still be in the binlog: then a new spool can begin at that position
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
-            raise lost
+            raise error
     going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
     if failed and failed.keys() == positions.keys() and not has_asked:  # no copy can be continued
@@ -169,9 +170,10 @@ def _with_lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: A
 def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
     """The incomplete copies that cannot go on with a new spool.
 
-    Such a copy can go on if it was not merged yet, so that its position is still the place from which on the spool
-    watched the table. The source must also have the binlog after that place, with all transactions that the chunks
-    saw.
+    To go on with a new spool, an incomplete copy must meet two conditions:
+
+    1. It was not merged yet, so that its position is still the place from which on the spool watched the table.
+    2. The source has the binlog after that place, with all transactions that the chunks saw.
     """
     incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     starts = {

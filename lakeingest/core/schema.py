@@ -90,10 +90,14 @@ class Choices:
     """The user's choices for a table. The defaults are those of a user who chooses nothing.
 
     `key`: key columns that the user named; () if an index of the table is the key.
-    `zero_dates` (zero and partial dates): error | null (and the NULLs are counted) | string. `tinyint1`: int | boolean.
-    `time`: text | micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated`
-    (all generated columns): keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: the
-    chosen metadata columns, of op, position and committed_at, in any order.
+    `zero_dates`, for zero and partial dates: error | null | string. With null, the NULLs are counted.
+    `tinyint1`: int | boolean.
+    `time`: text | micros.
+    `geometry`: wkb | ewkb.
+    `virtual`, for generated columns that are not stored: keep | skip.
+    `generated`, for all generated columns: keep | skip.
+    `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
+    `metadata`: the chosen metadata columns, among op, position and committed_at, in any order.
     """
 
     key: tuple[str, ...] = ()
@@ -114,9 +118,10 @@ USUAL = Choices()
 class SourceType:
     """MySQL's type of a column.
 
-    `text`: the type as MySQL writes it. `name`: the first word of the type in lower case. `size`: the first number in
-    parentheses (of characters, bytes, bits or digits); 0 if there is none. `members`: the members of an ENUM or a SET,
-    in the order of their numbers; () for other types.
+    `text`: the type as MySQL writes it.
+    `name`: the first word of the type, in lower case.
+    `size`: the first number in parentheses (of characters, bytes, bits or digits); 0 if there is none.
+    `members`: the members of an ENUM or a SET, in the order of their numbers; () for other types.
     """
 
     text: str
@@ -133,14 +138,17 @@ class SourceType:
 class Column:
     """A column: its kind, and the parts of MySQL's type that the readers need.
 
-    `precision` and `scale`: of a decimal, which is stored as a number or as text. `length`: the n of a BINARY(n), whose
-    zero padding the binlog leaves out; 0 for other types. `fraction`: the number of digits of a second. `choice`: a
-    choice of the user that the kind does not express, NULL_DATES or EWKB; '' if there is none.
+    `precision` and `scale`: those of a decimal, which is stored as a number or as text.
+    `fraction`: the number of digits of a second.
+    `length`: the n of a BINARY(n), whose zero padding the binlog leaves out; 0 for other types.
+    `choice`: a choice of the user that the kind does not express, NULL_DATES or EWKB; '' if there is none.
 
-    Columns that differ only in the following fields are equal, because these fields change no row. `comment`: for
-    readers of the copy. `default`: the default at the time when the definition was read. `charset` and `collation`: of
-    a text or of members; '' for other types, or if unknown. `generation`: the expression of a generated column as the
-    server prints it; '' for other columns.
+    Columns that differ only in the following fields are equal, because these fields change no row.
+
+    `comment`: the column's comment, for readers of the copy.
+    `default`: the default at the time when the definition was read.
+    `charset` and `collation`: those of a text or of members; '' for other types, or if they are not known.
+    `generation`: the expression of a generated column as the server prints it; '' for other columns.
 
     A field that is added here needs a rule in `core.widening`.
     """

@@ -34,7 +34,7 @@ class Segment:
     def after(cls, position: Position, stop: FilePosition) -> Self:
         """The segment from a position up to `stop`."""
         gtids = position.gtids or GtidSet()
-        return cls(position.server_uuid, position.epoch, position.at, stop, gtids, position.history)
+        return cls(position.server_uuid, position.epoch, position.at, stop, skip=gtids, history=position.history)
 
     @property
     def empty(self) -> bool:

@@ -292,10 +292,11 @@ def agenda(
     ordered = sorted(signals, key=lambda signal: signal.number)
     copied = frozenset(tables)
     # Step 1: cancelled signals. A re-snapshot whose rows are all read, and a cancel, cannot be cancelled
-    cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
-    published_answers = {number for progress in visible.values() for number in progress.answered}
-    answered = published_answers | {number for progress in staged.values() for number in progress.answered}
-    to_cancel = {signal.cancels for signal in cancels} - answered - {signal.number for signal in cancels}
+    open_cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
+    # `seen`: the re-snapshots whose rows readers see; `answered`: also those whose rows are all on staging
+    seen = {number for progress in visible.values() for number in progress.answered}
+    answered = seen | {number for progress in staged.values() for number in progress.answered}
+    to_cancel = {signal.cancels for signal in open_cancels} - answered - {signal.number for signal in open_cancels}
     cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
     # Step 2: how far the other signals are, and which tables are paused
     valid = [signal for signal in ordered if signal.number not in cancelled]
@@ -303,10 +304,10 @@ def agenda(
     failed = {
         signal.number: f"{signal.tables[0]} is not copied"
         for signal in resnapshots
-        if signal.tables[0] not in copied and signal.number not in published_answers  # readers see the rows already
+        if signal.tables[0] not in copied and signal.number not in seen
     }
     done_at_once = {signal.number for signal in valid if signal.action in _DONE_AT_ONCE and signal.state in OPEN}
-    published = {signal.number for signal in resnapshots} & published_answers
+    seen_resnapshots = {signal.number for signal in resnapshots} & seen
     paused = frozenset(table for table in copied if _is_paused(valid, table))
     # Step 3: the next re-snapshot of each table
     next_requests: dict[TableId, Request] = {}
@@ -331,7 +332,7 @@ def agenda(
             next_requests[table] = request
     return Agenda(
         cancelled=tuple(sorted(cancelled)),
-        finished=tuple(sorted(done_at_once | published)),
+        finished=tuple(sorted(done_at_once | seen_resnapshots)),
         failed=failed,
         paused=paused,
         next=next_requests,

@@ -167,7 +167,7 @@ def _as_one(splits: Sequence[Split]) -> Split:
 
 
 def _least(low: Low, other: Low) -> Low:
-    """The low with the transactions that both lows contain. Raises ValueError for a GTID set and a place."""
+    """The low with the transactions that both lows contain. Raises ValueError if only one of them is a GTID set."""
     if isinstance(low, GtidSet) and isinstance(other, GtidSet):
         return low & other
     if isinstance(low, Place) and isinstance(other, Place):

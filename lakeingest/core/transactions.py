@@ -73,11 +73,12 @@ class TransactionLog:
     def _prefix(self, low: GtidSet) -> tuple[int, int]:
         """The number of whole segments that `low` contains, and the number of its transactions in the next segment.
 
-        Both numbers assume that `low` contains the first n of the spool's transactions. Raises StateUnreadable if `low`
-        does not contain all transactions of these whole segments. `_read` checks the next segment.
+        The spool's transactions in `low` are counted, and are taken for the first ones of the spool. Raises
+        StateUnreadable if `low` does not contain all transactions of the whole segments. `_read` checks the next one.
         """
-        in_low = self._counts[-1] - (self._sets[-1] - low).count  # the n
-        whole_segments = bisect_right(self._counts, in_low) - 1  # the most segments with together at most n
+        in_low = self._counts[-1] - (self._sets[-1] - low).count
+        # the greatest number of segments that have at most `in_low` transactions together
+        whole_segments = bisect_right(self._counts, in_low) - 1
         if not self._sets[whole_segments] <= low:
             raise _out_of_order(low)
         return whole_segments, in_low - self._counts[whole_segments]

@@ -1,8 +1,7 @@
 """Widening: whether a column of the next definition holds every old value, without a change of the values in the copy.
 
 Each property of a column has one rule. The rule is true for changes of the property that keep every value, in any SQL
-mode of the session. A column holds every old value only if each rule is true. A property without a rule would not be
-checked.
+mode of the session. A column holds every old value only if each rule is true. So every property needs a rule.
 """
 
 from collections.abc import Callable, Mapping
@@ -91,7 +90,7 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """Whether a VARCHAR or VARBINARY is not shorter, and any other type has its size, or is judged by other rules."""
+    """Whether a VARCHAR or VARBINARY is not shorter. Any other size must be the same, or other rules must judge it."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -99,7 +98,10 @@ def _size(before: Column, after: Column) -> bool:
 
 
 def _members(before: Column, after: Column) -> bool:
-    """Whether new members follow the old ones: a row has the member's number in the source, its text in the copy."""
+    """Whether each old member keeps its number and its text; new members may follow.
+
+    A row of the source has the member's number. A row of the copy has the member's text.
+    """
     if not before.members and not after.members:
         return True
     are_exact = before.has_exact_members and after.has_exact_members
@@ -107,12 +109,12 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """Whether the default stays harmless: a column that becomes AUTO_INCREMENT may get numbers in old rows."""
+    """Whether the column is not AUTO_INCREMENT: when a column becomes AUTO_INCREMENT, old rows may get numbers."""
     return after.default is not Default.NUMBERED
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """Whether the charset is certainly the same: another may lack a character, and then only strict sessions refuse."""
+    """Whether the charset is certainly the same. If a new charset lacks a character, only strict sessions refuse it."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     is_unknown = is_text and not after.charset
     return before.charset == after.charset and not is_unknown

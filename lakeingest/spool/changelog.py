@@ -67,14 +67,14 @@ class StoredChangelog:
     def _held(self, *, allow_gap: bool) -> Held | None:
         """The segments of one listing of the folder; None without a spool.
 
-        With `allow_gap`, only the segments after the last gap. Without `allow_gap`, `_Moved` is raised for a gap. It is
-        also raised if a run changed the folder meanwhile.
+        If there is a gap, the result with `allow_gap` is the segments after the last gap. Raises `_Moved` if there is a
+        gap without `allow_gap`, or if a run changed the folder meanwhile.
         """
         path = self.folder / "opened.json"
         if not path.exists():
             return None
-        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
         name = name_of(self.folder)
+        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
         paths = (self.folder / "segments").listed("*.json")
         paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}
@@ -150,7 +150,7 @@ class StoredChangelog:
             yield _retried(lambda: self._open_changes(table, since, name, stack), self._lost.add)
 
     def _open_changes(self, table: TableId, since: ReadTo, name: str, stack: ExitStack) -> Changes:
-        """As `opened`; `stack` closes the files. Raises `_Moved` if a run changed the folder meanwhile."""
+        """The changes that `opened` yields. `stack` closes their files. Raises `_Moved` if a run changed the folder."""
         held, stretch = self.stretch(table)
         if held.name != name:
             raise ChangelogGone(
@@ -187,7 +187,8 @@ class StoredChangelog:
         later, later_stretch = self.stretch(table)
         if later.name != name or later_stretch.begins_after(since):
             raise _Moved
-        return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.ends_watch)
+        parts.reverse()
+        return Changes(table, since, stretch.end, tuple(parts), rereads=tuple(rereads), ends_watch=stretch.ends_watch)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which every transaction is in the set.

@@ -33,7 +33,7 @@ class Changes:
     """The changes of a table after `since`, up to the place `end`.
 
     The files of `parts` are open. The files of `rereads` are opened one after another, when they are read, because they
-    may be too many. `ends_watch`: the table is not watched after `end`.
+    may be too many to be open at once. `ends_watch`: the table is not watched after `end`.
     """
 
     table: TableId
@@ -74,7 +74,7 @@ class Changes:
                 # reread rows as of a place come before the first change row after that place
                 while waiting:
                     is_later = _is_after(remaining, ReadTo(waiting[0].last.place))
-                    if not is_later.any():
+                    if not is_later.any():  # a later batch may have more rows up to this place
                         break
                     yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
                     yield from self._reread(waiting.pop(0), since, stop)
@@ -87,7 +87,7 @@ class Changes:
         """The rows of one file that come after `since`; none if they are as of `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
-        # the number of the last row as of this place that the reader has read; −1: the reader has read none
+        # the number of the last row as of this place that the reader has read; −1 if it has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:

@@ -56,7 +56,7 @@ class Followed:
             raise StateUnreadable(f"{transactions} of the spool cannot be read: {error}") from error
         place = Place(row["epoch"], row["file"], row["pos"])
         gtid = None if last is None else last.gtid
-        return cls(lift.before, lift.after, lift.origins, fills, place, row["committed_at"], gtid)
+        return cls(lift.before, lift.after, lift.origins, fills, place, committed_at=row["committed_at"], gtid=gtid)
 
     @property
     def read_to(self) -> ReadTo:
@@ -79,13 +79,13 @@ class Followed:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         return cls(
-            schema_from_json(doc["before"]),
-            schema_from_json(doc["after"]),
-            tuple(doc["origins"]),
-            _unpacked(doc["fills"]),
-            Place.parse(doc["place"]),
-            datetime.fromisoformat(doc["committed_at"]),
-            doc["gtid"],
+            before=schema_from_json(doc["before"]),
+            after=schema_from_json(doc["after"]),
+            origins=tuple(doc["origins"]),
+            fills=_unpacked(doc["fills"]),
+            place=Place.parse(doc["place"]),
+            committed_at=datetime.fromisoformat(doc["committed_at"]),
+            gtid=doc["gtid"],
         )
 
 

@@ -51,8 +51,8 @@ def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.S
     table = lift.before.table
     for number, start, segment, stop in spool.parts():
         if start.place == halt.before.place and table in segment.alterations:
-            last = None if stop.history is None else stop.history.last
-            followed = Followed.of(lift, fills, last, spool.folder / segment.transactions)
+            ddl_transaction = None if stop.history is None else stop.history.last
+            followed = Followed.of(lift, fills, ddl_transaction, spool.folder / segment.transactions)
             spool.follow(number, table, followed)
             return
 

@@ -46,9 +46,13 @@ class Held:
         `shown` is the newest place as of which readers of the lake see the copy. `lost` names missing files: a segment
         with such a file of the table counts as an interruption.
 
-        An empty stretch is returned in two cases. First, no segment watches the table. Second, later segments do not
-        watch the table, and `shown` is among them: then the changes up to `shown` are missing, so earlier changes are
-        of no use. An empty stretch begins at `shown`; without `shown`, at the changelog's end.
+        An empty stretch is returned in two cases:
+
+        1. No segment watches the table.
+        2. Later segments do not watch the table, and `shown` is after the last segment that does. Then the changes up
+           to `shown` are missing, so earlier changes are of no use.
+
+        An empty stretch begins at `shown`; without `shown`, at the changelog's end.
         """
         last = len(self.segments)  # the stretch is `segments[first:last]`
         while last and not self._has(self.segments[last - 1], table, lost):
@@ -102,11 +106,11 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
+    """The segments that lead without a gap to the latest stop. Of overlapping ones, the first to begin is taken."""
     epoch = opened.epoch
     chained: list[Manifest] = []
-    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `earliest` is
-    # the segment to put before it: of the segments that stop at or after `end`, the one that begins first.
+    # The chain is built backwards, and begins at `end` so far. `earliest` is the segment that begins first among those
+    # that stop at or after `end`. Once all of these have been compared, it is put before `end`.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):
@@ -114,7 +118,8 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
             if earliest is None:
                 break  # a gap before `end`
             chained.append(earliest)
-            end, earliest = earliest.start.place(epoch), None
+            end = earliest.start.place(epoch)
+            earliest = None
             if _stop(segment, opened) < end:
                 break  # a gap before the new `end`
         start = segment.start.place(epoch)

@@ -6,7 +6,6 @@ A run that follows makes a segment a second, and small segments are slow to list
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -27,23 +26,29 @@ _GROUP_BYTES = 64 << 20  # how many bytes of rows are written as one row group
 def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     """Join neighbours that watch the same tables: write durable files, and return the manifest of the joined segment.
 
-    The caller stores the manifest. None if a segment is DDL, or if the files of a table differ in their columns or in
-    the definition of their rows.
+    The caller stores the manifest. Returns None if the segments cannot be joined: if one is DDL, or if the files of a
+    table differ in their columns or in the definition of their rows.
     """
     if any(part.alterations for part in parts):
         return None
     names = _write_files(spool, parts)
     if names is None:
         return None
-    tables = {table: _entry(names.get(table), parts, table) for table in parts[0].tables}
     nulled: dict[TableId, int] = {}
     for part in parts:
         nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
-    gtids = reduce(or_, (part.gtids for part in parts), GtidSet())
-    last = parts[-1]  # `history` and `pending` are those at its stop
-    lacks_cascades = any(part.lacks_cascades for part in parts)
-    whole = Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
-    return replace(whole, lacks_cascades=lacks_cascades)
+    last = parts[-1]  # the joined segment ends there, so it has this segment's `history` and `pending`
+    return Manifest(
+        parts[0].start,
+        last.stop,
+        reduce(or_, (part.gtids for part in parts), GtidSet()),
+        transactions=names[None],
+        tables={table: _entry(names.get(table), parts, table) for table in parts[0].tables},
+        nulled=nulled,
+        history=last.history,
+        pending=last.pending,
+        lacks_cascades=any(part.lacks_cascades for part in parts),
+    )
 
 
 def file_names(segment: Manifest) -> list[str]:

@@ -65,18 +65,18 @@ class Manifest:
             FilePosition.parse(doc["start"]),
             FilePosition.parse(doc["stop"]),
             GtidSet.parse(doc["gtids"]),
-            inside(str(doc["transactions"])),
-            {
+            transactions=inside(str(doc["transactions"])),
+            tables={
                 TableId.parse(table): None if file is None else (inside(str(file[0])), int(file[1]))
                 for table, file in doc["tables"].items()
             },
-            {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
-            None if doc.get("history") is None else History.from_json(doc["history"]),
-            {
+            nulled={TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
+            history=None if doc.get("history") is None else History.from_json(doc["history"]),
+            alterations={
                 TableId.parse(table): Alteration.from_json(altered)
                 for table, altered in doc.get("alterations", {}).items()
             },
-            None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
-            doc.get("lacks_cascades") is True,
-            {TableId.parse(table): Followed.from_json(ddl) for table, ddl in doc.get("followed", {}).items()},
+            pending=None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
+            lacks_cascades=doc.get("lacks_cascades") is True,
+            followed={TableId.parse(table): Followed.from_json(ddl) for table, ddl in doc.get("followed", {}).items()},
         )

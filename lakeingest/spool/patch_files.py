@@ -120,7 +120,7 @@ class PatchFolder:
             pa.array(np.full(count, kind.value, np.int8)),
             pa.array(zeros.astype(np.int32)),  # the epoch
             *[pa.array(zeros)] * 3,  # file, position and ordinal
-            pa.array([_NEVER], INSTANT).take(pa.array(zeros)),  # the commit time
+            pa.array([_NEVER], INSTANT).take(pa.array(zeros)),  # the commit time: `_NEVER` for each row
             pa.nulls(count, pa.string()),  # the GTID
         ]
         fields = change_schema(self.schema)
@@ -131,7 +131,7 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
     """Those rows of `keys` whose key is in no row of the patches. `key` names the columns of the key."""
     remaining = keys
     for file in patches:
-        if not remaining.num_rows:  # nothing is left to compare, and no rows have no bounds
+        if not remaining.num_rows:  # no key is left, and `min_max` below needs one
             break
         # a cheap filter by the first column of the key makes the join small
         bounds = pc.min_max(remaining[key[0]]).as_py()

@@ -25,7 +25,10 @@ class Reader:
         self._touched = 0.0
 
     def has_read(self, place: Place) -> None:
-        """Allow segments up to this place to be removed. A reader that does not call this for long counts as ended."""
+        """Note that all up to this place was read, so that segments up to there can be removed.
+
+        A reader that does not call this for `GONE_SECONDS` counts as ended.
+        """
         if time.monotonic() - self._touched > TOUCH_SECONDS:
             self._touched = time.monotonic()
             with _ignored_failure():

@@ -57,9 +57,9 @@ class RereadFolder:
         return cls(spool / FOLDER / file_name(str(table)))
 
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
-        """Write rows of patches as of `stop`, numbered from `first`. Returns the file's name and its row count.
+        """Write rows of patches as reread rows as of `stop`, numbered from `first`.
 
-        The file is durable when this returns. Readers see it after `add`.
+        Returns the name and the row count of the file, which is durable. Readers see it after `add`.
         """
         fields = with_definition(reread_schema(schema), schema)
         name = f"{uuid.uuid4().hex}.parquet"
@@ -91,8 +91,8 @@ class RereadFolder:
     def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
         """The files with rows that are after the position `since` and as of places up to `end`, in order.
 
-        Only files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile, and
-        StateUnreadable if a document is damaged.
+        These are files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        and StateUnreadable if a document is damaged.
         """
         named_files: list[RereadRows] = []  # the files that the documents name, in order
         documents = self.path.listed("*.json")

@@ -71,10 +71,10 @@ class SegmentFiles:
             segment.start,
             segment.stop,
             self._gtids,
-            names[None],
-            {table: (names[table], self._rows[table]) if table in names else None for table in self._schemas},
-            {table: count for table, count in nulled.items() if count},
-            history,
+            transactions=names[None],
+            tables={table: (names[table], self._rows[table]) if table in names else None for table in self._schemas},
+            nulled={table: count for table, count in nulled.items() if count},
+            history=history,
         )
 
     def _flush(self) -> None:

@@ -102,7 +102,7 @@ class Spool:
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
-        """Make a new, empty spool that begins at `opened`, in the place of an earlier spool in the folder."""
+        """Make a new, empty spool that begins at `opened`. It replaces an earlier spool in the folder."""
         archive.clear(folder)  # Step 1: delete the archive of the earlier spool
         with store.storage_errors(folder):
             # Step 2: delete the manifests, the last one first: an interruption leaves a shorter spool without a gap
@@ -363,7 +363,7 @@ class Spool:
         return self.folder / "segments" / f"{number:06d}.json"
 
     def follow(self, number: int, table: TableId, followed: Followed) -> None:
-        """Record in the segment of DDL with this number how the copy of the table has followed the DDL."""
+        """Record how the copy of the table has followed DDL. `number`: the number of the segment that is the DDL."""
         self.assert_owned()
         segment = self._segments[number]
         self._replace_manifest(number, replace(segment, followed={**segment.followed, table: followed}))

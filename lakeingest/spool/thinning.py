@@ -41,7 +41,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join each `JOIN` small neighbours that watch the same tables. The last segment is not joined.
+    """Join small neighbours that watch the same tables, `JOIN` at a time. The last segment is not joined.
 
     Only neighbours of one level are joined. New segments have the level 0, a joined one has one more than its parts.
 
@@ -49,7 +49,7 @@ def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
     of a copy with the history at the end of a segment.
     """
     for level in range(LAST_LEVEL):
-        for group in list(_alike(spool, level, stands)):
+        for group in list(_alike(spool, level, stands)):  # a list, because `join` changes the spool's segments
             for first in range(0, len(group) - JOIN + 1, JOIN):  # fewer than `JOIN` at the end wait for more segments
                 numbers, parts = zip(*group[first : first + JOIN], strict=True)
                 whole = join_segments(spool.folder, parts)
