@@ -237,7 +237,7 @@ class _ActionReader(Action):
 
 
 def _begins_with_literal(tokens: Sequence[Token]) -> bool:
-    """Whether these tokens begin with a literal, and the definition's end or a word follows it.
+    """Whether these tokens begin with a literal, and the definition ends after it or goes on with a word.
 
     False for a word that is no literal and may be a column's name, and for a literal that is part of an expression.
     """

@@ -277,11 +277,12 @@ class Action(DdlReader):
             self._expect("PARTITION")
             self._read_name()
             self._expect("WITH")
-        elif not self._skip("CONVERT"):
+        elif self._skip("CONVERT"):
+            if self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
+                self._read_name()
+                self._expect("TO")
+        else:
             return None
-        elif self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
-            self._read_name()
-            self._expect("TO")
         return self._read_tables() if self._skip("TABLE") else None
 
     def may_change_another(self) -> bool:

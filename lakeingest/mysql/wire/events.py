@@ -321,7 +321,7 @@ def read_gtid(event: Event) -> Beginning:
     if not body.left:  # an older server writes neither commit times nor the length
         return Beginning(gtid, event.seconds * 1_000_000, 0)
     committed_here = body.number(7)
-    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0, also if the event has 0: not known
+    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known, as in the event
     return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, body.packed())
 
 

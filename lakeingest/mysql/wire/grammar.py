@@ -251,7 +251,10 @@ def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_le
 
 
 def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
-    """The error for a binlog that continues with `file`: it is not the next file, or a transaction is not complete."""
+    """The error for a binlog that continues with `file` after `at`.
+
+    Either `file` is not the next file, or a transaction is not complete at `at`.
+    """
     return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
 
 
@@ -290,8 +293,8 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 def prove_file(segment: Segment, file: str, began: int) -> None:
     """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
-    `began` is the second (since 1970) in which the server began the file. A history without such a second proves
-    nothing, so it raises nothing.
+    `began` is the second (since 1970) in which the server began the file. If the history does not have
+    such a second, nothing is raised.
     """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
