@@ -56,8 +56,8 @@ _WITH_MEMBERS = {"enum", "set"}
 def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
     """The event with its columns named and described, and the indexes of the columns that are copied.
 
-    `where` (the table and the event's position) begins messages. Raises SchemaChanged if the columns are not those of the
-    schema.
+    `where` (the table and the event's position) begins messages. Raises SchemaChanged if the event has other columns
+    than the schema.
     """
     if not table_map.names:
         table_map = _with_definition(table_map, schema, where)

@@ -120,13 +120,13 @@ class EventBuffer:
         row_events = self.rows[:rows]
         images = list(self.reader.read(data, row_events, file.file))
         ordinals = self._first_ordinals(row_events, images, transactions, is_open=is_open)
-        # of each transaction; a GTID's text is its prefix and its number
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
-        numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
-        gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
-        file_number = file.number
         stamp = self._stamp
-        if stamp is not None:  # the transaction `stamp` takes the place of the buffered one
+        if stamp is None:
+            file_number = file.number
+            numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
+            gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")  # of each transaction
+        else:  # the transaction `stamp` takes the place of the buffered one
             file_number = stamp.file
             gtids = pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos

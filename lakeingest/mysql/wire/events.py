@@ -212,11 +212,11 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
-        end = self._at + size
+        begin, end = self._at, self._at + size
         if end > len(self._data):
             raise Damaged("an event ends too early")
-        taken, self._at = self._data[self._at : end], end
-        return taken
+        self._at = end
+        return self._data[begin:end]
 
     def number(self, size: int) -> int:
         """An unsigned number of `size` bytes, least byte first."""

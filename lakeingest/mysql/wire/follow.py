@@ -60,7 +60,7 @@ class Transaction(enum.IntEnum):
 
     PREFIX = 0  # the index of its GTID's prefix; −1 without a GTID
     NUMBER = 1  # of its GTID, after the prefix
-    # its end in the file; MariaDB, which does not tell the end: its beginning plus 1, so that a position at its
+    # its end in the file. MariaDB does not tell the end: there, its beginning plus 1, so that a position at its
     # beginning does not contain it
     POS = 2
     COMMITTED_AT = 3  # in µs since 1970

@@ -125,7 +125,7 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables of which a reader must not miss a change: changes of rows and DDL of `schemas`, only DDL of `waiting`.
+    """The tables that a reader watches: it must miss no row change and no DDL of `schemas`, and no DDL of `waiting`.
 
     `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """
@@ -293,8 +293,8 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 def prove_file(segment: Segment, file: str, began: int) -> None:
     """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
-    `began` is the second (since 1970) in which the server began the file. If the history does not have
-    such a second, nothing is raised.
+    `began` is the second (since 1970) in which the server began the file. Nothing is raised if the
+    history does not have this second.
     """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:

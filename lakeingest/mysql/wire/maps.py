@@ -15,7 +15,7 @@ _IDS_MAX = 10_000
 
 
 class Maps:
-    """A hash table of TABLE_MAP events by table id, `entries` (`follow.Map`), and the events' bytes, `data`."""
+    """TABLE_MAP events: `entries` (`follow.Map`) is their hash table by table id, `data` has their bytes."""
 
     def __init__(self) -> None:
         self.entries = np.zeros((_ENTRIES, len(Map)), np.int64)

@@ -115,11 +115,13 @@ def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
     values: dict[int, bytes] = {}
     at = 0
     while at < len(data):
-        variable, at = data[at], at + 1
+        variable = data[at]
+        at += 1
         size = _size(variable, data[at:])
         if size is None or size > len(data) - at:
             return values, variable
-        values[variable], at = data[at : at + size], at + size
+        values[variable] = data[at : at + size]
+        at += size
     return values, None
 
 

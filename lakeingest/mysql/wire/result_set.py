@@ -111,7 +111,8 @@ class ResultSet:
 
     def _batch(self) -> pa.RecordBatch:
         """The batch of the rows whose values the walk has found; the next walk begins with no rows."""
-        row_count, self._rows = self._rows, 0
+        row_count = self._rows
+        self._rows = 0
         arrays = [
             self._array(encoding, Values(self._buffer.data, start[:row_count], size[:row_count]))
             for encoding, start, size in zip(self._encodings, self._start, self._size, strict=True)

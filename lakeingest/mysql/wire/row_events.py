@@ -89,7 +89,7 @@ class RowReader:
     def add(self, schema: TableSchema, sent: TableMap, where: str) -> int:
         """Add a table as the TABLE_MAP event `sent` describes it, unless it was added so before; return its number.
 
-        `where` is the event's position, for messages. Raises SchemaChanged if the event has other columns than the schema.
+        `where` is the event's position, for messages. Raises SchemaChanged if event and schema differ in columns.
         """
         for table, ((known_schema, _), earlier_sent) in enumerate(zip(self._tables, self._sent, strict=True)):
             has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ

@@ -38,8 +38,8 @@ class SegmentDecoder:
     """Decodes the bytes of a dump from `begin` on, as they arrive, to batches in binlog order.
 
     `begin` is the segment's start, or an earlier position in the same file: events that end at or before the start are
-    skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` and in `waiting` is refused. With
-    `gtids`, a transaction without a GTID is refused. `reach`: see `grammar.Watched`. Rows are valid only once `is_done`.
+    skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` or `waiting` is refused. With `gtids`,
+    a transaction without a GTID is refused. `reach`: see `grammar.Watched`. Rows are valid only once `is_done`.
 
     `replay` reads the rows of a prepared transaction when the segment commits the transaction. Without `replay`, XA is
     refused if there are `schemas`. With `stamp`, the segment is one prepared transaction, and its rows get the `stamp`.
@@ -272,7 +272,8 @@ class SegmentDecoder:
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of the prepared transaction `committed`, as rows of the open transaction that commits them."""
         if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
-            outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
+            outer_state = self._state
+            self.reader[ReaderState.STATE] = State.OPEN
             yield from self._read_events(self._prepared_buffer, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:  # the events were not kept in memory: read them from the binlog again
@@ -369,12 +370,9 @@ class SegmentDecoder:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove_end(self, end: int) -> None:
-        """After an event that ends at `end`: end the transaction there if it is skipped and this was its last event.
-
-        Raises Damaged if the transaction does not end exactly where its GTID event says.
-        """
-        ends = int(self.reader[ReaderState.ENDS])
-        if not ends:  # MariaDB's GTID event does not say where
+        """End a skipped transaction if `end` is its announced end. Raises Damaged if any transaction ends elsewhere."""
+        ends = int(self.reader[ReaderState.ENDS])  # as announced by the GTID event
+        if not ends:  # MariaDB's GTID event announces no end
             return
         if self._state is State.PASSING and end == ends:
             self.reader[ReaderState.STATE] = State.OUTSIDE
