@@ -2,7 +2,7 @@
 
 Numba's own cache does not suffice. It compiles a kernel anew if the kernel's source file has changed, but the steps of
 a kernel are in other files, too. And it does not use a folder that it cannot write to. This module does not import
-numba, because the import takes a second.
+numba, because the import is slow.
 """
 
 import hashlib

@@ -33,7 +33,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    If the statement cannot be parsed, True only if its default database, or one that it names, has copied tables.
+    A statement that cannot be parsed may do so if its default database, or one that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -370,7 +370,7 @@ def _keeps_its_key(schema: TableSchema) -> bool:
 
 
 def _may_be_key(schema: TableSchema, index: str) -> bool:
-    """Whether the index of that name may be the index of the key, or the index of a hidden column."""
+    """Whether the index with the name `index` may be the index of the key, or the index of a hidden column."""
     may_have_name = not schema.index or folded(schema.index) == folded(index)  # '': the key's index is not known
     return schema.hides or (may_have_name and not schema.declared)  # a key that the user declared needs no index
 

@@ -154,8 +154,8 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    """Texts; in result sets also ENUM and SET, whose members are different texts (`mysql.key_choice`)."""
-    # members stay different without the stricter reading of keys
+    """Texts. In result sets they include the members of ENUM and SET, which differ as texts (`mysql.key_choice`)."""
+    # so members need not be read as keys, which is stricter
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 

@@ -293,8 +293,8 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 def prove_file(segment: Segment, file: str, began: int) -> None:
     """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
-    `began` is the second (since 1970) in which the server began the file. Nothing is raised if the
-    history does not have this second.
+    `began` is the second (since 1970) in which the server began the file. Nothing is raised if the history does not
+    have this second.
     """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:

@@ -1,6 +1,6 @@
 """The errors for values that cannot be copied. Each error names the column and says what to do.
 
-A value that the column's Arrow type cannot hold exactly is refused. It is never rounded, and replaced only if the user
+A value that the column's Arrow type cannot hold exactly is refused. It is never rounded. It is replaced only if the user
 chose so.
 """
 

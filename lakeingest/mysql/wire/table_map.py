@@ -191,7 +191,7 @@ def _read_collations(count: int, default: bytes | None, each: bytes | None) -> l
     """The ids of the collations of `count` columns, in order.
 
     `default` and `each` are the contents of metadata fields. `default` has one collation for all columns, then the
-    columns with another collation. If the event does not have this field, `each` has the collation of each column.
+    columns with another collation. If `default` is None, `each` has the collation of each column.
     Raises Damaged for a field that is cut or missing.
     """
     if default is not None:
