@@ -151,7 +151,8 @@ class _ActionReader(Action):
             case "CHANGE":
                 self._skip("COLUMN")
                 self._refuse_if_exists()
-                name, to = self._read_name(), self._read_name()
+                name = self._read_name()
+                to = self._read_name()
                 return [Change(Act.DEFINE, name, to, self._read_definition())]
         raise Unclear("its action is not known")
 

@@ -45,9 +45,9 @@ class DdlReader:
     """Reads the tokens of a statement, the first one first. The methods raise Unclear for tokens they do not expect."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
-        self._tokens, self._at = tokens, 0
-        if tokens and tokens[-1] == Token(Sort.SIGN, ";"):
-            self._tokens = tokens[:-1]
+        has_semicolon = bool(tokens) and tokens[-1] == Token(Sort.SIGN, ";")
+        self._tokens = tokens[:-1] if has_semicolon else tokens
+        self._at = 0  # the index of the next token
         self._database, self._copied = database, copied
 
     def may_change(self) -> bool:

@@ -106,7 +106,8 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
         _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
     if names:
         _add_members(columns, fields)
-    return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
+    table = read_table_name(event)
+    return TableMap(table_id, table, names, tuple(columns), has_signs=has_signs, has_charsets=has_charsets)
 
 
 def _read_column(type_: int, metadata: Cursor) -> Sent:

@@ -164,9 +164,12 @@ def xid_of(event: Event) -> Xid:
 def read_prepare(event: Event) -> tuple[Xid, bool]:
     """The name of the transaction that an XA_PREPARE event ends, and whether the event commits it (ONE PHASE)."""
     body = event.body
-    is_committed, format_ = bool(body.number(1)), body.number(4)
-    sizes = body.number(4), body.number(4)
-    global_part, branch = (body.take(size) for size in sizes)
+    is_committed = bool(body.number(1))
+    format_ = body.number(4)
+    global_size = body.number(4)
+    branch_size = body.number(4)
+    global_part = body.take(global_size)
+    branch = body.take(branch_size)
     return Xid(global_part, branch, format_), is_committed
 
 
