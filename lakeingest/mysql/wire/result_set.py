@@ -40,11 +40,9 @@ def read_definition(payload: bytes) -> Sent:
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {number}") from error
     unsigned = bool(flags & _UNSIGNED)
-    if type_ is FieldType.NEWDECIMAL:
-        # the length is that of the longest text: with a point if it has decimals, with a sign if it is signed
-        precision = length - (1 if decimals else 0) - (0 if unsigned else 1)
-    else:
-        precision = 0
+    # the length of a decimal is that of its longest text: with a point if it has decimals, with a sign if it is signed
+    point_and_sign = (1 if decimals else 0) + (0 if unsigned else 1)
+    precision = length - point_and_sign if type_ is FieldType.NEWDECIMAL else 0
     return Sent(type_, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
 
 
