@@ -106,7 +106,7 @@ class _AlterReader(DdlReader):
         return [_ActionReader(tokens, self._database, self._copied) for tokens in actions]
 
     def _read_one_table(self) -> TableSchema:
-        """Read a table's name, and return the copied table. Raises Unclear if another table has the name."""
+        """Read a table's name, and return the copied table. Raises Unclear if it is the name of another table."""
         tables = self._read_tables()
         self._skip_wait()
         if len(tables) != 1:
@@ -151,7 +151,8 @@ class _ActionReader(Action):
             case "CHANGE":
                 self._skip("COLUMN")
                 self._refuse_if_exists()
-                name, to = self._read_name(), self._read_name()
+                name = self._read_name()
+                to = self._read_name()
                 return [Change(Act.DEFINE, name, to, self._read_definition())]
         raise Unclear("its action is not known")
 
@@ -177,7 +178,7 @@ class _ActionReader(Action):
                 return [Change(Act.ADD, name, name)]
             case "DROP" | "RENAME" if self._peek() not in _NO_COLUMNS:  # in a form that `changes` does not know
                 raise Unclear("what it names is not known")
-        return []
+        return []  # any other action changes no name of a column
 
     def _read_added_columns(self) -> list[Change]:
         """Read the columns of an ADD: a single one, or a list in parentheses. Raises Unclear for anything else."""
@@ -211,9 +212,11 @@ class _ActionReader(Action):
         definition = list(self._tokens[self._at :])
         after: str | None = None
         if definition and _is_word(definition[-1], "FIRST"):
-            after, definition = FIRST, definition[:-1]
+            after = FIRST
+            definition = definition[:-1]
         elif len(definition) > 1 and _is_word(definition[-2], "AFTER") and definition[-1].sort in _NAME_SORTS:
-            after, definition = definition[-1].text, definition[:-2]
+            after = definition[-1].text
+            definition = definition[:-2]
         if not definition or definition[0].sort is not Sort.WORD or definition[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
         for index, (previous, token) in enumerate(pairwise(definition), start=1):  # the tokens after the type's name
@@ -237,7 +240,7 @@ class _ActionReader(Action):
 
 
 def _begins_with_literal(tokens: Sequence[Token]) -> bool:
-    """Whether these tokens begin with a literal, and the definition's end or a word follows it.
+    """Whether these tokens begin with a literal, and the definition ends after it or goes on with a word.
 
     False for a word that is no literal and may be a column's name, and for a literal that is part of an expression.
     """

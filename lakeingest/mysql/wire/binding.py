@@ -56,8 +56,8 @@ _WITH_MEMBERS = {"enum", "set"}
 def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
     """The event with its columns named and described, and the indexes of the columns that are copied.
 
-    `where` (the table and the event's position) begins messages. Raises SchemaChanged if the columns are not the
-    schema's.
+    `where` (the table and the event's position) begins messages. Raises SchemaChanged if the event has other columns
+    than the schema.
     """
     if not table_map.names:
         table_map = _with_definition(table_map, schema, where)
@@ -131,7 +131,7 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
 
 
 def _agrees_in_type(column: Column, sent: Sent) -> bool:
-    """Whether the sent type is that of the column, and the sent size, too, if only the definition tells the size."""
+    """Whether the column has the sent type and, for a type with a case below, the sent digits or size."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
         return source.name == "vector" and sent.type in _MARIADB_VECTOR  # MariaDB sends a VECTOR as one of these
@@ -147,7 +147,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
         case FieldType.BLOB:
             prefix = source.name.removesuffix("text").removesuffix("blob")
             return sent.size == _LENGTH_BYTES.get(prefix, 2)
-    return True  # a type without such a size
+    return True  # a type without a case needs no more
 
 
 def _members(column: Column, where: str) -> tuple[str, ...]:

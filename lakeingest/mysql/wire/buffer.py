@@ -10,10 +10,10 @@ UNPACKED_MAX = (1 << 31) - 1 - SLACK  # because offsets into the buffer have 31 
 
 
 class Buffer:
-    """The bytes `data[at:end]` were received and are not used yet. Who receives bytes moves `end`, who uses them `at`.
+    """The bytes `data[at:end]` were received and are not used yet.
 
-    The buffer grows up to `most` bytes: SENT_MAX for bytes from a server; UNPACKED_MAX for the events of a compressed
-    or prepared transaction.
+    Who receives bytes moves `end`. Who uses bytes moves `at`. The buffer grows up to `most` bytes: SENT_MAX for bytes
+    from a server, UNPACKED_MAX for the events of a compressed or prepared transaction.
     """
 
     def __init__(self, size: int, most: int = SENT_MAX) -> None:
@@ -31,20 +31,20 @@ class Buffer:
         return memoryview(self.data)[self.end : len(self.data) - SLACK]  # type: ignore[arg-type]
 
     def make_room(self) -> None:
-        """Move the bytes that are still to be used to the front, and double a buffer that they fill more than half.
+        """Move the bytes `data[at:end]` to the front. Offsets into `data` become invalid.
 
-        A buffer of `most` bytes is not doubled. Offsets into `data` become invalid. Raises Damaged if they fill such a
-        buffer: no packet or event is that long.
+        If these bytes fill more than half of the buffer, the buffer is doubled, up to `most` bytes. Raises Damaged if
+        they fill a buffer of `most` bytes: no packet or event is that long.
         """
-        unused = self.data[self.at : self.end]
+        remaining = self.data[self.at : self.end]
         size = len(self.data) - SLACK
-        if len(unused) == self._most:
+        if len(remaining) == self._most:
             raise Damaged(f"a packet or event of more than {size} bytes, which no server sends")
-        if len(unused) > size // 2 and size < self._most:  # moving alone would leave too little room
+        if len(remaining) > size // 2 and size < self._most:  # moving alone would leave too little room
             size = min(size * 2, self._most)
             grown = np.empty(size + SLACK, np.uint8)
-            grown[: len(unused)] = unused
+            grown[: len(remaining)] = remaining
             self.data = grown
         else:
-            self.data[: len(unused)] = unused  # numpy handles the overlap
-        self.at, self.end = 0, len(unused)
+            self.data[: len(remaining)] = remaining  # numpy handles the overlap
+        self.at, self.end = 0, len(remaining)

@@ -2,7 +2,7 @@
 
 Numba's own cache does not suffice. It compiles a kernel anew if the kernel's source file has changed, but the steps of
 a kernel are in other files, too. And it does not use a folder that it cannot write to. This module does not import
-numba, because the import takes a second.
+numba, because the import is slow.
 """
 
 import hashlib
@@ -91,8 +91,8 @@ def _parents() -> Iterator[Path]:
         yield Path(configured).absolute()
         return
     yield _PACKAGE / "__pycache__"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
-    parents = [Path(home, "lakeingest")]
+    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
+    parents = [Path(user_cache, "lakeingest")]
     with suppress(FileNotFoundError):  # raised if no folder for temporary files can be written to
         parents.append(Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}"))
     yield from (parent for parent in parents if parent.is_absolute() and private_folder(parent))
@@ -109,10 +109,10 @@ def _is_safe(path: Path) -> bool:
     if _PACKAGE not in path.parents:
         return False
     package = _PACKAGE.stat()
-    return all(_is_as_safe_as(package, inner.lstat()) for inner in (path, path.parent))
+    return all(_is_as_safe_as(inner.lstat(), package) for inner in (path, path.parent))
 
 
-def _is_as_safe_as(package: os.stat_result, inner: os.stat_result) -> bool:
+def _is_as_safe_as(inner: os.stat_result, package: os.stat_result) -> bool:
     """Whether `inner` is a folder, and each user who can write to it can also write to the package.
 
     The arguments are the status of `inner` and of the package.

@@ -50,8 +50,8 @@ def texts(values: Values, charset: str) -> pa.Array:
 def key_texts(values: Values, charset: str) -> pa.Array:
     """The values of a key column as strings: values with different bytes become different strings.
 
-    Raises the errors of `texts`. If a character has several codes, also raises ValueError for each of its codes but the
-    one that the server writes.
+    Raises the errors of `texts`. Also raises ValueError for a second code of a character: one that the server can read,
+    but does not write.
     """
     strings = texts(values, charset)
     if has_one_code_each(charset):

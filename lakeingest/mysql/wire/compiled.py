@@ -71,7 +71,7 @@ def step(function: F) -> F:
 
 
 def compiled_step(function: F) -> F:
-    """Compile a function, and let LLVM inline it: for steps that call steps, `step` makes slow code."""
+    """Compile a function, and let LLVM inline it. It is for steps that call steps, of which `step` makes slow code."""
     return cast(F, _Compiled(function, {"forceinline": True}))
 
 

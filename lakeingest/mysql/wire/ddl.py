@@ -33,7 +33,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    If the statement cannot be parsed, True only if its default database, or one that it names, has copied tables.
+    A statement that cannot be parsed may do so if its default database, or one that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -45,9 +45,9 @@ class DdlReader:
     """Reads the tokens of a statement, the first one first. The methods raise Unclear for tokens they do not expect."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
-        self._tokens, self._at = tokens, 0
-        if tokens and tokens[-1] == Token(Sort.SIGN, ";"):
-            self._tokens = tokens[:-1]
+        has_semicolon = bool(tokens) and tokens[-1] == Token(Sort.SIGN, ";")
+        self._tokens = tokens[:-1] if has_semicolon else tokens
+        self._at = 0  # the index of the next token
         self._database, self._copied = database, copied
 
     def may_change(self) -> bool:
@@ -277,11 +277,12 @@ class Action(DdlReader):
             self._expect("PARTITION")
             self._read_name()
             self._expect("WITH")
-        elif not self._skip("CONVERT"):
+        elif self._skip("CONVERT"):
+            if self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
+                self._read_name()
+                self._expect("TO")
+        else:
             return None
-        elif self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
-            self._read_name()
-            self._expect("TO")
         return self._read_tables() if self._skip("TABLE") else None
 
     def may_change_another(self) -> bool:
@@ -369,7 +370,7 @@ def _keeps_its_key(schema: TableSchema) -> bool:
 
 
 def _may_be_key(schema: TableSchema, index: str) -> bool:
-    """Whether the index of that name may be the index of the key, or the index of a hidden column."""
+    """Whether the index with the name `index` may be the index of the key, or the index of a hidden column."""
     may_have_name = not schema.index or folded(schema.index) == folded(index)  # '': the key's index is not known
     return schema.hides or (may_have_name and not schema.declared)  # a key that the user declared needs no index
 

@@ -154,8 +154,8 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    """Texts; in result sets also ENUM and SET, whose members are different texts (`mysql.key_choice`)."""
-    # members stay different without the stricter reading of keys
+    """Texts. In result sets they include the members of ENUM and SET, which differ as texts (`mysql.key_choice`)."""
+    # so members need not be read as keys, which is stricter
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 
@@ -247,7 +247,7 @@ _EVENT_READERS: Readers = {
 def result_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in a result set of the binary protocol.
 
-    Raises Mismatch if the sent type or digits are not the column's.
+    Raises Mismatch if the sent type or digits are not those of the column.
     """
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
@@ -255,7 +255,7 @@ def result_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Enco
 def event_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in the row images of the binlog.
 
-    Raises Mismatch if the sent type or digits are not the column's.
+    Raises Mismatch if the sent type or digits are not those of the column.
     """
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
@@ -268,7 +268,7 @@ def event_width(sent: Sent) -> int:
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
     """The encoding of a column, with the reader of its kind and the sent type.
 
-    Raises Mismatch if there is no such reader, or the sent digits of a decimal are not the column's.
+    Raises Mismatch if there is no such reader, or the sent digits of a decimal are not those of the column.
     """
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY

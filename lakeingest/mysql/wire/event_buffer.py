@@ -55,9 +55,10 @@ class GtidPrefixes:
         else:
             uuid_and_tag = (gtid.uuid, gtid.tag)
             self._uuids_and_tags.append(uuid_and_tag)
-            uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]  # the last range to skip
-            if gtid.tag:  # the kernel does not read tags, so no GTID may match this row
+            if not gtid.tag:
+                uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
+                least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]  # the last range to skip
+            else:  # the kernel does not read tags, so no GTID may match this row
                 uuid_halves = np.zeros(2, np.int64)
                 least = greatest = _NUMBER_MAX
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
@@ -98,7 +99,7 @@ class EventBuffer:
     def add_table(self, schema: TableSchema, event: Event, at: FilePosition, *, is_mariadb: bool) -> int:
         """Add a copied table to `reader`, as a TABLE_MAP event at `at` describes it; return the table's number there.
 
-        Raises SchemaChanged if the event's columns are not the schema's, UnsupportedEvent for an unknown charset.
+        Raises SchemaChanged if the event has other columns than the schema, UnsupportedEvent for an unknown charset.
         """
         with concerning(schema.table):
             try:
@@ -119,13 +120,13 @@ class EventBuffer:
         row_events = self.rows[:rows]
         images = list(self.reader.read(data, row_events, file.file))
         ordinals = self._first_ordinals(row_events, images, transactions, is_open=is_open)
-        # of each transaction; a GTID's text is its prefix and its number
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
-        numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
-        gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
-        file_number = file.number
         stamp = self._stamp
-        if stamp is not None:  # the transaction `stamp` takes the place of the buffered one
+        if stamp is None:
+            file_number = file.number
+            numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
+            gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")  # of each transaction
+        else:  # the transaction `stamp` takes the place of the buffered one
             file_number = stamp.file
             gtids = pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos

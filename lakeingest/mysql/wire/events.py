@@ -152,8 +152,8 @@ class Event:
     """An event. `data` has its bytes with the header and without the checksum.
 
     `size` is its size in the file, with the checksum. `end` has the lowest 32 bits of its end position in the file, 0
-    if the header has none. `is_made_up`: the server generates the event for the reader, and it is in no file. It is
-    also True for an event without end position that MariaDB 11 writes within a transaction.
+    if the header has none. `is_made_up` is True for an event that the server generates for the reader, and that is
+    in no file; and for an event without end position that MariaDB 11 writes within a transaction.
     """
 
     type: int
@@ -212,11 +212,11 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
-        end = self._at + size
+        begin, end = self._at, self._at + size
         if end > len(self._data):
             raise Damaged("an event ends too early")
-        taken, self._at = self._data[self._at : end], end
-        return taken
+        self._at = end
+        return self._data[begin:end]
 
     def number(self, size: int) -> int:
         """An unsigned number of `size` bytes, least byte first."""
@@ -319,10 +319,10 @@ def read_gtid(event: Event) -> Beginning:
     gtid = Gtid(server, number) if event.type == Type.GTID else None
     body.take(17)  # the logical clock
     if not body.left:  # an older server writes neither commit times nor the length
-        return Beginning(gtid, event.seconds * 1_000_000, 0)
+        return Beginning(gtid, event.seconds * 1_000_000, length=0)
     committed_here = body.number(7)
-    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0, also if the event has 0: not known
-    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, body.packed())
+    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known, as in the event
+    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, length=body.packed())
 
 
 class _Tagged(enum.IntEnum):
@@ -373,7 +373,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
     is_xa_start = bool(flags & PREPARED)
     is_begin = not (is_xa_start or flags & STANDALONE)  # after a STANDALONE event the only statement follows
-    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=is_begin, is_xa_start=is_xa_start)
+    return Beginning(gtid, event.seconds * 1_000_000, length=0, is_begin=is_begin, is_xa_start=is_xa_start)
 
 
 def logs_cascades(event: Event) -> bool:

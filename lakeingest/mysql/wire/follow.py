@@ -60,7 +60,7 @@ class Transaction(enum.IntEnum):
 
     PREFIX = 0  # the index of its GTID's prefix; −1 without a GTID
     NUMBER = 1  # of its GTID, after the prefix
-    # its end in the file; MariaDB, which does not tell the end: its beginning plus 1, so that a position at its
+    # its end in the file. MariaDB does not tell the end: there, its beginning plus 1, so that a position at its
     # beginning does not contain it
     POS = 2
     COMMITTED_AT = 3  # in µs since 1970
@@ -221,10 +221,10 @@ def _begin_at_gtid(
         committed_at = original or committed_at  # an original commit time of 0 is not known
         where += 7
     if where >= stop or committed_at >= TIMES_END:
-        return False
+        return False  # the event is cut, or its time is impossible: `segment` raises the error
     taken, length = packed(data, where)
     if not 0 < length < LENGTHS_END or where + taken > stop:
-        return False  # as above: the event is cut, or its numbers are impossible, so `segment` raises the error
+        return False  # the length is impossible, or the event is cut within it: `segment` raises the error
     if is_skipped:
         reader[_ENDS] = reader[_POS] + length
         reader[_STATE] = _PASSING

@@ -125,7 +125,7 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables of which a reader must not miss a change: changes of rows and DDL of `schemas`, only DDL of `waiting`.
+    """The tables that a reader watches: it must miss no row change and no DDL of `schemas`, and no DDL of `waiting`.
 
     `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """
@@ -251,7 +251,10 @@ def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_le
 
 
 def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
-    """The error for a binlog that continues with `file`: it is not the next file, or a transaction is not complete."""
+    """The error for a binlog that continues with `file` after `at`.
+
+    Either `file` is not the next file, or a transaction is not complete at `at`.
+    """
     return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
 
 
@@ -290,8 +293,8 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 def prove_file(segment: Segment, file: str, began: int) -> None:
     """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
-    `began` is the second (since 1970) in which the server began the file. A history without such a second proves
-    nothing, so it raises nothing.
+    `began` is the second (since 1970) in which the server began the file. Nothing is raised if the history does not
+    have this second.
     """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:

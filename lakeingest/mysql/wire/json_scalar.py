@@ -78,7 +78,7 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
 
 @compiled_step
 def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
-    """Write a double as a decimal of up to 15 digits without an exponent; `bits` are the double's.
+    """Write a double as a decimal of up to 15 digits without an exponent; `bits` are those of the double.
 
     Returns the end of the text; DEFERRED if the double is no such decimal. The digits and the power of ten are exact
     doubles, so their quotient is the double nearest to the decimal.
@@ -171,8 +171,8 @@ def _write_byte(byte: int, text: np.ndarray, to: int) -> int:
 def double_text(content: bytes) -> str:
     """The text of a double from its eight bytes. Raises Damaged if it is not finite.
 
-    The text has the fewest digits that are parsed to the same double. It has an exponent if the number is below 1e-15,
-    or is 1e15 or more.
+    The text has the fewest digits that are parsed to the same double. It has an exponent if the double, without
+    its sign, is below 1e-15 and not 0, or is 1e15 or more.
     """
     (double,) = struct.unpack("<d", content)
     if not isfinite(double):

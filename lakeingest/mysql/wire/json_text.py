@@ -150,8 +150,8 @@ def _insert_deferred(
         at = text_at
     pieces.append(whole[at:])
     # an offset moves by the sizes of all texts that were inserted in earlier rows
-    earlier_scalars = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))
-    shifts = np.cumsum(scalar_sizes)[earlier_scalars]
+    earlier_counts = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))  # of such texts, by offset
+    shifts = np.cumsum(scalar_sizes)[earlier_counts]
     if offsets[-1] + shifts[-1] > _TEXT_MAX:
         raise _too_large()
     return np.frombuffer(b"".join(pieces), np.uint8), (offsets + shifts).astype(np.int32)

@@ -15,7 +15,7 @@ _IDS_MAX = 10_000
 
 
 class Maps:
-    """A hash table of TABLE_MAP events by table id, `entries` (`follow.Map`), and the events' bytes, `data`."""
+    """TABLE_MAP events: `entries` (`follow.Map`) is their hash table by table id, `data` has their bytes."""
 
     def __init__(self) -> None:
         self.entries = np.zeros((_ENTRIES, len(Map)), np.int64)
@@ -63,7 +63,7 @@ class Maps:
         current = self.entries[(self.entries[:, Map.SIZE] > 0) & (self.entries[:, Map.SEEN] == seen)]
         current = current[np.argsort(current[:, Map.START])]
         self._used = 0
-        for entry in current:  # in the order of their bytes in `data`, so that bytes move only over bytes already moved
+        for entry in current:  # in the order of their bytes in `data`: so no bytes are overwritten before they move
             start, size = int(entry[Map.START]), int(entry[Map.SIZE])
             self.data[self._used : self._used + size] = self.data[start : start + size]
             entry[Map.START] = self._used

@@ -20,7 +20,7 @@ def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
 
 
 def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """SET: for each number, the members whose bits are 1, joined by commas. The lowest bit is the first member's.
+    """SET: for each number, the members whose bits are 1, joined by commas. The lowest bit stands for the first member.
 
     Raises Damaged for a bit that no member has.
     """

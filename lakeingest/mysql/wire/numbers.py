@@ -44,7 +44,7 @@ def doubles(values: Values) -> pa.Array:
 
 
 def vectors(values: Values) -> pa.Array:
-    """VECTOR: consecutive FLOATs. Raises Damaged for a size that is not a multiple of a FLOAT's."""
+    """VECTOR: consecutive FLOATs. Raises Damaged for a size that is not a multiple of the size of a FLOAT."""
     raw = charsets.binary(values)
     _, offsets, data = raw.buffers()
     byte_offsets = np.frombuffer(offsets, np.int32, len(values) + 1)
@@ -142,7 +142,7 @@ def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
 
 
 def _require_no_invalid(row: int) -> None:
-    """Raise Damaged if `row`, a kernel's result, is a row with an invalid decimal; −1 is no such row."""
+    """Raise Damaged if `row`, a kernel's result, is the first row with an invalid decimal; −1: all are valid."""
     if row >= 0:
         raise Damaged(f"an invalid decimal in row {row}")
 

@@ -69,9 +69,11 @@ _ALTER_ENDS = 4 | 8  # of GTID_FLAGS: with one of these two flags, a sequence nu
 class Query:
     """A statement (`text`) with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` is the session's, `collation` the id of its client's collation. Each of the two is None if the event does
-    not have it. `databases` are the databases of all tables that the statement has opened, as MySQL writes them for its
-    parallel replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys.
+    `sql_mode` is that of the session, `collation` is the id of the client's collation. Each of the two is None if the
+    event does not have it. `databases` are the databases of all tables that the statement has opened, as MySQL writes
+    them for its parallel replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of
+    foreign keys.
+
     `unknown` is the number of the first status variable that is not known or is cut, None if there is no such variable:
     settings after it are not read.
     """
@@ -99,11 +101,11 @@ def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
     return Query(
         database,
         text,
-        None if mode is None else int.from_bytes(mode, "little"),
-        None if charset is None else int.from_bytes(charset[:_CLIENT_BYTES], "little"),
-        is_mariadb,
-        _databases(variables.get(_Status.DATABASES, b"")),
-        unknown,
+        sql_mode=None if mode is None else int.from_bytes(mode, "little"),
+        collation=None if charset is None else int.from_bytes(charset[:_CLIENT_BYTES], "little"),
+        is_mariadb=is_mariadb,
+        databases=_databases(variables.get(_Status.DATABASES, b"")),
+        unknown=unknown,
     )
 
 
@@ -115,11 +117,13 @@ def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
     values: dict[int, bytes] = {}
     at = 0
     while at < len(data):
-        variable, at = data[at], at + 1
+        variable = data[at]
+        at += 1
         size = _size(variable, data[at:])
         if size is None or size > len(data) - at:
             return values, variable
-        values[variable], at = data[at : at + size], at + size
+        values[variable] = data[at : at + size]
+        at += size
     return values, None
 
 

@@ -1,7 +1,7 @@
 """The errors for values that cannot be copied. Each error names the column and says what to do.
 
-A value that the column's Arrow type cannot hold exactly is refused. It is never rounded, and replaced only if the user
-chose so.
+A value that the column's Arrow type cannot hold exactly is refused. It is never rounded. It is replaced only if the
+user chose so.
 """
 
 from lakeingest.core.schema import Column, Kind

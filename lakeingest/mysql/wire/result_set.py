@@ -41,9 +41,8 @@ def read_definition(payload: bytes) -> Sent:
         raise Damaged(f"a column of the unknown type {number}") from error
     unsigned = bool(flags & _UNSIGNED)
     # the length of a decimal is that of its longest text: with a point if it has decimals, with a sign if it is signed
-    precision = 0
-    if type_ is FieldType.NEWDECIMAL:
-        precision = length - (1 if decimals else 0) - (0 if unsigned else 1)
+    point_and_sign = (1 if decimals else 0) + (0 if unsigned else 1)
+    precision = length - point_and_sign if type_ is FieldType.NEWDECIMAL else 0
     return Sent(type_, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
 
 
@@ -111,7 +110,8 @@ class ResultSet:
 
     def _batch(self) -> pa.RecordBatch:
         """The batch of the rows whose values the walk has found; the next walk begins with no rows."""
-        row_count, self._rows = self._rows, 0
+        row_count = self._rows
+        self._rows = 0
         arrays = [
             self._array(encoding, Values(self._buffer.data, start[:row_count], size[:row_count]))
             for encoding, start, size in zip(self._encodings, self._start, self._size, strict=True)

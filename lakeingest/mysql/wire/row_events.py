@@ -89,7 +89,7 @@ class RowReader:
     def add(self, schema: TableSchema, sent: TableMap, where: str) -> int:
         """Add a table as the TABLE_MAP event `sent` describes it, unless it was added so before; return its number.
 
-        `where` is the event's position, for messages. Raises SchemaChanged if the event's columns are not the schema's.
+        `where` is the event's position, for messages. Raises SchemaChanged if event and schema differ in columns.
         """
         for table, ((known_schema, _), earlier_sent) in enumerate(zip(self._tables, self._sent, strict=True)):
             has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ
@@ -132,9 +132,9 @@ class RowReader:
         widths = self._widths[table]
         capacity = min(_VALUES_MAX // len(widths), _IMAGES_MAX)  # the most images of a batch
         shape = (len(widths), capacity)
-        start = self._start[: shape[0] * capacity].reshape(shape)
-        size = self._size[: shape[0] * capacity].reshape(shape)
-        progress = np.zeros(3, np.int64)
+        start = self._start[: len(widths) * capacity].reshape(shape)
+        size = self._size[: len(widths) * capacity].reshape(shape)
+        progress = np.zeros(3, np.int64)  # of the walk: see `walk_rows`
         status = _FULL
         while status == _FULL:  # each call of `walk_rows` fills one batch; after a full one, more images follow
             status, image_count = walk_rows(

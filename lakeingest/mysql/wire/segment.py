@@ -38,8 +38,8 @@ class SegmentDecoder:
     """Decodes the bytes of a dump from `begin` on, as they arrive, to batches in binlog order.
 
     `begin` is the segment's start, or an earlier position in the same file: events that end at or before the start are
-    skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` and in `waiting` is refused. With
-    `gtids`, a transaction without a GTID is refused. `reach` judges statements. Rows are valid only once `is_done`.
+    skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` or `waiting` is refused. With `gtids`,
+    a transaction without a GTID is refused. `reach`: see `grammar.Watched`. Rows are valid only once `is_done`.
 
     `replay` reads the rows of a prepared transaction when the segment commits the transaction. Without `replay`, XA is
     refused if there are `schemas`. With `stamp`, the segment is one prepared transaction, and its rows get the `stamp`.
@@ -107,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:  # FULL (full arrays) and LOOK (a FORMAT_DESCRIPTION): the buffer has more complete events
+            while True:  # go on after the statuses FULL and LOOK, at which the buffer may have more complete events
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
@@ -191,10 +191,7 @@ class SegmentDecoder:
             self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether an event has no end position because it is inside a transaction of MariaDB 11.
-
-        There only the last event of a transaction has an end position.
-        """
+        """Whether an event has no end position because in MariaDB 11 only the last event of a transaction has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # then the state is not known
@@ -275,7 +272,8 @@ class SegmentDecoder:
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of the prepared transaction `committed`, as rows of the open transaction that commits them."""
         if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
-            outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
+            outer_state = self._state
+            self.reader[ReaderState.STATE] = State.OPEN
             yield from self._read_events(self._prepared_buffer, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:  # the events were not kept in memory: read them from the binlog again
@@ -341,7 +339,7 @@ class SegmentDecoder:
             yield from self._flush()
             self._row_buffer = buffer  # the array is empty now
         row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
-        buffered.rows[reader[ReaderState.ROWS]] = row
+        buffered.rows[reader[ReaderState.ROWS]] = row  # its columns: `follow.Row`
         reader[ReaderState.ROWS] += 1
         reader[ReaderState.HAS_ROWS] = 1
 
@@ -372,9 +370,9 @@ class SegmentDecoder:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove_end(self, end: int) -> None:
-        """End a skipped transaction, whose last event ends at `end`. Prove of others that they end as announced."""
-        ends = int(self.reader[ReaderState.ENDS])
-        if not ends:  # MariaDB's GTID event does not say it
+        """End a skipped transaction if `end` is its announced end. Raises Damaged if any transaction ends elsewhere."""
+        ends = int(self.reader[ReaderState.ENDS])  # as announced by the GTID event
+        if not ends:  # MariaDB's GTID event announces no end
             return
         if self._state is State.PASSING and end == ends:
             self.reader[ReaderState.STATE] = State.OUTSIDE

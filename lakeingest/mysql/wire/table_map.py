@@ -106,7 +106,8 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
         _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
     if names:
         _add_members(columns, fields)
-    return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
+    table = read_table_name(event)
+    return TableMap(table_id, table, names, tuple(columns), has_signs=has_signs, has_charsets=has_charsets)
 
 
 def _read_column(type_: int, metadata: Cursor) -> Sent:
@@ -191,7 +192,7 @@ def _read_collations(count: int, default: bytes | None, each: bytes | None) -> l
     """The ids of the collations of `count` columns, in order.
 
     `default` and `each` are the contents of metadata fields. `default` has one collation for all columns, then the
-    columns with another collation. If the event does not have this field, `each` has the collation of each column.
+    columns with another collation. If `default` is None, `each` has the collation of each column.
     Raises Damaged for a field that is cut or missing.
     """
     if default is not None:

@@ -59,7 +59,7 @@ def readings(query: Query) -> Iterator[list[Token]]:
     """Yield the tokens of a statement, once for each charset in which the server may have read it.
 
     MariaDB's `SET STATEMENT … FOR` before a statement is left out. Raises Unclear if the text cannot be split into
-    tokens, or if the tokens depend on the sql_mode of the session, or on its charset, and nothing is known about it.
+    tokens, or if the tokens depend on an unknown sql_mode or an unknown charset of the session.
     """
     for text in _possible_texts(query):
         tokens = list(_tokens(text, query.sql_mode, is_mariadb=query.is_mariadb))

@@ -47,7 +47,7 @@ class Values:
         )
 
     def raw(self) -> Iterator[bytes | None]:
-        """Yield the bytes of each value, None for NULL: for types that are decoded in Python, because it is slow."""
+        """Yield the bytes of each value, None for NULL. This is slow, so it is only for types that Python decodes."""
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 

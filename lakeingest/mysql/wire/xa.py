@@ -3,8 +3,8 @@
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So a reader does not decode the rows at XA PREPARE. It keeps the events of a
 small transaction in memory. At XA COMMIT it decodes the rows from the kept events, or else from the binlog's events.
-The rows are decoded by the table's definition at XA COMMIT. It is still the definition at XA PREPARE, because DDL waits
-for prepared transactions.
+The rows are decoded by the table's definition at XA COMMIT. It is the same as at XA PREPARE, because DDL waits for
+prepared transactions.
 
 Source: MySQL manual, "XA Transaction SQL Statements"; MySQL's source documentation, "XA_prepare_event".
 """
@@ -164,9 +164,12 @@ def xid_of(event: Event) -> Xid:
 def read_prepare(event: Event) -> tuple[Xid, bool]:
     """The name of the transaction that an XA_PREPARE event ends, and whether the event commits it (ONE PHASE)."""
     body = event.body
-    is_committed, format_ = bool(body.number(1)), body.number(4)
-    sizes = body.number(4), body.number(4)
-    global_part, branch = (body.take(size) for size in sizes)
+    is_committed = bool(body.number(1))
+    format_ = body.number(4)
+    global_size = body.number(4)
+    branch_size = body.number(4)
+    global_part = body.take(global_size)
+    branch = body.take(branch_size)
     return Xid(global_part, branch, format_), is_committed
 
 

@@ -53,7 +53,7 @@ class ChangeBatches:
         columns = list(zip(*rows, strict=True))
         origin_count = len(types) - len(table_columns)  # of the columns before those of the table
         arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origin_count], strict=False)]
-        _, _, file, pos, *_ = rows[-1]  # after its kind and epoch, a change row has its place, for messages
+        _, _, file, pos, *_ = rows[-1]  # the place of a change row, for messages; unused for the log
         with concerning(table):
             arrays += [
                 column_array(column, values, f"{table} up to {file}:{pos}")

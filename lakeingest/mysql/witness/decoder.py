@@ -129,7 +129,7 @@ class _Decoder:
 
     @property
     def history(self) -> History:
-        """The identity of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
+        """The evidence of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._file_began, self._event_at_stop, self._last)
 
     @property
@@ -225,12 +225,14 @@ class _Decoder:
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)  # the length is needed only to skip
         self._move_state(Sign.GTID, event, begins)
-        self._transaction = _Transaction(begins, beginning)
-        if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
-            if not beginning.length:
-                raise Damaged("a GTID event without the length of its transaction")
-            self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
-            self._state = State.PASSING
+        is_skipped = isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip
+        if not is_skipped:
+            self._transaction = _Transaction(begins, beginning)
+            return
+        if not beginning.length:
+            raise Damaged("a GTID event without the length of its transaction")
+        self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
+        self._state = State.PASSING
 
     def _skip(self) -> None:
         """Pass over an event of a skipped transaction. Raises Damaged if the event ends after the transaction's end."""

@@ -82,7 +82,7 @@ class RowEvents:
         """Add the table of a TABLE_MAP event to the transaction; the table must be in `schemas`.
 
         Raises:
-            SchemaChanged: the event's columns are not the schema's.
+            SchemaChanged: the event has other columns than the schema.
             UnsupportedValue: the library does not read every value of the columns exactly.
             UnsupportedEvent: the library cannot read the event, or misreads it.
 

@@ -1,4 +1,4 @@
-"""Converts values of the library mysql-replication to Arrow columns: the values of the fast decoder, or an error."""
+"""Converts values of the library mysql-replication to Arrow columns, equal to those of the fast decoder."""
 
 import datetime as dt
 from collections.abc import Sequence
