@@ -42,7 +42,10 @@ class BinlogSource(Source):
     """A source whose binlog can be read. Each read opens a connection."""
 
     def file_began(self, file: str) -> int:
-        """The second (since 1970) in which a binlog file was begun. After a reset, it is another second."""
+        """The second (since 1970) in which a binlog file was begun.
+
+        After a reset of the binlog, a new file of the same name has another second.
+        """
         return continuity.file_began(self.settings, file)
 
     def state(self) -> ServerState:

@@ -287,7 +287,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
     """Raise SplitUnstable if the connection leads to another server, OperatorNeeded if the session lost a setting."""
-    uuid = server_of(connection)
+    uuid = server_of(connection)  # raises OperatorNeeded for a lost setting
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 

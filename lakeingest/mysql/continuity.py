@@ -134,7 +134,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
 def executed_with(
     connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
+    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns its state.
 
     `look` is called with every state that is read. Without GTIDs, the first state is returned. Raises Retryable if the
     server takes too long. Errors of `look` are raised, too.

@@ -96,7 +96,7 @@ def _bit_bytes(column: Column) -> int:
 def _literal(column: Column, value: Any) -> int | str:
     """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column does.
 
-    For an ENUM or SET whose numbers a condition lists, the part is `number/last number`.
+    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`.
     """
     if column.kind in INTEGERS:
         return int(value)

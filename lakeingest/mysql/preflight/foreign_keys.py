@@ -109,9 +109,9 @@ def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """The reason why rows of a table that foreign keys change cannot be read again exactly.
+    """The reason why the rows that foreign keys change in a table cannot be read again exactly.
 
-    None if they can be read again exactly, or if no foreign key changes rows of the table.
+    None if these rows can be read again exactly, or if no foreign key changes rows of the table.
     """
     try:
         chain = family(table, unlogged.keys)  # the keys of the table, of its parents, …

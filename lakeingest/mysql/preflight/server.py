@@ -71,7 +71,7 @@ class Server:
 
 
 Finding = str | None  # the fault and its fix; None if the condition is met
-Condition = Callable[[Server], Finding]  # its docstring says what holds if the condition is met
+Condition = Callable[[Server], Finding]  # its docstring names the condition
 
 
 def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, ...]:
@@ -87,7 +87,7 @@ def _finding(name: str, condition: Condition, server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """The server's version has all features that lakeingest needs."""
+    """The condition that the server's version has all features that lakeingest needs."""
     if server.version >= server.dialect.oldest:
         return None
     oldest = ".".join(map(str, server.dialect.oldest))
@@ -95,7 +95,7 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """The server is not a node of Galera, where commits can get lost and each node has its own binlog."""
+    """The condition that the server is no node of Galera: commits can get lost there, and each node has its own binlog."""
     # the provider is checked as well, because Percona's servers do not show wsrep_on among global variables
     provider = server.variables.get("wsrep_provider", "none")
     if not server.is_on("wsrep_on") and provider in {"", "none"}:
@@ -108,7 +108,7 @@ def galera(server: Server) -> Finding:
 
 
 def binlog(server: Server) -> Finding:
-    """The server writes a binlog of all databases."""
+    """The condition that the server writes a binlog of all databases."""
     if not server.is_on("log_bin"):
         return f"log_bin is OFF; {server.service.log}"
     status = binary_log_status(server.connection)
@@ -127,7 +127,10 @@ def setting(name: str, required: str) -> Condition:
 
 
 def session(server: Server) -> Finding:
-    """The session has its pinned values, and max_allowed_packet, which a session cannot set, is large enough."""
+    """The condition that the session has its pinned values, and that max_allowed_packet is large enough.
+
+    A session cannot set max_allowed_packet.
+    """
     try:
         server_of(server.connection)  # raises an error if a pinned value was lost
     except OperatorNeeded as error:
@@ -142,20 +145,20 @@ def session(server: Server) -> Finding:
 
 
 def commit_order(server: Server) -> Finding:
-    """Transactions become visible in binlog order."""
+    """The condition that transactions become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
         return None
     return f"binlog_order_commits is OFF; {server.service.fix('binlog_order_commits', 'ON')}"
 
 
 def gtids(server: Server) -> Finding:
-    """GTIDs are on or off. The modes between ON and OFF are refused."""
+    """The condition that GTIDs are on or off. The modes between ON and OFF are refused."""
     mode = _gtid_mode(server)
     return None if mode in {"ON", "OFF"} else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
 def synced_binlog(server: Server) -> Finding:
-    """The server has GTIDs, or it has sync_binlog = 1, so that its binlog survives a crash of the server."""
+    """The condition that the server has GTIDs, or has sync_binlog = 1, so that its binlog survives a crash."""
     has_gtids = _gtid_mode(server) != "OFF"  # they tell which transactions a crash has lost
     if has_gtids or server.variables.get("sync_binlog") == "1":
         return None
@@ -171,7 +174,7 @@ def _gtid_mode(server: Server) -> str:
 
 
 def replica(server: Server) -> Finding:
-    """If the server is a replica, it logs the transactions that it applies, in the order of its primary."""
+    """The condition that a server that is a replica logs the transactions that it applies, in its primary's order."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
     # MariaDB has no variable for the order, because it always preserves the order
@@ -179,13 +182,13 @@ def replica(server: Server) -> Finding:
     variables_off = [
         f"{name} is OFF"
         for name in ("log_replica_updates", *for_order)
-        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # or by its old name
+        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # by its new or old name
     ]
     return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
 
 def prepared_xa(server: Server) -> Finding:
-    """XA transactions of the server can be copied, or none is prepared now."""
+    """The condition that XA transactions of the server can be copied, or that none is prepared now."""
     if copies_xa(server.connection):
         return None
     try:
@@ -197,14 +200,14 @@ def prepared_xa(server: Server) -> Finding:
 
 
 def aurora_writer(server: Server) -> Finding:
-    """The server is not a reader of an Aurora cluster, because readers have no binlog."""
+    """The condition that the server is not a reader of an Aurora cluster, because readers have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
         return None
     return "innodb_read_only is ON: it is a reader of the Aurora cluster, without a binlog; use the cluster's endpoint"
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """The server keeps its binlog for the time that a copy takes (`copy_seconds`), and at least for a day.
+    """The condition that the server keeps its binlog as long as a copy takes (`copy_seconds`), and at least for a day.
 
     The day is for a run that is late.
     """
@@ -227,7 +230,10 @@ def retention(server: Server, copy_seconds: float) -> Finding:
 
 
 def binlog_in_files(server: Server) -> Finding:
-    """The binlog is in files. Since 12.3 MariaDB can keep it in InnoDB, where it has no file names and positions."""
+    """The condition that the binlog is in files.
+
+    Since 12.3 MariaDB can keep it in InnoDB, where it has no file names and positions.
+    """
     storage = server.variables.get("binlog_storage_engine", "")
     if not storage:
         return None
