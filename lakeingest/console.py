@@ -232,7 +232,7 @@ class Committed:
         return tuple(self._tables.values())
 
     def collecting_before(self, observe: Observer) -> Observer:
-        """An observer that collects the commits from each event, and calls `observe` with the event after that."""
+        """An observer that first collects the commits from each event, then calls `observe` with the event."""
 
         def collect(event: Event) -> None:
             self._collect(event)

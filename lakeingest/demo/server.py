@@ -343,7 +343,7 @@ def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[],
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(Exception):
             ask()
-            return
+            return  # `ask` has raised no error
         time.sleep(0.05)
     last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
     raise OperatorNeeded(f"{log.stem} does not start: {last}")

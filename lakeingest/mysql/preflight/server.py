@@ -95,7 +95,10 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """The condition that the server is no node of Galera: commits can get lost there, and each node has its own binlog."""
+    """The condition that the server is not a node of Galera.
+
+    In Galera commits can get lost, and each node has its own binlog.
+    """
     # the provider is checked as well, because Percona's servers do not show wsrep_on among global variables
     provider = server.variables.get("wsrep_provider", "none")
     if not server.is_on("wsrep_on") and provider in {"", "none"}:
@@ -182,7 +185,7 @@ def replica(server: Server) -> Finding:
     variables_off = [
         f"{name} is OFF"
         for name in ("log_replica_updates", *for_order)
-        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # by its new or old name
+        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # or by its old name
     ]
     return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
