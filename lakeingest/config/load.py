@@ -231,7 +231,7 @@ def parse_config(
 ) -> Config:
     """The configuration in a document. Relative paths are taken from `folder`.
 
-    Secrets to which the document refers are fetched; not with `cluster`, because then the job fetches them. Raises
+    Secrets to which the document refers are fetched, unless `cluster` is True: then the job fetches them. Raises
     ConfigError for mistakes, NotBuiltYet for what is not built yet, and the errors of `with_secrets`.
     """
     filled = _fill_variables(doc, environment)

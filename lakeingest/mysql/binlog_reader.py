@@ -186,22 +186,24 @@ class _Replay:
 
         If the whole binlog does not have the XA PREPARE, the transaction stays missing in `_pending`.
         """
-        starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
+        starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]  # oldest first
         while starts and xid not in self._pending.prepared:
             start = starts[-1]  # of the newest file that is not read completely
             known: PreparedAt | None = None  # transactions that this turn adds to what it reads
             if self._known is not None and is_before(start, self._known.at):
                 # The known transactions are those of a place in this file: read only the part after that place. If
                 # `xid` is not among them, the next turn reads the part before that place.
-                start = self._known.at
-                known, self._known = self._known, None
+                known = self._known
+                self._known = None
+                start = known.at
             else:
                 starts.pop()  # after this turn, all of this file is read
             # what is read now is older than what `_pending` has
             self._pending = self._pending.after(self._pending_in(start, stop))
             if known is not None:  # these transactions are older still
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
-            self._looked_to = stop = start
+            stop = start
+            self._looked_to = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
         """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended earlier.

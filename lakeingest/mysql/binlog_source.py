@@ -89,7 +89,7 @@ class BinlogSource(Source):
     def last_ddl(
         self, segment: Segment, tables: Mapping[TableId, TableSchema]
     ) -> Mapping[TableId, FilePosition | None]:
-        """The end of the last DDL of each of these tables that has DDL in a segment (`last_ddl.last_ddl`)."""
+        """The end of the last DDL in a segment, for each of these tables that has DDL there (`last_ddl.last_ddl`)."""
         return last_ddl(self.settings, segment, tables)
 
     def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:

@@ -185,7 +185,7 @@ def read_rows(
         rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
-        if source.replica is not None:
+        if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
         declared_key = schema.key if schema.declared else ()  # any other key has an index without NULL
         for name in declared_key:

@@ -11,7 +11,7 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.packets import surprises
 
-_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists; above it, each chunk scans the whole index
+_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists; with more, each chunk scans the whole index
 
 
 @surprises("an answer to a question")

@@ -46,7 +46,7 @@ def key_table(schema: TableSchema, keys: Iterable[Mapping[str, Any]]) -> pa.Tabl
 
 
 def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
-    """A key as a bound of a range: integers, and for other types SQL literals, which compare as the column does."""
+    """A key as a bound of a range: an integer, or for other types an SQL literal that compares as the column does."""
     return tuple(_literal(column, key[column.name]) for column in schema.key_columns)
 
 

@@ -54,7 +54,7 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # The user may not see all triggers, views and functions. If the change is `in_system`, none of them matters:
+            # The user may not see all triggers, views and functions. None of them matters to a change with `in_system`:
             # its table has no triggers, and its statement names no view and calls no function. Foreign keys matter, and
             # the user sees them.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS

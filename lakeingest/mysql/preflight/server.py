@@ -19,7 +19,7 @@ LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What conditions are checked on: a server with its variables by lower-case name, and the tables to be copied."""
+    """A server whose conditions are checked: its variables by lower-case name, and the tables to be copied."""
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
