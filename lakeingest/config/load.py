@@ -269,12 +269,12 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document without variables. With `unread`, `_UnreadEnvironment` has given their values.
+    """The configuration of a document after `_fill_variables`. `unread` says that this used `_UnreadEnvironment`.
 
     Raises:
         ConfigError: the document has mistakes.
         NotBuiltYet: it has no mistakes, but keys or values that are not built yet.
-        _DependsOnVariable: with `unread`, each refused value has a variable in it, whose value may make it right.
+        _DependsOnVariable: with `unread`, each refused value has a variable in it, so it may be right in a run.
 
     """
     not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]

@@ -309,7 +309,8 @@ def ended_before(
     Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
     until each transaction is found, or to the oldest file. The errors are those of `read_segment`.
     """
-    return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
+    replay = _Replay(source, segment, server_id, schemas=NO_TABLES, prepared=None)
+    return replay.ended_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:

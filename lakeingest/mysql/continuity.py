@@ -119,7 +119,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
             return None
         facts = SegmentFacts()
         with beside(source) as reading:
-            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())  # any epoch: no row is used
+            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, skip=GtidSet())  # any epoch: no row is used
             try:
                 for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
                     pass

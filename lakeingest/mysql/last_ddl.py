@@ -30,7 +30,7 @@ def last_ddl(
         try:
             with beside(source) as reading:
                 server_id = free_server_id(reading, source)
-                for _ in read_segment(reading, segment, NO_TABLES, server_id, SegmentFacts(), tables):
+                for _ in read_segment(reading, segment, NO_TABLES, server_id, SegmentFacts(), waiting=tables):
                     pass
             break
         except UnsupportedEvent as error:

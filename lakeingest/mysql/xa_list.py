@@ -68,7 +68,7 @@ def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str
     The errors are those of `settle`.
     """
     at = written_position(connection)
-    settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, None))
+    settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, gtids=None))
     return at
 
 
