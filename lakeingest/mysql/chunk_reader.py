@@ -123,7 +123,8 @@ def read_chunk(
     settled: FilePosition | None = None,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
-    read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap, settled)
+    condition = chunk.range.predicate(schema.key)
+    read = read_rows(source, schema, [condition], server_uuid, epoch, hooks=hooks, cap=cap, settled=settled)
     return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
 
 
