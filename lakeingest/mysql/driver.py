@@ -212,7 +212,7 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password as it is, or encrypted by `source.tls.server_public_key`, as `core.secrecy` decides.
+        """The password as it is, or encrypted by `source.tls.server_public_key`, whichever `core.secrecy` allows.
 
         Raises ServerUnproven if `core.secrecy` allows neither on this connection.
         """

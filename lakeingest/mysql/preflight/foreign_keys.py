@@ -59,7 +59,7 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
 
 
 def count_unlogged_keys(server: Server) -> dict[TableId, int]:
-    """The number of known foreign keys that change a table's rows outside the binlog, by table to be copied.
+    """For each table to be copied, the number of known foreign keys that change its rows outside the binlog.
 
     Tables without such keys are left out.
     """
