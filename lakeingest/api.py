@@ -207,8 +207,8 @@ class Pipeline:
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, only the changes after a position or a time, which `lakeingest changelog --since` takes, too.
-        With `follow`, the iterator does not end, and gives changes as they come.
+        With `since`, the iterator has only the changes after that position or time, which is written as for
+        `lakeingest changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import Changelog
         from lakeingest.commands.changelog_arrow import batches

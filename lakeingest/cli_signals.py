@@ -146,7 +146,7 @@ def _ask(
     scope: Any = None,
     ddl: str | None = None,
 ) -> None:
-    """Store the signals, report their progress on stderr, and print their results. Raises the error of a failed one."""
+    """Store signals, report their progress on stderr, and print their results. Raises the error of a failed signal."""
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:

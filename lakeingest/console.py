@@ -232,7 +232,7 @@ class Committed:
         return tuple(self._tables.values())
 
     def collecting_before(self, observe: Observer) -> Observer:
-        """An observer that collects the commits from each event, and calls `observe` with the event after that."""
+        """An observer that first collects the commits from each event, then calls `observe` with the event."""
 
         def collect(event: Event) -> None:
             self._collect(event)
@@ -270,7 +270,7 @@ def pipeline_line(config: "Config") -> str:
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """A line for each table of a run; then a line about its end, if the run followed the source or was ended early."""
+    """A line for each table of a run; then a line about the run's end, if it followed the source or was ended early."""
     errors = {stopped.table: stopped.error for stopped in result.stopped}  # the names of the errors' classes
     for outcome in result.tables:
         table = outcome.table

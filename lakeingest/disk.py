@@ -101,8 +101,10 @@ def is_private(path: Path) -> bool:
 def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
     """Whether users other than root and this user can change the entries of a folder.
 
-    True if such a user owns the folder. With `sticky`, False for any other folder with the sticky bit, in which these
-    users can change only their own entries.
+    The first of these that applies decides:
+    1. True if such a user owns the folder.
+    2. With `sticky`, False if the folder has the sticky bit, because such users can change only their own entries then.
+    3. True if the folder's mode lets all users write, or lets a group write that has other users.
     """
     if status.st_uid not in {0, os.getuid()}:
         return True

@@ -38,7 +38,10 @@ def main() -> None:
 
 
 def import_all() -> None:
-    """Import what tasks need. Kernels are loaded only if the cache has all; if not, tasks compile those they need."""
+    """Import what tasks need.
+
+    The kernels are loaded only if the cache has all of them. Otherwise each task compiles the kernels that it needs.
+    """
     import_writers()
     if cache.is_complete():
         kernels.compile_kernels()

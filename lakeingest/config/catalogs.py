@@ -42,9 +42,9 @@ def is_secret(name: str) -> bool:
 class Catalog(Frozen):
     """The catalog, in which readers find tables by name.
 
-    `type` None means the default type of the format. `name` is the catalog's name in Spark. `properties` are passed to
-    Spark and PyIceberg as they are; with Hudi, to the tool that registers tables in the metastore. `first_publish` is
-    how a new table becomes visible; it is for REST servers that do not say which ways they support.
+    `type` None means the default type of the format. `name` is the catalog's name in Spark. `properties` are passed as
+    they are: for Iceberg to Spark and PyIceberg, for Hudi to the tool that registers tables in the metastore.
+    `first_publish` is how a new table becomes visible; it is for REST servers that do not say which ways they support.
     """
 
     type: CatalogType | None = None

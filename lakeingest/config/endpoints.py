@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from lakeingest.config.secrets import is_reference
 from lakeingest.config.source import is_loopback
 
-_ENDINGS = ("uri", "endpoint", "service.host")  # a property whose name ends so has an endpoint as its value
+_ENDINGS = ("uri", "endpoint", "service.host")  # how the names of properties end whose values are endpoints
 _BETWEEN_URLS = re.compile(r",(?=\w+://)")  # the comma between two URLs in a list of metastores
 
 

@@ -231,7 +231,7 @@ def parse_config(
 ) -> Config:
     """The configuration in a document. Relative paths are taken from `folder`.
 
-    Secrets to which the document refers are fetched; not with `cluster`, because then the job fetches them. Raises
+    Secrets to which the document refers are fetched, unless `cluster` is True: then the job fetches them. Raises
     ConfigError for mistakes, NotBuiltYet for what is not built yet, and the errors of `with_secrets`.
     """
     filled = _fill_variables(doc, environment)
@@ -269,12 +269,12 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document whose variables are filled in; `unread`: with values of `_UnreadEnvironment`.
+    """The configuration of a document after `_fill_variables`. `unread` says that this used `_UnreadEnvironment`.
 
     Raises:
         ConfigError: the document has mistakes.
         NotBuiltYet: it has no mistakes, but keys or values that are not built yet.
-        _DependsOnVariable: `unread`, and each refused value has a variable, so that only the variable's value can tell.
+        _DependsOnVariable: with `unread`, each refused value has a variable in it, so it may be right in a run.
 
     """
     not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
@@ -384,7 +384,7 @@ def _mistake_text(detail: Any) -> str:
 
 
 def _known_names(loc: Sequence[Any]) -> list[str]:
-    """The keys that are known in the block of an unknown key. `loc` is the path of the unknown key."""
+    """The keys that the block of an unknown key can have. `loc` is the path of the unknown key."""
     model: type[BaseModel] = Config
     for part in loc[:-1]:  # a part without a model of its own, such as a pattern of tables.options, is passed over
         fields = [field for name, field in model.model_fields.items() if part in {name, field.alias}]

@@ -6,11 +6,12 @@ from lakeingest.config.frozen import Frozen
 
 
 class SchemaChanges(Frozen):
-    """`changes` says what a copy does at DDL of its table, `dropped` what happens to a column that the source drops.
+    """What a copy does at DDL of its table.
 
     `changes`: the copy follows the DDL (`evolve`), follows it once a person has approved it (`approve`), or stops
-    (`freeze`). `dropped`: the column stays in the copy, with NULL in all rows (`keep`), or is dropped there, too
-    (`drop`).
+    (`freeze`).
+    `dropped`: a column that the source drops stays in the copy, with NULL in all rows (`keep`), or is dropped there,
+    too (`drop`).
     """
 
     changes: Literal["evolve", "approve", "freeze"] = "evolve"

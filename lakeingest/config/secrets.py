@@ -119,7 +119,7 @@ def _fetch_from_amazon(name: str) -> str:
 
 
 def _fetch_from_google(name: str) -> str:
-    """The text of a secret: of its version in `name`, or of the latest version."""
+    """The text of a secret, in the version that `name` has; without one, in the latest version."""
     if not _GOOGLE_NAME.fullmatch(name):
         raise ConfigError(f"gcp-secretmanager://{name} needs the form projects/P/secrets/NAME[/versions/N]")
     try:

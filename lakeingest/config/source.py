@@ -31,9 +31,13 @@ def _read_pem(file: Path) -> str:
 class Tls(Frozen):
     """How connections to the source are encrypted, and how the server proves that it is the right one.
 
-    Without `mode`, the mode is `required` if there is a `pin`, `preferred` on loopback if there is no `ca`, and
-    otherwise `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys.
-    `server_public_key` encrypts a password that is sent without TLS.
+    Without `mode`, the mode is the first of these that applies:
+    1. `required` if there is a `pin`.
+    2. `preferred` if the server is on loopback, and there is no `ca`.
+    3. `verify_identity`.
+
+    `pin` has hashes of public keys: the server must have one of these keys. `server_public_key` encrypts a password
+    that is sent without TLS.
     """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
@@ -71,8 +75,8 @@ class Tls(Frozen):
         """The text of the file that the key `name` names; None if the key is not set.
 
         The text is stored in this object, and pickled with the object. So a task on another machine, where the file
-        does not exist, has the text that the driver has read. Raises OSError if the file cannot be read, and if no
-        earlier call has read it.
+        does not exist, has the text that the driver has read. Raises OSError if neither this call nor an earlier
+        call could read the file.
         """
         if name in self.files:
             try:

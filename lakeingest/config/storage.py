@@ -34,9 +34,9 @@ S3A_JARS = (  # Hadoop's client for S3, in the version of the Hadoop in PySpark 
 class Storage(Frozen):
     """Settings of an object store that its clients do not find in the environment.
 
-    `endpoint` is the URL of a store that is not the cloud's own. `region` and `path_style` are for S3. `path_style`: in
-    the URL of a request, the bucket is a part of the path, not of the host's name. `properties` are passed to Iceberg's
-    FileIO, in Spark and in PyIceberg, as they are.
+    `endpoint` is the URL of a store that is not the cloud's own. `region` and `path_style` are for S3. With
+    `path_style`, the bucket is a part of the path in the URL of a request, not of the host's name. `properties` are
+    passed to Iceberg's FileIO, in Spark and in PyIceberg, as they are.
     """
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://")

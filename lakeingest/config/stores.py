@@ -14,10 +14,11 @@ from lakeingest.config.storage import Options, Storage, without_none
 class Store:
     """A kind of object store.
 
-    `jar` is the jar that Iceberg needs in Spark for this store. `only` are the keys of target.storage, besides
-    `properties`, that have a meaning for this store. The functions make the settings of a client from target.storage:
-    `pyiceberg` and `spark` for Iceberg's FileIO; `obstore` for the client that reads and writes the state folder, given
-    also the bucket of this folder.
+    `jar`: the jar that Iceberg needs in Spark for this store.
+    `only`: the keys of target.storage, besides `properties`, that have a meaning for this store.
+    `pyiceberg`, `spark`: functions that make the settings of Iceberg's FileIO from target.storage.
+    `obstore`: a function that makes the settings of the client for the state folder, from target.storage and the
+    folder's bucket.
     """
 
     jar: str
@@ -33,7 +34,7 @@ def store_of(scheme: str | None) -> Store:
 
 
 def _s3_pyiceberg(storage: Storage) -> Options:
-    # without this property, PyIceberg's client puts the bucket of an endpoint into the path, as with `path_style`
+    # without this property, PyIceberg's client puts the bucket into the path of a URL, as with `path_style`
     virtual = None if storage.path_style or storage.endpoint is None else "true"
     return without_none(
         {

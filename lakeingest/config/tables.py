@@ -66,15 +66,15 @@ class TableOptions(BaseModel):
         """The options that decide which columns the copy has, and how values are copied."""
         types = self.types
         return Choices(
-            self.key,
-            types.zero_dates or "null",
-            types.tinyint1,
-            types.time,
-            types.geometry,
-            types.virtual,
-            types.generated,
-            self.deletes,
-            self.metadata,
+            key=self.key,
+            zero_dates=types.zero_dates or "null",
+            tinyint1=types.tinyint1,
+            time=types.time,
+            geometry=types.geometry,
+            virtual=types.virtual,
+            generated=types.generated,
+            deletes=self.deletes,
+            metadata=self.metadata,
         )
 
 

@@ -31,10 +31,12 @@ _UNSAFE = re.compile(r"[^\w$.~-]+")
 class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
 
-    A published commit is retained for `keep`. The last `least` published commits are retained for longer if necessary.
-    Never more than `most` commits are retained: Iceberg writes the list of all commits with every commit, so a long
-    list makes every commit slow. When a commit is no longer retained, its files are kept for another `readers`, so that
-    queries that have begun on this commit can end.
+    `keep`: the time for which a published commit is retained.
+    `least`: how many of the last published commits are retained, even for longer than `keep`.
+    `most`: how many commits are retained at most, even if more are younger than `keep`. Iceberg writes the list of all
+    commits with every commit, so a long list makes every commit slow.
+    `readers`: the time for which the files of a commit are kept after the commit is no longer retained, so that queries
+    that have begun on this commit can end.
     """
 
     keep: Duration = timedelta(days=5)

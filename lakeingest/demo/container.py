@@ -50,7 +50,7 @@ def run_container(
         server = container.get_wrapped_container()
 
         def ended() -> str | None:
-            server.reload()
+            server.reload()  # asks Docker for its status
             return None if server.status in _RUNNING_STATES else server.logs().decode(errors="replace")
 
         yield ended

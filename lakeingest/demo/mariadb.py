@@ -21,5 +21,5 @@ def system_tables_sql(folder: Path) -> str:
     """The statements that create the system tables, for a server in bootstrap mode (`--bootstrap`)."""
     prefix = next(folder.glob("*_system_tables.sql")).name.removesuffix(_SCRIPTS[0])
     scripts = [(folder / f"{prefix}{name}").read_text(errors="replace") for name in _SCRIPTS]
-    # NULL: root logs in by a password, not by a Unix socket, as it does with the package's own set-up
+    # NULL lets root log in by a password; with the package's own set-up, root would log in by a Unix socket
     return "\n".join(["USE mysql;", "SET @auth_root_socket = NULL;", *scripts, "FLUSH PRIVILEGES;", ""])

@@ -39,10 +39,12 @@ LEAST_CHUNK_ROWS = 200
 class Tally:
     """Numbers about the run, counted from its events.
 
-    `began` (0: not yet) and `copied_at`, the time of the last wave, are seconds of the monotonic clock. `rows` is the
-    number of copied rows. `applied` is the number of change rows that merges have applied, and `dropped` the number of
-    change rows that merges have left out because the chunks contain them. `tables_left` are the tables that are not
-    copied completely yet.
+    `began`: the time of the first Planned, in seconds of the monotonic clock; 0 before it.
+    `copied_at`: the time of the last wave, by the same clock.
+    `rows`: the number of copied rows.
+    `applied`: the number of change rows that merges have applied.
+    `dropped`: the number of change rows that merges have left out because the chunks contain them.
+    `tables_left`: the tables that are not copied completely yet.
     """
 
     began: float = 0.0

@@ -204,7 +204,7 @@ def _run_program(
                 return None if process.poll() is None else _read_log(log)
 
             version = _await_answer(log_if_ended, chosen, password)
-            yield LocalServer(HOST, chosen, USER, password, version, origin, process.pid, flavor)
+            yield LocalServer(HOST, chosen, USER, password, version, origin, pid=process.pid, flavor=flavor)
 
 
 def _folder_options(home: Path) -> list[str]:
@@ -269,7 +269,7 @@ def _run_container(
         pass  # the port is released at once, because Docker binds it itself
     with container.run_container(flavor, (HOST, chosen), password, options, say) as ended:
         version = _await_answer(ended, chosen, password)
-        yield LocalServer(HOST, chosen, USER, password, version, origin, None, flavor)
+        yield LocalServer(HOST, chosen, USER, password, version, origin, pid=None, flavor=flavor)
 
 
 @contextmanager
@@ -343,7 +343,7 @@ def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[],
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(Exception):
             ask()
-            return
+            return  # `ask` has raised no error
         time.sleep(0.05)
     last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
     raise OperatorNeeded(f"{log.stem} does not start: {last}")

@@ -114,7 +114,7 @@ def read_segment(
 def _dump_start(segment: Segment) -> FilePosition:
     """The position where the dump begins: the segment's start, or one event before it.
 
-    The event before the start is included if the segment's history has it, because it proves that history.
+    It is one event before the start if the segment's history has that event, because the event proves the history.
     """
     history = segment.history
     if history and history.event:
@@ -186,22 +186,24 @@ class _Replay:
 
         If the whole binlog does not have the XA PREPARE, the transaction stays missing in `_pending`.
         """
-        starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
+        starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]  # oldest first
         while starts and xid not in self._pending.prepared:
             start = starts[-1]  # of the newest file that is not read completely
             known: PreparedAt | None = None  # transactions that this turn adds to what it reads
             if self._known is not None and is_before(start, self._known.at):
                 # The known transactions are those of a place in this file: read only the part after that place. If
                 # `xid` is not among them, the next turn reads the part before that place.
-                start = self._known.at
-                known, self._known = self._known, None
+                known = self._known
+                self._known = None
+                start = known.at
             else:
                 starts.pop()  # after this turn, all of this file is read
             # what is read now is older than what `_pending` has
             self._pending = self._pending.after(self._pending_in(start, stop))
-            if known is not None:
+            if known is not None:  # these transactions are older still
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
-            self._looked_to = stop = start
+            stop = start
+            self._looked_to = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
         """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended earlier.
@@ -239,13 +241,13 @@ class _Replay:
         return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
 
     def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
-        """Those of `xids` that ended before the segment, and those without such an end (function `ended_before`)."""
+        """Two sets among `xids`, as the function `ended_before` returns them for the segment."""
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
         not_in_segment = xids.difference(in_segment.prepared, in_segment.ended)
+        if not not_in_segment:  # then the list of binlog files is not needed either
+            return frozenset(), frozenset()
         ended = frozenset[Xid]()
         unseen = not_in_segment  # transactions without an event in the parts that are read
-        if not unseen:  # then the list of binlog files is not needed either
-            return ended, not_in_segment
         # the newest part first, because the last event of a transaction counts
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:
@@ -305,9 +307,10 @@ def ended_before(
     """Two sets of XA transactions among `xids`: those that ended before the segment, and those without such an end.
 
     Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
-    until each transaction is found, or to its beginning. The errors are those of `read_segment`.
+    until each transaction is found, or to the oldest file. The errors are those of `read_segment`.
     """
-    return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
+    replay = _Replay(source, segment, server_id, schemas=NO_TABLES, prepared=None)
+    return replay.ended_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:
@@ -316,7 +319,7 @@ def can_begin_at(at: FilePosition) -> bool:
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """Read the event that begins at `at`. Returns the second in which the file was begun, the event, its bytes.
+    """Read the event that begins at `at`. Returns the second in which the file was begun, the event, and its bytes.
 
     At the start of a file the event is the file's FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
     afterwards. Raises BinlogGone if no event begins at `at`.
@@ -330,7 +333,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
                 began, checksums = event.seconds, has_checksums(raw)
             elif event.is_artificial or event.type in HEARTBEATS:
                 continue  # not in the file
-            # a dump sends the FORMAT_DESCRIPTION first, wherever it begins; only at the file's start it is the event
+            # each dump sends the FORMAT_DESCRIPTION first, but it is the event at `at` only at the file's start
             if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
                 return began, event, raw
     except Damaged as damage:

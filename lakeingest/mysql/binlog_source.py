@@ -42,7 +42,10 @@ class BinlogSource(Source):
     """A source whose binlog can be read. Each read opens a connection."""
 
     def file_began(self, file: str) -> int:
-        """The second (since 1970) in which a binlog file was begun. After a reset, it is another second."""
+        """The second (since 1970) in which a binlog file was begun.
+
+        After a reset of the binlog, a new file of the same name has another second.
+        """
         return continuity.file_began(self.settings, file)
 
     def state(self) -> ServerState:
@@ -86,7 +89,7 @@ class BinlogSource(Source):
     def last_ddl(
         self, segment: Segment, tables: Mapping[TableId, TableSchema]
     ) -> Mapping[TableId, FilePosition | None]:
-        """The end of the last DDL of each of these tables that has DDL in a segment (`last_ddl.last_ddl`)."""
+        """The end of the last DDL in a segment, for each of these tables that has DDL there (`last_ddl.last_ddl`)."""
         return last_ddl(self.settings, segment, tables)
 
     def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:

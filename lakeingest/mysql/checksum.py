@@ -98,7 +98,8 @@ def _value(column: Column) -> str:
 def _ewkb(raw: str) -> str:
     """SQL for the hexadecimal digits of a geometry in PostGIS's form (EWKB), from MySQL's form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
-    # byte order and type, the flag 0x20 (in the type's last byte) that an SRID follows, the SRID, the rest
+    # in this order: byte order and the type's first three bytes; the type's last byte, in which the flag 0x20 says that
+    # an SRID follows; the SRID; the rest
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
 

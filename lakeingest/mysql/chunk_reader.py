@@ -123,7 +123,8 @@ def read_chunk(
     settled: FilePosition | None = None,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
-    read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap, settled)
+    condition = chunk.range.predicate(schema.key)
+    read = read_rows(source, schema, [condition], server_uuid, epoch, hooks=hooks, cap=cap, settled=settled)
     return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
 
 
@@ -185,7 +186,7 @@ def read_rows(
         rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
-        if source.replica is not None:
+        if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
         declared_key = schema.key if schema.declared else ()  # any other key has an index without NULL
         for name in declared_key:
@@ -287,7 +288,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
     """Raise SplitUnstable if the connection leads to another server, OperatorNeeded if the session lost a setting."""
-    uuid = server_of(connection)
+    uuid = server_of(connection)  # raises OperatorNeeded for a lost setting
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 

@@ -119,7 +119,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
             return None
         facts = SegmentFacts()
         with beside(source) as reading:
-            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())  # any epoch: no row is used
+            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, skip=GtidSet())  # any epoch: no row is used
             try:
                 for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
                     pass
@@ -134,7 +134,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
 def executed_with(
     connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
+    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns its state.
 
     `look` is called with every state that is read. Without GTIDs, the first state is returned. Raises Retryable if the
     server takes too long. Errors of `look` are raised, too.

@@ -61,9 +61,9 @@ def change_rows(
 ) -> Iterator[Part]:
     """Yield the parts of a segment, and set its `facts`, as `read_segment` does.
 
-    The connection has just begun a dump at `begin`. `gtids`: the server has GTIDs. `replay` reads prepared XA
-    transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True also if the source
-    can never log changes by foreign keys: the caller corrects this.
+    The connection has just begun a dump at `begin`. `gtids` says whether the server has GTIDs. `replay` reads prepared
+    XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True also if the
+    source can never log changes by foreign keys: the caller corrects this.
     """
     if _uses_slow_decoders():
         from lakeingest.mysql.witness import rows_in

@@ -15,19 +15,22 @@ _ANY = 1000  # more characters than the text of any DOUBLE has: the length has n
 class Dialect:
     """The statements and facts of a server.
 
-    `server` is the SQL expression of the server's id. `state` is the query for the id, gtid_mode, binlog_order_commits
-    and gtid_executed. `log_status` and `replicas` are statements whose results have the same columns on every server.
-    `capped_select` begins a SELECT with a time limit. `rights` are the privileges that are needed besides SELECT, each
-    with a statement that is denied without the privilege. `more_rights` are needed privileges that no statement checks.
+    `server`: the SQL expression of the server's id.
+    `state`: the query for the id, gtid_mode, binlog_order_commits and gtid_executed.
+    `log_status`, `replicas`: statements whose results have the same columns on every server.
+    `capped_select`: the beginning of a SELECT with a time limit.
+    `rights`: the privileges that are needed besides SELECT, each with a statement that is denied without the privilege.
+    `more_rights`: needed privileges that no statement checks.
     `hides_rules`: information_schema shows no REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
-
-    `has_snapshot_position`: the server reports the exact position of a read view in the binlog. `oldest` is the first
-    version that can be a source. `logs_cascades` is the first version that can log changes by foreign keys, None if no
-    version can. `xa_since` is the first version whose XA transactions can be copied. `is_xa_late`: a read view may lack
-    an XA COMMIT that is before the view's position in the binlog; XA RECOVER, which needs no right, lists the
-    transaction until new views contain it. `double_widths` has the greatest lengths of a DOUBLE's text without an
-    exponent: as a column, and as an expression. `weight` is the SQL expression for a text's sort weight; {} stands for
-    the text. On MariaDB the weight is without accents and case, whose weights depend on spaces at the end.
+    `has_snapshot_position`: the server reports the exact position of a read view in the binlog.
+    `oldest`: the first version that can be a source.
+    `xa_since`: the first version whose XA transactions can be copied.
+    `is_xa_late`: a read view may lack an XA COMMIT that is before the view's position in the binlog. XA RECOVER, which
+    needs no right, lists the transaction until new views contain it.
+    `logs_cascades`: the first version that can log changes by foreign keys; None if no version can.
+    `double_widths`: the greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression.
+    `weight`: the SQL expression for a text's sort weight; {} stands for the text. On MariaDB the weight is without
+    accents and case, whose weights depend on spaces at the end.
     """
 
     server: str

@@ -95,7 +95,8 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             checksums = has_checksums(raw)
-        # not in the file: heartbeats, and artificial events before its first event (a later artificial ROTATE ends it)
+        # skip what is not in the file: heartbeats, and artificial events before its first event; a later artificial
+        # event is not skipped, because it may be the ROTATE that ends the file
         if event.type in HEARTBEATS or (event.is_artificial and not end):
             continue
         if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one

@@ -212,7 +212,10 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password, clear or hashed as the `line` allows. Raises ServerUnproven if the line allows neither."""
+        """The password as it is, or encrypted by `source.tls.server_public_key`, whichever `core.secrecy` allows.
+
+        Raises ServerUnproven if `core.secrecy` allows neither on this connection.
+        """
         password = bytes(self.password)
         if not password:  # an empty password reveals nothing
             return b"\0"

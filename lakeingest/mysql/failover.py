@@ -61,7 +61,7 @@ class ThisServer:
         end_here = self._find_end(saved)
         # Step 2: read the file up to that end, for the history that later runs compare
         stop, facts = end_here.end, SegmentFacts()
-        for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
+        for _ in self._read(file_start(stop.file), stop, skip=GtidSet(), facts=facts):
             pass
         # Step 3: wait until the second in which the file began is over. A binlog that is reset from now on begins in a
         # later second, by which later runs tell it from this binlog
@@ -110,7 +110,7 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file before which some transaction of the position is missing
+        # the position ends in the newest file that begins before the last of the position's transactions
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
@@ -133,7 +133,7 @@ class ThisServer:
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
         """The transactions of a binlog file, with the positions at which they end."""
-        for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):  # rows of TRANSACTIONS
+        for _, rows in self._read(file_start(file), self._end_of(file), skip=GtidSet()):  # rows of TRANSACTIONS
             columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
             times = rows["committed_at"].cast("int64").to_pylist()  # in µs
             for uuid, tag, number, pos, committed_at in zip(*columns, times, strict=True):
@@ -158,9 +158,11 @@ class ThisServer:
         copied = saved.gtids or GtidSet()
         # The reads differ in what they skip: rows of copied transactions are no finding, but DDL of copied transactions
         # counts, too.
-        changed = self._changed_in(tables, lambda examined: self._read(start, end_here.end, copied, watched=examined))
+        changed = self._changed_in(
+            tables, lambda examined: self._read(start, end_here.end, skip=copied, watched=examined)
+        )
         altered = self._changed_in(
-            tables, lambda examined: self._read(start, end_here.end, GtidSet(), waiting=examined)
+            tables, lambda examined: self._read(start, end_here.end, skip=GtidSet(), waiting=examined)
         )
         return frozenset(changed | altered)
 

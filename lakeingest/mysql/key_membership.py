@@ -41,7 +41,7 @@ def _collations(connection: pymysql.Connection, schema: TableSchema) -> dict[str
 def _range_query(
     schema: TableSchema, collations: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> str:
-    """The query for the keys that are in the range `within`; it returns their numbers, from 0 on, in `keys`.
+    """The query for the keys that are in the range `within`; it returns their indexes in `keys`.
 
     The values in the query get the types and collations of the table's columns, so that the server compares them as it
     compares the columns.

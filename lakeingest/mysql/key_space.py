@@ -11,7 +11,7 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.packets import surprises
 
-_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists; above it, each chunk scans the whole index
+_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists; with more, each chunk scans the whole index
 
 
 @surprises("an answer to a question")
@@ -71,7 +71,8 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 def _part(column: Column, text: str) -> int | str:
     """The part of a boundary for one column, from the text that `_literal` selects.
 
-    An ENUM or SET with at most `_LISTED` numbers gets `number/last number`: its conditions list the numbers between.
+    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`, because a condition lists the
+    numbers before or after a boundary.
     """
     if column.kind in INTEGERS:
         return int(text)

@@ -46,7 +46,7 @@ def key_table(schema: TableSchema, keys: Iterable[Mapping[str, Any]]) -> pa.Tabl
 
 
 def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
-    """A key as a bound of a range: integers, and for other types SQL literals, which compare as the column does."""
+    """A key as a bound of a range: an integer, or for other types an SQL literal that compares as the column does."""
     return tuple(_literal(column, key[column.name]) for column in schema.key_columns)
 
 
@@ -96,7 +96,7 @@ def _bit_bytes(column: Column) -> int:
 def _literal(column: Column, value: Any) -> int | str:
     """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column does.
 
-    For an ENUM or SET whose numbers a condition lists, the part is `number/last number`.
+    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`.
     """
     if column.kind in INTEGERS:
         return int(value)

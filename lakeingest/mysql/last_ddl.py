@@ -19,7 +19,7 @@ from lakeingest.mysql.connection import beside, free_server_id
 def last_ddl(
     source: Source, segment: Segment, tables: Mapping[TableId, TableSchema]
 ) -> dict[TableId, FilePosition | None]:
-    """The end of the last DDL of each table that has DDL in the segment.
+    """The end of each table's last DDL in the segment, by table. Tables without DDL there are left out.
 
     The end is None for a table whose changes may be in a transaction that ended after that DDL. It is None for all
     `tables` if the segment has an event that cannot be passed over. Call this function only after `read_stable_schema`
@@ -30,7 +30,7 @@ def last_ddl(
         try:
             with beside(source) as reading:
                 server_id = free_server_id(reading, source)
-                for _ in read_segment(reading, segment, NO_TABLES, server_id, SegmentFacts(), tables):
+                for _ in read_segment(reading, segment, NO_TABLES, server_id, SegmentFacts(), waiting=tables):
                     pass
             break
         except UnsupportedEvent as error:

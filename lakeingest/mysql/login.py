@@ -35,7 +35,7 @@ def _token(source: Source, region: str) -> str:
 
 @functools.cache
 def _signer(region: str | None) -> Any:
-    """The client that signs tokens, which renews its credentials. It is cached, because it takes long to make."""
+    """The client that signs tokens. It renews its own credentials, and is cached, because it takes long to make."""
     import boto3  # type: ignore[import-untyped]
 
     return boto3.Session().client("rds", region_name=region)

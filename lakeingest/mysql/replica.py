@@ -33,7 +33,7 @@ def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
     """
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
-    if not _has_executed(replica, low, LAG_SECONDS):
+    if not _has_executed(replica, low, LAG_SECONDS):  # waits
         missing = low - executed(replica)
         raise SourceAway(
             f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {missing.count}"
@@ -45,7 +45,7 @@ def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysq
     """Raise OperatorNeeded if the replica has executed transactions that its primary, `source`, has not executed."""
     applied = executed(replica)
     with named_errors(source):
-        if _has_executed(primary, applied, COMMIT_SECONDS):
+        if _has_executed(primary, applied, COMMIT_SECONDS):  # waits
             return
         only_on_replica = applied - executed(primary)
     raise OperatorNeeded(

@@ -209,7 +209,17 @@ class _Descriptions:
         in_row_images = tuple(str(row["column_name"]) for row in rows)
         # row images have the hidden columns after all others
         in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
-        return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, in_row_images)
+        return TableSchema(
+            table,
+            columns,
+            key,
+            choices,
+            skipped=skipped,
+            generated=copied_generated,
+            index=index,
+            comment=comment,
+            stored=in_row_images,
+        )
 
 
 def _skipped_kinds(choices: Choices) -> tuple[str, ...]:

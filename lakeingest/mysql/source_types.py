@@ -17,7 +17,8 @@ def source_type(text: str) -> SourceType:
     if name in _WITH_MEMBERS:
         return SourceType(text, name, members=tuple(map(_unescaped, _MEMBER.findall(text))))
     sized = _SIZED.match(text)
-    return SourceType(text, name, "unsigned" in text.lower().split(), int(sized[1]) if sized else 0)
+    is_unsigned = "unsigned" in text.lower().split()
+    return SourceType(text, name, unsigned=is_unsigned, size=int(sized[1]) if sized else 0)
 
 
 def _unescaped(member: str) -> str:

@@ -29,10 +29,10 @@ Name = tuple[str, ...]  # the parts of a table's or another object's name, folde
 class _Objects:
     """The source's objects through which a statement may change other tables.
 
-    `hidden` has the databases of which the user may not see all objects; None: all databases. `referenced` has the
-    tables that foreign keys refer to. `parents` has those tables of `referenced` whose changes a foreign key passes on
-    to other tables. The user needs only SELECT on the tables to see foreign keys. `others` has the names of views and
-    stored functions, without their databases.
+    `hidden`: the databases of which the user may not see all objects; None stands for all databases.
+    `referenced`: the tables that foreign keys refer to. The user needs only SELECT on the tables to see foreign keys.
+    `parents`: those tables of `referenced` whose changes a foreign key passes on to other tables.
+    `others`: the names of views and stored functions, without their databases.
     """
 
     hidden: frozenset[str] | None
@@ -54,9 +54,9 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # The user may not see all triggers, views and functions that matter for the statement. `in_system`, none of
-            # them matters: the table has no triggers, and the statement names no view and calls no function. Foreign
-            # keys matter, and the user sees them.
+            # The user may not see all triggers, views and functions. None of them matters to a change with `in_system`:
+            # its table has no triggers, and its statement names no view and calls no function. Foreign keys matter, and
+            # the user sees them.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
@@ -64,7 +64,7 @@ class StatementReach:
             return "its table has triggers"
         if table in objects.parents:
             return "foreign keys change other tables with it"
-        # the words of the statement may be columns or aliases with the same names: in doubt there is a reason
+        # a word of the statement may be the name of a column or an alias instead: in doubt, a reason is returned
         named_objects = change.names & {name for (name,) in objects.others}
         return f"it names a view or a stored function ({', '.join(sorted(named_objects))})" if named_objects else ""
 
@@ -100,7 +100,7 @@ class StatementReach:
 
 
 def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
-    """The folded names of databases that a user with these grants does not see completely; None: all databases.
+    """The folded names of databases that a user with these grants does not see completely; None for all.
 
     `grants` are the rows of SHOW GRANTS. Rights on a single database are not counted. A right on all databases that was
     revoked for a database hides that database.

@@ -35,9 +35,9 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    True also for a table that does not exist, if the user has no right on it, because servers deny such a table.
-    False for a table that does not exist, if the user has a right on it. The definition is asked for as well, because
-    a user who may read only some columns sees neither the other columns nor, on MariaDB, the foreign keys.
+    A table that does not exist is hidden only if the user has no right on it, because servers deny it then. The
+    definition is asked for as well, because a user who may read only some columns sees neither the other columns nor,
+    on MariaDB, the foreign keys.
     """
     try:
         return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(

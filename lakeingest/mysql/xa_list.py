@@ -45,14 +45,14 @@ def settle(
     if not dialect(connection).is_xa_late:
         return frozenset()
     # Step 1: wait a moment, in which most transactions end
-    lasting = _still_listed(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
+    lasting = _listed_after_wait(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
     if not lasting:
         return frozenset()
     # Step 2: look up in the binlog which of the lasting transactions ended before the position, and wait until those
     # leave the list
     segment = Segment.after(at, written_position(connection))
     ended, not_ended = ended_before(source, segment, free_server_id(connection, source), lasting)
-    if stuck := _still_listed(connection, ended, _COMMIT_SECONDS):
+    if stuck := _listed_after_wait(connection, ended, _COMMIT_SECONDS):
         xid = min(stuck, key=lambda xid: (xid.global_part, xid.branch))
         name = f"X'{xid.global_part.hex()}',X'{xid.branch.hex()}',{xid.format}"
         raise SplitUnstable(
@@ -68,11 +68,11 @@ def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str
     The errors are those of `settle`.
     """
     at = written_position(connection)
-    settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, None))
+    settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, gtids=None))
     return at
 
 
-def _still_listed(connection: pymysql.Connection, xids: frozenset[Xid], seconds: float) -> frozenset[Xid]:
+def _listed_after_wait(connection: pymysql.Connection, xids: frozenset[Xid], seconds: float) -> frozenset[Xid]:
     """The transactions among `xids` that are still in XA RECOVER after a wait of at most `seconds`."""
     deadline = time.monotonic() + seconds
     while xids and time.monotonic() < deadline:

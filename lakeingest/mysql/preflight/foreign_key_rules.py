@@ -143,5 +143,5 @@ def pairs(tables: Collection[TableId]) -> str:
 
 
 def _rule(text: object) -> Rule:
-    """The rule that the server names so; NONE for RESTRICT, for other names and without a name."""
+    """The rule with this name; NONE for RESTRICT, for an unknown name, and if there is no name."""
     return Rule(str(text)) if text in set(Rule) else Rule.NONE

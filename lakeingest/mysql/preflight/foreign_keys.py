@@ -59,7 +59,7 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
 
 
 def count_unlogged_keys(server: Server) -> dict[TableId, int]:
-    """The number of known foreign keys that change a table's rows outside the binlog, by table to be copied.
+    """For each table to be copied, the number of known foreign keys that change its rows outside the binlog.
 
     Tables without such keys are left out.
     """
@@ -109,9 +109,9 @@ def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """The reason why rows of a table that foreign keys change cannot be read again exactly.
+    """The reason why the rows that foreign keys change in a table cannot be read again exactly.
 
-    None if they can be read again exactly, or if no foreign key changes rows of the table.
+    None if these rows can be read again exactly, or if no foreign key changes rows of the table.
     """
     try:
         chain = family(table, unlogged.keys)  # the keys of the table, of its parents, …

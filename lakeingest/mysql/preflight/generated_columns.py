@@ -107,9 +107,9 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """By table: its generated columns, and all its columns in order; for all tables that have generated columns.
+    """Two mappings by table: its generated columns, and all its columns in order.
 
-    Tables that the user cannot see are missing.
+    They have all tables with generated columns, except tables that the user cannot see.
     """
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
@@ -128,10 +128,10 @@ def _generated(
 
 
 def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the columns in a TABLE_MAP event. If the event has no names: `layout`, the table's present columns.
+    """The names of the columns in a TABLE_MAP event.
 
-    The result is empty if the event cannot be read. It is also empty if the event has no names, and another number of
-    columns than `layout`.
+    If the event has no names, the result is `layout`, the table's present columns; or empty, if the event has another
+    number of columns than `layout`. The result is also empty if the event cannot be read.
     """
     try:
         table_map = read_table_map(event, is_mariadb=True)

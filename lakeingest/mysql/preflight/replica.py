@@ -60,14 +60,14 @@ def _has_gtids(server: Server) -> bool:
 
 
 def _gtids(replica: Server) -> Finding:
-    """The replica has GTIDs, which tell the transactions that its rows contain."""
+    """A finding if the replica has no GTIDs, because they tell the transactions that its rows contain."""
     if replica.service is AURORA and replica.is_on("innodb_read_only"):
         return "source.replica is a reader of an Aurora cluster, which applies no binlog; remove source.replica"
     return None if _has_gtids(replica) else "the replica has no GTIDs of MySQL; set gtid_mode = ON there"
 
 
 def _filters(replica: Server) -> Finding:
-    """The replica has no filters, because a filter leaves out changes of transactions that are in `gtid_executed`."""
+    """A finding if the replica has filters, which leave out changes of transactions that are in `gtid_executed`."""
     filters: list[str] = []
     for status in query_dicts(replica.connection, "SHOW REPLICA STATUS"):
         entries_of = {name: str(value or "") for name, value in status.items() if name.startswith("replicate_")}

@@ -19,7 +19,7 @@ LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What conditions are checked on: a server with its variables by lower-case name, and the tables to be copied."""
+    """A server whose conditions are checked: its variables by lower-case name, and the tables to be copied."""
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
@@ -71,7 +71,7 @@ class Server:
 
 
 Finding = str | None  # the fault and its fix; None if the condition is met
-Condition = Callable[[Server], Finding]  # its docstring says what holds if the condition is met
+Condition = Callable[[Server], Finding]  # its docstring says when there is a finding
 
 
 def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, ...]:
@@ -87,7 +87,7 @@ def _finding(name: str, condition: Condition, server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """The server's version has all features that lakeingest needs."""
+    """A finding if the server's version lacks features that lakeingest needs."""
     if server.version >= server.dialect.oldest:
         return None
     oldest = ".".join(map(str, server.dialect.oldest))
@@ -95,7 +95,7 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """The server is not a node of Galera, where commits can get lost and each node has its own binlog."""
+    """A finding if the server is a node of Galera, where commits can get lost and each node has its own binlog."""
     # the provider is checked as well, because Percona's servers do not show wsrep_on among global variables
     provider = server.variables.get("wsrep_provider", "none")
     if not server.is_on("wsrep_on") and provider in {"", "none"}:
@@ -108,7 +108,7 @@ def galera(server: Server) -> Finding:
 
 
 def binlog(server: Server) -> Finding:
-    """The server writes a binlog of all databases."""
+    """A finding if the server does not write a binlog of all databases."""
     if not server.is_on("log_bin"):
         return f"log_bin is OFF; {server.service.log}"
     status = binary_log_status(server.connection)
@@ -127,7 +127,10 @@ def setting(name: str, required: str) -> Condition:
 
 
 def session(server: Server) -> Finding:
-    """The session has its pinned values, and max_allowed_packet, which a session cannot set, is large enough."""
+    """A finding if the session has lost a pinned value, or if max_allowed_packet is too low.
+
+    A session cannot set max_allowed_packet.
+    """
     try:
         server_of(server.connection)  # raises an error if a pinned value was lost
     except OperatorNeeded as error:
@@ -142,20 +145,20 @@ def session(server: Server) -> Finding:
 
 
 def commit_order(server: Server) -> Finding:
-    """Transactions become visible in binlog order."""
+    """A finding if transactions do not become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
         return None
     return f"binlog_order_commits is OFF; {server.service.fix('binlog_order_commits', 'ON')}"
 
 
 def gtids(server: Server) -> Finding:
-    """GTIDs are on or off. The modes between ON and OFF are refused."""
+    """A finding if GTIDs are in a mode between ON and OFF."""
     mode = _gtid_mode(server)
     return None if mode in {"ON", "OFF"} else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
 def synced_binlog(server: Server) -> Finding:
-    """The server has GTIDs, or it has sync_binlog = 1, so that its binlog survives a crash of the server."""
+    """A finding if the server has no GTIDs, and its binlog may not survive a crash, because sync_binlog is not 1."""
     has_gtids = _gtid_mode(server) != "OFF"  # they tell which transactions a crash has lost
     if has_gtids or server.variables.get("sync_binlog") == "1":
         return None
@@ -171,7 +174,7 @@ def _gtid_mode(server: Server) -> str:
 
 
 def replica(server: Server) -> Finding:
-    """If the server is a replica, it logs the transactions that it applies, in the order of its primary."""
+    """A finding if the server is a replica that does not log its primary's transactions, or not in their order."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
     # MariaDB has no variable for the order, because it always preserves the order
@@ -185,7 +188,7 @@ def replica(server: Server) -> Finding:
 
 
 def prepared_xa(server: Server) -> Finding:
-    """XA transactions of the server can be copied, or none is prepared now."""
+    """A finding if XA transactions are prepared now, and those of this server cannot be copied."""
     if copies_xa(server.connection):
         return None
     try:
@@ -197,14 +200,14 @@ def prepared_xa(server: Server) -> Finding:
 
 
 def aurora_writer(server: Server) -> Finding:
-    """The server is not a reader of an Aurora cluster, because readers have no binlog."""
+    """A finding if the server is a reader of an Aurora cluster, because readers have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
         return None
     return "innodb_read_only is ON: it is a reader of the Aurora cluster, without a binlog; use the cluster's endpoint"
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """The server keeps its binlog for the time that a copy takes (`copy_seconds`), and at least for a day.
+    """A finding if the server keeps its binlog for less than a copy takes (`copy_seconds`), or for less than a day.
 
     The day is for a run that is late.
     """
@@ -227,7 +230,10 @@ def retention(server: Server, copy_seconds: float) -> Finding:
 
 
 def binlog_in_files(server: Server) -> Finding:
-    """The binlog is in files. Since 12.3 MariaDB can keep it in InnoDB, where it has no file names and positions."""
+    """A finding if the binlog is not in files.
+
+    Since 12.3 MariaDB can keep it in InnoDB, where it has no file names and positions.
+    """
     storage = server.variables.get("binlog_storage_engine", "")
     if not storage:
         return None

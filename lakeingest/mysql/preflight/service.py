@@ -11,11 +11,14 @@ from dataclasses import dataclass
 class Service:
     """The instructions by which users of a service change settings, and the facts in which services differ.
 
-    `setting` says how to set a variable to a value. `log` says how to switch the binlog on. `keeping` says how to keep
-    binlog files for {seconds} or {hours}; the service allows at most `most_hours` (None: any time). `by_procedure`: the
-    service purges binlog files after a number of hours that a procedure of the service shows. `zero_keeps`: with a
-    retention of 0 seconds, files are kept for ever; if False, they are purged as soon as the service does not need
-    them. `unproven`: why a copy from this service may not be exact; None if no reason is known.
+    `setting`: how to set a variable to a value.
+    `log`: how to switch the binlog on.
+    `keeping`: how to keep binlog files for {seconds} or {hours}.
+    `most_hours`: the longest time for which the service keeps binlog files; None if it allows any time.
+    `by_procedure`: the service purges binlog files after a number of hours that a procedure of the service shows.
+    `zero_keeps`: with a retention of 0 seconds, files are kept for ever; if False, they are purged as soon as the
+    service does not need them.
+    `unproven`: why a copy from this service may not be exact; None if no reason is known.
     """
 
     name: str

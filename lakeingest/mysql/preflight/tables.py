@@ -19,7 +19,7 @@ from lakeingest.mysql.wire.codes import has_one_code_each
 
 
 def grants(server: Server) -> Finding:
-    """The user has the rights to read all columns of every table, and the binlog.
+    """A finding if the user lacks a right to read all columns of every table, or the binlog.
 
     Statements try the rights, because SHOW GRANTS does not show all rights that roles grant.
     """
@@ -37,7 +37,7 @@ def grants(server: Server) -> Finding:
 
 
 def engines(server: Server) -> Finding:
-    """All tables are InnoDB, the only engine with read views."""
+    """A finding if a table is not InnoDB, the only engine with read views."""
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
