@@ -1,6 +1,7 @@
 """Stores the report of each gate in the state folder, as a JSON document and as a page for people."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 from lakeingest.core.file_names import file_name
@@ -12,6 +13,7 @@ from lakeingest.quality.page import page
 
 REPORTS_PER_TABLE = 50
 _MOMENT = "%Y%m%dT%H%M%S.%fZ"
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z", re.ASCII)
 
 
 def has_reports(state: File, table: TableId) -> bool:
@@ -48,7 +50,8 @@ def _unique_time(folder: File, now: datetime) -> str:
 
     It is `now` or, if the clock was set back, a microsecond after the time of the newest report.
     """
-    last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
+    pages = (file.name.partition("-")[0] for file in reversed(folder.listed("*.html")))
+    last = next((time for time in pages if _NAME.fullmatch(time)), "")  # a person may have put other files there
     time = now.strftime(_MOMENT)
     if time > last:
         return time

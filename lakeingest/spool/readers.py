@@ -4,6 +4,7 @@ A reader writes into a file of its own how far it has read. A reader whose file 
 ended. So a reader that hangs cannot make the archive grow without end.
 """
 
+import math
 import time
 import uuid
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Reader:
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._touched = 0.0
+        self._touched = -math.inf  # never
 
     def has_read(self, place: Place) -> None:
         """Note that all up to this place was read, so that segments up to there can be removed.

@@ -263,11 +263,17 @@ def _take_stored(path: Stored) -> Lease:
         last_doc, last_seen = _parsed(contents), seen
         if _is_valid_stored(path, last_doc, seen):
             raise _error_held_by(path, _owner_of(last_doc))
-    our_doc = {**asdict(Owner.of_this_process()), "epoch": int(last_doc.get("epoch", 0)) + 1, "free": False}
+    our_doc = {**asdict(Owner.of_this_process()), "epoch": _epoch_of(last_doc) + 1, "free": False}
     taken = time.monotonic()  # before the request: the lease must not seem younger than it is
     if (written := path.put_if(our_doc, last_seen)) is None:  # another run took the lease since `path.get`
         raise _error_held_by(path, _owner(path))
     return _StoredLease(path, our_doc, written, taken)
+
+
+def _epoch_of(doc: Mapping[str, Any]) -> int:
+    """How often the lease was taken, as its document counts it; 0 for a damaged document."""
+    epoch = doc.get("epoch")
+    return epoch if isinstance(epoch, int) else 0
 
 
 def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:

@@ -318,6 +318,14 @@ def test_the_newest_reports_stay(tmp_path: Local) -> None:
     assert pages[-1].name.endswith("-after-wave-3.html")
 
 
+def test_a_page_of_a_person_is_no_report(tmp_path: Local) -> None:
+    """Whatever its name is: the next report gets a time of its own."""
+    found = GateReport((), {"success": True})
+    first = save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found)
+    (first.parent / "notes.html").write(b"seen")
+    assert save_report(tmp_path, SCHEMA.table, "before publish", 17, found).name > first.name
+
+
 def test_the_last_report_stays_when_the_clock_was_set_back(tmp_path: Local) -> None:
     """Those of before are not newer, though a clock that was ahead named them."""
     found = GateReport((), {"success": True})

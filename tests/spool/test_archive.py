@@ -279,6 +279,15 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
     assert len((spool.folder / "data").listed("*")) == 0
 
 
+def test_a_reader_is_seen_at_once_on_a_machine_that_has_just_started(
+    local_spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of a machine may count from its start."""
+    monkeypatch.setattr("lakeingest.spool.readers.time.monotonic", lambda: 5.0)
+    with reading(local_spool.folder):
+        assert len((local_spool.folder / "archive" / "readers").listed("*.txt")) == 1
+
+
 @pytest.mark.parametrize("seconds", [GONE_SECONDS + 1, -86_400])
 def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool, seconds: float) -> None:
     """One that was killed does not end its file; it is not touched any more, though a clock may be set back since."""

@@ -387,6 +387,17 @@ def test_a_lease_in_a_store_expires_by_the_clock_of_the_store(
     assert [file.name for file in folder.listed("*")] == ["lease.json"]  # no probe of the clock is left
 
 
+@pytest.mark.parametrize("epoch", [None, "x", [7]])
+def test_a_damaged_epoch_is_in_the_way_of_no_run(epoch: object) -> None:
+    """The lease was given back, so the next run takes it, and counts anew."""
+    folder = in_memory()
+    doc = {**asdict(Owner.of_this_process()), "epoch": epoch, "free": True}
+    (folder / "lease.json").put_document(doc)
+    with held(folder) as mine:
+        mine.assert_held()
+    assert files.document(folder / "lease.json")["epoch"] == 1
+
+
 def test_a_lease_in_a_store_that_another_run_has_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The holder neither renews nor frees what is not its own any more."""
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
