@@ -325,7 +325,7 @@ def _table_status(
     if staged is None:
         return without_copy
     progress, properties = staged.progress, target.properties(table)
-    shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))
+    shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     if staged.visible:
         state = "published"

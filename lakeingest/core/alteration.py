@@ -240,13 +240,15 @@ def _definition_after(
     """The definition that a column had after the statement of this number, when its name was `name`.
 
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
-    Raises NotLiftable if a statement up to this one added or defined the column, and a later one defined or dropped it.
+    Raises NotLiftable if statements up to this one, and later ones, have defined, added or dropped the column.
     """
     definers = defined.get(column, ())
-    is_current = column in current and all(definer <= statement for definer in definers)
-    if is_current:
+    is_unchanged_since = column in current and all(definer <= statement for definer in definers)
+    if is_unchanged_since:
         return replace(current[column], name=name)
-    if column.first is not None and all(definer > statement for definer in definers):
+    # `first` is the definition before the first statement; None if a statement has added the column
+    is_unchanged_until_then = column.first is not None and all(definer > statement for definer in definers)
+    if column.first is not None and is_unchanged_until_then:
         return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 

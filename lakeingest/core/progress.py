@@ -293,7 +293,7 @@ class Progress:
         return self._at_later_position(Step.LIFT, position, fingerprint)
 
     def emptied(self, position: Position, fingerprint: str) -> Self:
-        """A TRUNCATE that ends at `position` has removed all rows. The other fields are as after `lifted`."""
+        """The progress after a TRUNCATE that ends at `position`: no rows, and otherwise what `lifted` returns."""
         return replace(self.lifted(position, fingerprint), rows=0)
 
     def moved(self, position: Position) -> Self:

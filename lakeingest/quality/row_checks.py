@@ -90,7 +90,6 @@ def _is_between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
         return True
     # a bound that is missing is replaced by the value itself, so that its comparison is True
     lower, upper = kwargs.get("min_value", least), kwargs.get("max_value", greatest)
-    # a comparison with NaN is False, so rows with NaN are left to Great Expectations
     return bool(lower <= least and greatest <= upper)
 
 

@@ -72,7 +72,7 @@ class RereadFolder:
         return name, patch_rows.num_rows
 
     def next_number(self, stop: Place, log: str) -> int:
-        """The number for the next row as of `stop`: the number of rows as of `stop` that the changelog `log` has."""
+        """The number that the next row as of `stop` gets in the changelog `log`; the first row as of a place gets 0."""
         with spool_errors(self.path):
             written = self.files_after(ReadTo(stop, log=log), stop)
         if not written:

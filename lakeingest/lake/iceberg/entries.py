@@ -247,10 +247,10 @@ class Entries:
         self._building[table] = name
 
     def discard(self, table: TableId) -> None:
-        """Drop a table that was never published. A table under its own name stays, but its progress is removed.
+        """Discard a table that was never published: drop a table that has a name for building.
 
-        Such a table is not dropped, because the catalog would drop it even if someone has published it meanwhile.
-        Raises StaleWriter if another run has published or dropped the table.
+        A table that has its own name already stays, and only its progress is removed: the catalog would drop it even if
+        another run has published it meanwhile. Raises StaleWriter if another run has published or dropped the table.
         """
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:

@@ -296,15 +296,16 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
 
 
 def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snapshot]) -> list[Snapshot]:
-    """Remaining snapshots that together have every file of the removed snapshots that is still needed.
+    """Remaining snapshots that together have every file of the removed snapshots that any remaining snapshot has.
 
-    A file is added once, and never returns after its removal. So if any remaining snapshot has a file of a removed
-    snapshot, the nearest remaining ancestor or a nearest remaining descendant has the file, too. These are returned:
+    A file is added once, and never returns after its removal. So if a remaining snapshot has a file of a removed one,
+    the removed snapshot's nearest remaining ancestor, or one of its nearest remaining descendants, has the file, too.
+    These are returned:
 
     - the nearest remaining ancestor of each removed snapshot; all older snapshots if this ancestor is unknown;
     - each snapshot whose parent does not remain: the nearest descendants are among these;
-    - the snapshots of branches and tags;
-    - all snapshots of others, because someone else may have added a file of ours again.
+    - all snapshots of others, because someone else may have added a file of ours again;
+    - to be safe, the snapshots of branches and tags.
     """
     remaining = {each.snapshot_id: each for each in metadata.snapshots}
     removed_parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}

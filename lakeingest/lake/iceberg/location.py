@@ -88,11 +88,12 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
     A REST catalog may give rights to a table's folder only once the table exists. So for a REST catalog nothing is
     checked here: the creation of the table checks the folder.
     """
-    location = new_place(settings, options, table)
+    location = new_place(settings, options, table)  # None: the catalog will choose the folder
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-    if location == beginning(settings, table):  # random digits will follow, so the folder will be empty
+    # if random digits will follow, the folder will be new: it must only not be inside of another table's folder
+    if location == beginning(settings, table):
         assert_outside(io, table, location)
     else:
         assert_free(io, table, location)

@@ -69,9 +69,10 @@ class TimedRestCatalog(RestCatalog):
         return table
 
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
-        """A table that is only prepared, with the keys for its folder. Its properties are not obeyed here either.
+        """A table that is only prepared, with the access keys for its folder.
 
-        PyIceberg would choose the keys by the path of metadata.json, which does not exist yet.
+        As with tables that exist, the table's properties change no setting of the client. PyIceberg would choose the
+        access keys by the path of metadata.json, which does not exist yet.
         """
         metadata = answer.metadata
         plain = metadata.model_copy(update={"properties": {}})

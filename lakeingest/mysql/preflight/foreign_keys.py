@@ -187,19 +187,19 @@ def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[
 
 
 def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
-    """A text for a column of a foreign key. If child and parent column have the same text, their values compare alike.
+    """A label for a column of a foreign key. If the child and the parent column have the same one, values compare alike.
 
-    The text is '' for an integer, and UNLIKE if the column's values cannot be compared. CHAR and VARCHAR have the same
-    text, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
+    The label is '' for an integer, and UNLIKE if the column's values cannot be compared. CHAR and VARCHAR have the same
+    label, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
     at the end. `description` is None for a generated column.
     """
     if description is None:
         return UNLIKE
-    name, text, collation = description
+    name, full_type, collation = description
     if name in TEXTS:
         return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
     if name in _INTEGERS:
         return ""
     if name in {"enum", "set"}:
         return UNLIKE
-    return name if name == "varbinary" else text  # the length of a VARBINARY does not matter
+    return name if name == "varbinary" else full_type  # the length of a VARBINARY does not matter

@@ -89,12 +89,13 @@ class DmlReader(DdlReader):
     def _names_only_its_table(self, name_at: int) -> bool:
         """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
         tokens = self._tokens[name_at + 1 :]
-        # each token with the two tokens before it; `_OPEN` stands before the first token, as any token but a dot could
-        for before_name, name, token in zip([_OPEN, *tokens], tokens, tokens[1:], strict=False):
-            # a keyword or built-in function; after a dot it would be a stored function of a database
-            is_keyword = name.sort is Sort.WORD and name.text.upper() in _CALLS_NOTHING and before_name != _DOT
-            may_call = token == _OPEN and name.sort is not Sort.SIGN and not is_keyword
-            if may_call:
+        for at in range(1, len(tokens)):
+            called = tokens[at - 1]  # before an opening parenthesis: a function, a keyword, or a sign
+            if tokens[at] != _OPEN or called.sort is Sort.SIGN:
+                continue
+            is_stored = at > 1 and tokens[at - 2] == _DOT  # database.function
+            calls_nothing = called.sort is Sort.WORD and called.text.upper() in _CALLS_NOTHING and not is_stored
+            if not calls_nothing:
                 return False
         return not self._has(*_NAMING_WORDS)
 

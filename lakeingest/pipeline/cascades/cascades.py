@@ -5,13 +5,14 @@
 3. Spool on to a new end S, and begin again with 1, until no row may have been touched since the last read view.
 4. Merge and publish the table as of S.
 
-Why that is exact: assume that a row is wrong in a copy that is merged to S. The last change of the row before S that
-the copy does not have was made by a foreign key. Let v be the last version of the row that the copy has: from a logged
-change, a patch or the first copy. The first change by a foreign key after v touched the row as it was in v. So in v the
-row refers, by the same values or by values that the server takes for equal, to a row of the parent that was changed
-after v. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
-by its new key and by the values that it got, because the chunks of a copy may have seen the row under neither key. A
-read view may contain changes after S, but not all changes up to the next S: the next search finds the other changes.
+Why that is exact: a copy that is merged to S has every logged change up to S. So if a row of it is wrong, foreign keys
+have changed the row after its version v, the last one that the copy has. The first of these changes touched the row as
+it was in v. So in v the row refers, by the same values or by values that the server takes for equal, to a row of the
+parent that was changed after v. Then `core.cascades` finds the row.
+
+If ON UPDATE CASCADE changed the row's key, the row is read by its old key, by its new key and by the values that it
+got, because the chunks of a copy may have seen the row under neither key. A read view of step 2 may contain changes
+after S, but not all changes up to the next S: the next search finds the others.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
 children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
