@@ -187,7 +187,7 @@ def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[
 
 
 def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
-    """A label for a column of a foreign key. If the child and the parent column have the same one, values compare alike.
+    """A label for a column of a foreign key. If child and parent column have the same label, values compare alike.
 
     The label is '' for an integer, and UNLIKE if the column's values cannot be compared. CHAR and VARCHAR have the same
     label, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
