@@ -69,7 +69,8 @@ def test_init_plan_and_check_say_the_same_and_the_others_are_copied(
     pipe.config = pipe.config.model_copy(update={"tables": tables})
     result = check(pipe.config)
     assert result.ok
-    assert [one.name for one in result.warnings] == ["changes by foreign keys"]
+    loads_code = "code that Spark loads"  # the tests' session has jars of its own
+    assert [one.name for one in result.warnings if one.name != loads_code] == ["changes by foreign keys"]
     [planned] = plan(pipe.config, [child])
     assert planned.lossy == ("changes by 2 foreign keys: the source does not log them",)
     pipe.run()

@@ -380,12 +380,14 @@ def test_a_second_writer_is_refused(pipe: Pipe) -> None:
     pipe.sql(ORDERS)
     fill(pipe, 200)
 
+    other = pipe.config.model_copy(update={"state": Place.of(f"{pipe.config.state}-other")})
+
     def takeover(event: Event) -> None:
         if isinstance(event, WaveCommitted) and event.wave == 1:
-            other = pipe.config.model_copy(update={"state": Place.of(f"{pipe.config.state}-other")})
             adopt(other, [f"{pipe.database}.orders"], pipe.config.name)
             run(other, spark=pipe.spark)
 
     with pytest.raises((StaleWriter, NotOurCopy), match=r"another writer|belongs to"):
         pipe.run(observe=takeover)
+    pipe.config = other  # the copy belongs to it now
     pipe.assert_equal()
