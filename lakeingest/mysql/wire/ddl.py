@@ -236,8 +236,8 @@ class DdlReader:
     def _may_add_hidden_column(self, schema: TableSchema) -> bool:
         """Whether MariaDB may keep a unique key as a hash, in a hidden column; the key's columns are the next tokens.
 
-        MariaDB does so if the columns take more bytes than an index can have, or the key is declared USING HASH. A
-        column with a length behind its name, as in `name(10)`, takes few bytes and is not counted.
+        MariaDB does so if the columns take more bytes than an index can have, or the key is declared USING HASH. Only
+        columns without a length are counted: one with a length, as in `name(10)`, takes few bytes.
         """
         tokens = self._tokens[self._at :]
         without_length = [token for token, next_ in zip_longest(tokens, tokens[1:]) if next_ != Token(Sort.SIGN, "(")]

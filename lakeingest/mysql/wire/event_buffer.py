@@ -204,7 +204,7 @@ class EventBuffer:
         columns = [
             uuids,
             tags,
-            pa.array(numbers, mask=np.asarray(uuids.is_null())),
+            pa.array(numbers, mask=np.asarray(uuids.is_null())),  # null without a GTID, and on MariaDB
             pa.repeat(pa.scalar(self._epoch, pa.int32()), len(complete)),
             pa.repeat(pa.scalar(file, pa.int64()), len(complete)),
             pa.array(complete[:, Transaction.POS]),

@@ -125,7 +125,7 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables that a reader watches: it must miss no row change and no DDL of `schemas`, and no DDL of `waiting`.
+    """The tables that a reader watches. Of `schemas` it must miss neither row changes nor DDL; of `waiting`, no DDL.
 
     `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """

@@ -212,7 +212,7 @@ def _decimal(content: bytes) -> str:
     `content` has its precision, its scale, and groups of up to nine digits in up to four bytes each. The bits of the
     groups are inverted for a negative decimal, then the first bit is inverted for any decimal.
     """
-    precision, scale = content[:2] if content[2:] else (0, 0)  # 0, 0 is refused below
+    precision, scale = content[:2] if content[2:] else (0, 0)  # the precision 0 is refused below
     full_wholes, first_count = divmod(precision - scale, 9)  # the first group of the whole may have fewer digits
     full_fractions, last_count = divmod(scale, 9)  # so may the last group of the fraction
     counts = [first_count, *[9] * full_wholes, *[9] * full_fractions, last_count]  # of digits, by group
@@ -221,6 +221,7 @@ def _decimal(content: bytes) -> str:
     if not has_precision or len(content) != 2 + sum(sizes):
         raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
+    # undo the inversions: first that of the first bit, then that of a negative decimal
     packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
     if is_negative:
         packed ^= (1 << 8 * sum(sizes)) - 1

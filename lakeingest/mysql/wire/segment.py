@@ -107,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:  # go on after the statuses FULL and LOOK, at which the buffer may have more complete events
+            while True:  # after FULL or LOOK the buffer may have more complete events; the other statuses end the loop
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )

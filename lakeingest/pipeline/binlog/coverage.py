@@ -38,8 +38,9 @@ class Joined:
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
     """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
-    The place is the position of the spool, unless a low watermark may be before that position. Without GTIDs, a low
-    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is one of two:
+    The place is the position of the spool, if no low watermark can be before it. Without GTIDs, a low watermark is the
+    start of the source's current binlog file. If the spool ends in that file, this start may be before the position.
+    Then the place is one of two:
 
     - The start of the file, if the table has no DDL in the file, or if a transaction with changes from before the DDL
       may have ended after the DDL.
