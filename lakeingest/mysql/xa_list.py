@@ -38,8 +38,8 @@ def settle(
 ) -> frozenset[Xid]:
     """Wait until new read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `prepared` has known transactions that were prepared before the position and had not ended there. Returns the other
-    transactions that are still prepared: their XA PREPARE is before the position, or is not in the binlog. The result
+    `prepared` has known transactions that were prepared before the position and had not ended there. Returns all
+    others that are still prepared: the XA PREPARE of each is before the position, or is not in the binlog. The result
     is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a commit is not visible in time.
     """
     if not dialect(connection).is_xa_late:
@@ -48,8 +48,8 @@ def settle(
     lasting = _listed_after_wait(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
     if not lasting:
         return frozenset()
-    # Step 2: look up in the binlog which of the lasting transactions ended before the position, and wait until those
-    # leave the list
+    # Step 2: find in the binlog the lasting transactions that ended before the position, and wait until XA RECOVER no
+    # longer lists them
     segment = Segment.after(at, written_position(connection))
     ended, not_ended = ended_before(source, segment, free_server_id(connection, source), lasting)
     if stuck := _listed_after_wait(connection, ended, _COMMIT_SECONDS):
@@ -63,7 +63,7 @@ def settle(
 
 
 def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str) -> FilePosition:
-    """The server's written position, after a wait until new read views contain each XA COMMIT before that position.
+    """The written position at the call. Returns once new read views contain each XA COMMIT before that position.
 
     The errors are those of `settle`.
     """

@@ -59,6 +59,7 @@ class UnknownCharset(ValueError):
 @functools.cache
 def charset_of(collation: int) -> str:
     """The charset of the collation with this id; `binary` for bytes. Raises UnknownCharset for an unknown id."""
+    # the id without the 1024: the padded collation has the same charset
     padded = collation - _NO_PAD.start if collation in _NO_PAD else collation
     for charset, ranges in _COLLATIONS.items():
         for ids in ranges.split():

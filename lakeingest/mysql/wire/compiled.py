@@ -71,7 +71,7 @@ def step(function: F) -> F:
 
 
 def compiled_step(function: F) -> F:
-    """Compile a function, and let LLVM inline it. It is for steps that call steps, of which `step` makes slow code."""
+    """Compile a function, and let LLVM inline it: for a step that calls other steps. `step` would make it slow."""
     return cast(F, _Compiled(function, {"forceinline": True}))
 
 

@@ -236,8 +236,8 @@ class DdlReader:
     def _may_add_hidden_column(self, schema: TableSchema) -> bool:
         """Whether MariaDB may keep a unique key as a hash, in a hidden column; the key's columns are the next tokens.
 
-        MariaDB does so if the columns take more bytes than an index can have, or the key is declared USING HASH. A
-        column with a length behind its name, as in `name(10)`, takes few bytes and is not counted.
+        MariaDB does so if the columns take more bytes than an index can have, or the key is declared USING HASH. Only
+        columns without a length are counted: one with a length, as in `name(10)`, takes few bytes.
         """
         tokens = self._tokens[self._at :]
         without_length = [token for token, next_ in zip_longest(tokens, tokens[1:]) if next_ != Token(Sort.SIGN, "(")]
@@ -260,9 +260,9 @@ class Action(DdlReader):
         return maintains and self._skip("PARTITION")
 
     def other_tables(self) -> list[TableSchema] | None:
-        """The copied tables that a RENAME, or an EXCHANGE or CONVERT PARTITION, names beside the altered table.
+        """The copied tables that a RENAME, EXCHANGE or CONVERT names beside the altered table.
 
-        None for any other action.
+        None for an action that names no other table.
         """
         if self._skip("RENAME"):
             if self._peek() in {*_INDEX, "COLUMN"}:
@@ -278,12 +278,12 @@ class Action(DdlReader):
             self._read_name()
             self._expect("WITH")
         elif self._skip("CONVERT"):
-            if self._skip("PARTITION"):  # else CONVERT TABLE … TO PARTITION, or CONVERT TO CHARACTER SET
+            if self._skip("PARTITION"):  # CONVERT PARTITION … TO TABLE; else CONVERT TABLE or CONVERT TO CHARACTER SET
                 self._read_name()
                 self._expect("TO")
         else:
             return None
-        return self._read_tables() if self._skip("TABLE") else None
+        return self._read_tables() if self._skip("TABLE") else None  # no TABLE: CONVERT TO CHARACTER SET
 
     def may_change_another(self) -> bool:
         """Whether the action of a table that is not copied may change a copied table."""

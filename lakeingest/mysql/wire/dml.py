@@ -89,11 +89,12 @@ class DmlReader(DdlReader):
     def _names_only_its_table(self, name_at: int) -> bool:
         """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
         tokens = self._tokens[name_at + 1 :]
+        # a token before an opening parenthesis may call a stored function, unless it is a sign or in `_CALLS_NOTHING`
         for at in range(1, len(tokens)):
-            called = tokens[at - 1]  # before an opening parenthesis: a function, a keyword, or a sign
+            called = tokens[at - 1]
             if tokens[at] != _OPEN or called.sort is Sort.SIGN:
                 continue
-            is_stored = at > 1 and tokens[at - 2] == _DOT  # database.function
+            is_stored = at > 1 and tokens[at - 2] == _DOT  # as in database.function
             calls_nothing = called.sort is Sort.WORD and called.text.upper() in _CALLS_NOTHING and not is_stored
             if not calls_nothing:
                 return False

@@ -57,8 +57,9 @@ class GtidPrefixes:
             self._uuids_and_tags.append(uuid_and_tag)
             if not gtid.tag:
                 uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-                least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]  # the last range to skip
-            else:  # the kernel does not read tags, so no GTID may match this row
+                # of the last range of numbers to skip, the only one that the kernel knows
+                least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]
+            else:  # the kernel does not read tags: with these numbers it finds no GTID of this prefix
                 uuid_halves = np.zeros(2, np.int64)
                 least = greatest = _NUMBER_MAX
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
@@ -126,7 +127,7 @@ class EventBuffer:
             file_number = file.number
             numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
             gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")  # of each transaction
-        else:  # the transaction `stamp` takes the place of the buffered one
+        else:  # the only buffered transaction is the prepared one: its change rows get `stamp`
             file_number = stamp.file
             gtids = pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
@@ -203,7 +204,7 @@ class EventBuffer:
         columns = [
             uuids,
             tags,
-            pa.array(numbers, mask=np.asarray(uuids.is_null())),
+            pa.array(numbers, mask=np.asarray(uuids.is_null())),  # null without a GTID, and on MariaDB
             pa.repeat(pa.scalar(self._epoch, pa.int32()), len(complete)),
             pa.repeat(pa.scalar(file, pa.int64()), len(complete)),
             pa.array(complete[:, Transaction.POS]),

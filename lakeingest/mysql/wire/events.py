@@ -236,7 +236,7 @@ class Cursor:
         first = self.number(1)
         more = (~first & (first + 1)).bit_length() - 1  # the number of further bytes: the index of the lowest 0 bit
         value = first | self.number(more) << 8 if more else first
-        return value >> 8 if more == 8 else value >> (more + 1)  # without the 1 bits; fewer than eight end with a 0 bit
+        return value >> 8 if more == 8 else value >> (more + 1)  # without the 1 bits and the 0 bit, if there is one
 
     def text(self, size: int) -> str:
         """A string of `size` bytes."""
@@ -372,7 +372,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
     is_xa_start = bool(flags & PREPARED)
-    is_begin = not (is_xa_start or flags & STANDALONE)  # after a STANDALONE event the only statement follows
+    is_begin = not (is_xa_start or flags & STANDALONE)  # STANDALONE: a single statement follows
     return Beginning(gtid, event.seconds * 1_000_000, length=0, is_begin=is_begin, is_xa_start=is_xa_start)
 
 

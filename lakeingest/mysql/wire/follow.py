@@ -174,7 +174,7 @@ def follow(
             is_followed = _add_row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
             is_followed = reader[_STATE] == _OPEN and _note_map(data, start, stop, reader, maps, map_bytes)
-        elif code == _COMMIT:  # at another end than that of the GTID event it is damage: `segment` raises the error
+        elif code == _COMMIT:  # if it does not end at the announced end, `segment` raises the error
             is_followed = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
             if is_followed:
                 reader[_STATE] = _OUTSIDE
@@ -250,6 +250,7 @@ def _begin_at_domain_gtid(
     if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
         return False  # the prefix is new, or the number is impossible, or the transaction is XA
     committed_at = number(data, start, 4) * 1_000_000  # the second in the header
+    # beginning plus 1, because the end is not known: see `Transaction.POS`
     _add_transaction(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, committed_at)
     reader[_ENDS] = 0  # the event does not have the transaction's length
     reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN  # else the event is also the BEGIN

@@ -95,7 +95,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
     headers between them. So this step must not read a complete payload a second time.
     """
     start = at + PACKET_HEADER
-    size = int64(_PACKET_MAX)  # as if a packet that continues in the next one came before
+    size = int64(_PACKET_MAX)  # lets the loop begin: after a packet of this size the payload goes on
     packets = 0
     while size == _PACKET_MAX:
         if end - at < PACKET_HEADER:
@@ -107,7 +107,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
             return _MORE, start, start, at, packets
         at += PACKET_HEADER + size
         packets += 1
-    stop = start + size
+    stop = start + size  # of a payload in one packet
     if packets > 1:  # move the parts together
         stop = start + _PACKET_MAX  # the end of the parts that are contiguous
         header = stop  # the begin of the next packet

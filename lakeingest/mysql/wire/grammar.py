@@ -105,7 +105,7 @@ SIGNS: dict[Statement, Sign] = {
 
 
 def begun_with(beginning: Beginning) -> Sign | None:
-    """The sign BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
+    """The sign of a GTID event that also is the BEGIN or the XA START; None if it is only a GTID event."""
     if beginning.is_xa_start:
         return Sign.XA_START
     return Sign.BEGIN if beginning.is_begin else None
@@ -125,7 +125,7 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables that a reader watches: it must miss no row change and no DDL of `schemas`, and no DDL of `waiting`.
+    """The tables that a reader watches. Of `schemas` it must miss neither row changes nor DDL; of `waiting`, no DDL.
 
     `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """
@@ -150,9 +150,9 @@ def sign_of(
     transaction, if the event is the transaction's first after the GTID. If no `schemas` are watched, the sign of a
     statement that may change rows is PASSED.
 
-    Raises UnsupportedEvent, with the tables that may be changed, for a statement that cannot be replayed. For DDL of a
-    watched table the error has the alteration of each table; with `begun`, it also has the positions before and after
-    the DDL.
+    Raises UnsupportedEvent, with the tables that may be changed, for a statement that cannot be replayed. For DDL of
+    watched tables the error has each table's alteration; with `begun`, it also has the positions before and after the
+    DDL.
     """
     schemas, watched_tables = watched.schemas, {**watched.schemas, **watched.waiting}
     query = read_query(event, is_mariadb=is_mariadb)
@@ -167,7 +167,7 @@ def sign_of(
     if meaning is Statement.DDL and may_change(query, watched_tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]  # without texts, which must not be logged
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
-        error = refusal(what, "let it end", at)
+        error = refusal(what, "let it end", at)  # it: the DDL, on the source
         changed = {table: schema for table, schema in watched_tables.items() if may_change(query, {table: schema})}
         error.tables = frozenset(changed)
         error.alterations = _alterations(query, changed, excerpt)

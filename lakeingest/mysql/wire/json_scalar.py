@@ -87,11 +87,11 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     if not magnitude < _TENS[_DIGITS_MAX]:  # too great; with "not", because no comparison with NaN is true
         return DEFERRED
     for decimals in range(_DIGITS_MAX + 1):  # try the fewest digits after the point first
-        nearest = magnitude * _TENS[decimals] + 0.5
+        nearest = magnitude * _TENS[decimals] + 0.5  # plus 0.5, so that cutting it to an integer rounds
         if nearest >= _TENS[_DIGITS_MAX]:  # more than 15 digits
             return DEFERRED
         digits = np.int64(nearest)  # of the decimal, without its point
-        if digits / _TENS[decimals] == magnitude:
+        if digits / _TENS[decimals] == magnitude:  # the given double is nearest to this decimal
             if bits < 0:
                 text[to] = _MINUS
                 to += 1
@@ -180,12 +180,12 @@ def double_text(content: bytes) -> str:
     text = repr(double)  # Python has the fewest digits, too, but other limits for the exponent
     mantissa, _, exponent = text.lstrip("-").partition("e")
     sign = "-" if text[0] == "-" else ""
-    if exponent and _EXPONENT_MIN <= int(exponent) < 0:  # MySQL writes no exponent
+    if exponent and _EXPONENT_MIN <= int(exponent) < 0:  # from 1e-15 on, where MySQL writes no exponent
         return f"{sign}0.{'0' * (-int(exponent) - 1)}{mantissa.replace('.', '')}"
     if exponent:
         return f"{sign}{mantissa}e{int(exponent)}"
     whole = mantissa.removesuffix(".0")
-    has_fraction = whole == mantissa
+    has_fraction = whole == mantissa  # there was no `.0` to remove
     if has_fraction or len(whole) <= _WHOLE_DIGITS_MAX:
         return text
     # a whole number of 16 digits: MySQL writes an exponent, Python does not
@@ -212,7 +212,7 @@ def _decimal(content: bytes) -> str:
     `content` has its precision, its scale, and groups of up to nine digits in up to four bytes each. The bits of the
     groups are inverted for a negative decimal, then the first bit is inverted for any decimal.
     """
-    precision, scale = content[:2] if content[2:] else (0, 0)  # 0, 0 is refused below
+    precision, scale = content[:2] if content[2:] else (0, 0)  # the precision 0 is refused below
     full_wholes, first_count = divmod(precision - scale, 9)  # the first group of the whole may have fewer digits
     full_fractions, last_count = divmod(scale, 9)  # so may the last group of the fraction
     counts = [first_count, *[9] * full_wholes, *[9] * full_fractions, last_count]  # of digits, by group
@@ -221,6 +221,7 @@ def _decimal(content: bytes) -> str:
     if not has_precision or len(content) != 2 + sum(sizes):
         raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
+    # undo the inversions: first that of the first bit, then that of a negative decimal
     packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
     if is_negative:
         packed ^= (1 << 8 * sum(sizes)) - 1

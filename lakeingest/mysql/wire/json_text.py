@@ -136,7 +136,7 @@ def _insert_deferred(
     Returns the complete texts in one array; and the offset of each text and of the end of the last one.
     """
     pieces: list[memoryview | bytes] = []  # parts of the kernel's text and the texts of scalars, in turn
-    scalar_sizes = [0]  # after this 0: of each deferred scalar, in order
+    scalar_sizes = [0]  # then the size of each deferred scalar's text, in order
     whole = memoryview(text)  # type: ignore[arg-type]
     at = 0  # the end of the kernel's text in `pieces`
     for row, text_at, start, size, kind in deferred.tolist():
@@ -149,8 +149,8 @@ def _insert_deferred(
         scalar_sizes.append(len(scalar))  # the text is ASCII, so its letters are its bytes
         at = text_at
     pieces.append(whole[at:])
-    # an offset moves by the sizes of all texts that were inserted in earlier rows
-    earlier_counts = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))  # of such texts, by offset
+    # an offset moves by the sizes of all scalars in earlier rows; the first 0 is the sum if there are none
+    earlier_counts = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))  # of these scalars, by offset
     shifts = np.cumsum(scalar_sizes)[earlier_counts]
     if offsets[-1] + shifts[-1] > _TEXT_MAX:
         raise _too_large()
@@ -218,7 +218,7 @@ def _write_value(
         to = text_end
         budget -= used
         if to < 0 or budget < 0:
-            return min(to, DAMAGED), count  # the negative status `to`, or DAMAGED if the sum is too great
+            return min(to, DAMAGED), count  # `to` if it is a status: DAMAGED is the greatest one
         to, depth = _close_containers(text, to, frames, depth)
         if depth == 0:  # the row's value is complete
             return to, count
@@ -311,7 +311,7 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
 
     A scalar that Python has to write is not written: the status is DEFERRED.
     """
-    if kind == _NOTHING:
+    if kind == _NOTHING:  # it is read as the literal null
         return write_literal(int64(0), text, to), 0
     start, size = _find_content(data, kind, at, end)
     if size < 0:

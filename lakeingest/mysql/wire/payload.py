@@ -31,7 +31,7 @@ def open_payload(event: Event) -> Any:
     body = event.body
     fields: dict[int, int] = {}
     while (field := body.packed()) != _Field.END:
-        body.packed()  # the size of the next number, which its first byte tells, too
+        body.packed()  # the size of the next number; the number's first byte tells the size, too
         fields[field] = body.packed()
     size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
     if size != body.left or compression not in {_ZSTD, _PLAIN}:

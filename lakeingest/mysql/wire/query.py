@@ -71,8 +71,8 @@ class Query:
 
     `sql_mode` is that of the session, `collation` is the id of the client's collation. Each of the two is None if the
     event does not have it. `databases` are the databases of all tables that the statement has opened, as MySQL writes
-    them for its parallel replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of
-    foreign keys.
+    them for its parallel replicas. `databases` is None if MySQL wrote no list, as for statements on parents of foreign
+    keys; and always on MariaDB.
 
     `unknown` is the number of the first status variable that is not known or is cut, None if there is no such variable:
     settings after it are not read.

@@ -93,7 +93,8 @@ class ResultSet:
             self.is_done = status in {Status.EOF, Status.ERROR}
             if status == Status.ERROR:
                 self.error = payload_at(buffer.data, buffer.at)
-            # at MORE (bytes are missing), collect more rows for the batch, unless `_make_room` moves the rows' bytes
+            # at MORE (bytes are missing), the batch waits for more rows; but not if the buffer is full, because then
+            # `_make_room` moves the bytes of the rows
             if self._rows and (status != Status.MORE or buffer.is_full):
                 yield self._batch()
             if status == Status.MORE:

@@ -244,7 +244,7 @@ def walk_rows(
             at += extra
         if at >= stop:
             return _CUT, found
-        taken, columns = packed(data, at)
+        taken, columns = packed(data, at)  # here: the number of columns of the event
         at += taken
         bitmap_bytes = (len(widths) + 7) >> 3
         images = 2 if type_ == version + _UPDATE else 1  # of each row: an update has the old and the new one
@@ -263,7 +263,7 @@ def walk_rows(
                 progress[1] = at
                 return _FULL, found
             for image in range(images):
-                columns = second if image else first
+                columns = second if image else first  # here: of this image
                 bitmap = -1 if columns == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all columns
                 at = walk_row(data, at, stop, 0, columns, bitmap, widths, start, size, found)
                 if at < 0:

@@ -107,7 +107,7 @@ class SegmentDecoder:
         outer = self._outer
         outer.end += count
         try:
-            while True:  # go on after the statuses FULL and LOOK, at which the buffer may have more complete events
+            while True:  # after FULL or LOOK the buffer may have more complete events; the other statuses end the loop
                 status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
@@ -156,8 +156,8 @@ class SegmentDecoder:
     def _rows_max(self, buffer: Buffer) -> int:
         """The number of row events at which the array is full, if the next row event is in `buffer`.
 
-        All row events in the array must be in the same buffer, `_row_buffer`. So an array with row events of another
-        buffer is full. An empty array gets `buffer` as its `_row_buffer` here.
+        All row events in the array must be in the same buffer, `_row_buffer`. If that is not `buffer`, the array counts
+        as full with the row events it has. An empty array gets `buffer` as its `_row_buffer` here.
         """
         if not self.reader[ReaderState.ROWS]:
             self._row_buffer = buffer
@@ -184,7 +184,7 @@ class SegmentDecoder:
         if begins < self.reader[ReaderState.START] <= end:  # the last event before the segment
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self.reader[ReaderState.POS] = end
-        if state_before is not State.OUTSIDE:  # else the event is the GTID, or in no transaction
+        if state_before is not State.OUTSIDE:  # the event is in a transaction, after its GTID
             self._prove_end(end)
         if end >= self.reader[ReaderState.STOP]:
             self._event_at_stop = LastEvent(begins, events.digest(raw))

@@ -130,7 +130,7 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
             first, second = metadata.number(1), metadata.number(1)
             if first in _WITH_MEMBERS:
                 return Sent(FieldType(first), size=second)
-            # the first byte is the type, in which two more bits of the greatest length are stored inverted
+            # two bits of the first byte (0x30) are the highest bits of the greatest length, inverted
             return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
         case FieldType.BIT:
             more_bits, whole_bytes = metadata.number(1), metadata.number(1)

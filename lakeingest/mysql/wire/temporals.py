@@ -75,7 +75,7 @@ def binary_days(values: Values, column: Column) -> pa.Array:
     """
     instants = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, instants)
-    # the kernel takes a value of an impossible size for an impossible date, too
+    # the kernel takes a value of an impossible size for an impossible date, too: only its size shows the damage
     if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a date of an impossible length")
     return _date_column(values, instants, column, _binary_text)

@@ -124,7 +124,7 @@ def _possible_texts(query: Query) -> set[str]:
         decoded.add(text)
         if charset not in _UTF8:
             decoded.add(raw.decode())
-    except UnicodeDecodeError:  # of `raw.decode`: no statement that the server generated, so one reading suffices
+    except UnicodeDecodeError:  # the text is not UTF-8, so the server did not generate it: the reading above suffices
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error

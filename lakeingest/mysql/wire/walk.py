@@ -57,14 +57,14 @@ def walk_row(
             size[column, row] = 0
             continue
         width = widths[column]
-        if width < 0:  # a length precedes the value: `prefix` is the length's own size, `width` the value's
+        if width < 0:  # a length precedes the value; below, `prefix` becomes the length's size, `width` the value's
             prefix = -width
             if width == PACKED:
                 prefix, width = packed(data, at)
             else:
                 width = number(data, at, prefix)
             at += prefix
-        if width < 0 or width > end - at:  # an invalid length, or a value that is cut
+        if width < 0 or width > end - at:  # `packed` found no valid length, or the value is cut
             return -1
         start[column, row] = at
         size[column, row] = width

@@ -117,6 +117,7 @@ class Preparing:
         xid, is_committed = read_prepare(event)
         # with None, the tables are not known: the transaction may have changed any table
         prepared = Prepared(start, stop, None if self._has_passed_statement else frozenset(self._tables))
+        # beyond the limit, `add` adds no more events; a statement that was passed over is never added
         has_all_events = len(self._events) <= _TRANSACTION_BYTES and not self._has_passed_statement
         events = bytes(self._events) if has_all_events else None
         self._events, self._tables = bytearray(), set()

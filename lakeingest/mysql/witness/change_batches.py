@@ -50,8 +50,8 @@ class ChangeBatches:
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns
-        columns = list(zip(*rows, strict=True))
-        origin_count = len(types) - len(table_columns)  # of the columns before those of the table
+        columns = list(zip(*rows, strict=True))  # of the origin, then of the table
+        origin_count = len(types) - len(table_columns)  # all columns, if it is the log
         arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origin_count], strict=False)]
         _, _, file, pos, *_ = rows[-1]  # the place of a change row, for messages; unused for the log
         with concerning(table):

@@ -237,5 +237,5 @@ def _require_no_lost_value(sources: Mapping[str, str], schema: TableSchema, wher
     `sources` says, by column, why the library returned None.
     """
     for column in schema.columns:
-        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:  # a column without an entry is not None
+        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:  # no entry: the value is not None
             raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

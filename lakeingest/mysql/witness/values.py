@@ -36,7 +36,7 @@ PYTHON: dict[Kind, type] = {
 
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
-    """Raise UnsupportedValue if the library does not read every value of such a column, in this charset, exactly."""
+    """Raise UnsupportedValue if the library does not read every value of the column, in `charset`, exactly."""
     if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
         raise beyond_reference(column)
 

@@ -38,8 +38,9 @@ class Joined:
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
     """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
-    The place is the position of the spool, unless a low watermark may be before that position. Without GTIDs, a low
-    watermark is the start of the source's current binlog file. If the spool ends in that file, the place is one of two:
+    The place is the position of the spool, if no low watermark can be before it. Without GTIDs, a low watermark is the
+    start of the source's current binlog file. If the spool ends in that file, this start may be before the position.
+    Then the place is one of two:
 
     - The start of the file, if the table has no DDL in the file, or if a transaction with changes from before the DDL
       may have ended after the DDL.
@@ -66,7 +67,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
-        # if the parent has had DDL after `since`, the spool does not get the parent's changes from before its DDL
+        # a place of the parent after `since` is the end of its DDL: the spool does not get its changes before the DDL
         if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
@@ -91,6 +92,7 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
     if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
     unsearched = Segment.after(replace(start, at=searched_to, history=None), position.at)
+    # None: DDL in the file may have run beside changes of the table
     covered_at = source.last_ddl(unsearched, {table.id: table.schema}).get(table.id, covered_at)
     binlog.searched[table.id] = position.at, covered_at
     if covered_at is None:
@@ -132,11 +134,12 @@ def _extend(
         stopped.update(decoded.stopped)
         return decoded.manifest
 
-    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first segment
+    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first segment.
+    # It is read in parts, one for each start in `groups`; the part from the file's start has all transactions
     early_starts = sorted((at for at in groups if is_before(at, opened.at)), key=lambda at: at.pos)
     reaches_back = any(groups[at] for at in early_starts)
     if reaches_back:
-        parts = [read(start, opened.at, at) for at in early_starts]  # the first part has all transactions
+        parts = [read(start, opened.at, at) for at in early_starts]
         spool.reach_back(start, reduce(_with_tables_of, parts))
     # Step 2: add the rows of these tables to the segments that the spool had before
     widened_from = opened if reaches_back else start
@@ -147,7 +150,10 @@ def _extend(
 
 
 def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
-    """The error, with a way out in its message: when the source begins another file, the change need not be read."""
+    """The error for a change that cannot be read, with a way out in its message.
+
+    The change need not be read any more when the source has begun another binlog file.
+    """
     longer = copy(error)
     longer.args = (
         f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"

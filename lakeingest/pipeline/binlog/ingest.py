@@ -68,8 +68,8 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
     """
     # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
-    # segments after a table's DDL were decoded by its old definition. In these, only an error in `refused`, which is
-    # DDL, stops the table. The old definition may be the reason of the other errors in `stopped`
+    # segments after a table's DDL were decoded by its old definition. An error there stops the table only if it is in
+    # `refused`, which is DDL: any other error may come from the old definition
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
