@@ -12,7 +12,7 @@ from lakeingest.lake.formats import package_of
 def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
     """The tables whose new folder would contain, or be, the new folder of another table; each table with its error.
 
-    None of the given tables has a copy yet. The first of several tables with the same folder is not refused for it.
+    None of the given tables has a copy yet. Of several tables with the same folder, the first gets it.
     """
     new_place = package_of(config).new_place
     chosen: dict[TableId, str] = {}

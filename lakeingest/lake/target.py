@@ -34,7 +34,7 @@ def no_spark() -> "SparkSession":
 class Staged:
     """The state in which our last commit left a table. `version` is that commit, and it carries the `progress`.
 
-    In one case `version` is a compaction by someone else: when readers see it, and staging is not built on it yet.
+    If readers see a compaction by someone else, on which staging is not built yet, `version` is that compaction.
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
     because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
@@ -55,7 +55,10 @@ class Staged:
 
     @property
     def is_restarted(self) -> bool:
-        """True if readers see a copy that was started over, or continued over a gap, and is not complete again yet."""
+        """True if readers see a copy that is not complete again yet.
+
+        The copy was started over, or went on although changes were lost.
+        """
         return self.published is not None and (self.progress.gap or not self.progress.splits.complete)
 
 
@@ -70,7 +73,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The numbers of files of rows, of files of deletes and of snapshots of a table, and the bytes of its files."""
+    """How many files of rows, files of deletes, and snapshots a table has, and how many bytes its files have."""
 
     files: int
     deletes: int
@@ -300,5 +303,5 @@ class Target(Tables, Staging, Publishing, Upkeep, Protocol):
     storage raises StorageFailed. A missing file raises StateUnreadable.
 
     Opening a target creates nothing and starts no Spark. The target calls its OpenSpark only for work that takes a
-    Spark job: to `read` rows, and in formats that need a job to merge, to publish or to make `readers`.
+    Spark job: to `read` rows and, in some formats, to merge, to publish or to make `readers`.
     """

@@ -108,12 +108,12 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
 def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
     """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
-    `loaded` gives access to the store. The answer depends on the number of metadata.json with the last number:
+    `loaded` gives access to the store. The answer depends on how many metadata.json have the highest version:
 
-    - No file: True if the folder has only manifests, or no file at all. No table has only manifests, but a killed
+    - None: True if all files of the folder are manifests, or it has no files. No table has only manifests, but a killed
       creation leaves them.
-    - Two or more files: False, because nobody knows which of them took effect.
-    - One file: True if it names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with which other
+    - Two or more: False, because nobody knows which of them took effect.
+    - One: True if it names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with which other
       tables may use the files.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]

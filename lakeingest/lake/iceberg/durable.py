@@ -75,7 +75,7 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
 
 
 def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
-    """Sync the local files, and their names, that another engine has written for a snapshot; none in a store."""
+    """Sync the files that another engine has written for a snapshot, and their names. Files in a store are skipped."""
     manifests = [
         manifest for manifest in snapshot.manifests(loaded.io) if manifest.added_snapshot_id == snapshot.snapshot_id
     ]

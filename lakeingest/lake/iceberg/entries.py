@@ -69,7 +69,7 @@ class Entries:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
-        # by namespace: when its tables were listed, and the names for building among their names
+        # by namespace: when its tables were listed, and which of their names are names for building
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
     def add_owner(self, transaction: Transaction, loaded: Table) -> Transaction:
@@ -184,7 +184,7 @@ class Entries:
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])  # None: another run has dropped it
-        elif loaded is None and self._first_publish.give_name is not None:  # else tables are built under their own name
+        elif loaded is None and self._first_publish.give_name is not None:  # tables get names for building
             loaded = max(self._built(table), key=_rank, default=None)
         if loaded is None:
             return None
@@ -325,7 +325,7 @@ class Entries:
                 building = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
                 continue  # it was dropped meanwhile, or nothing proves that it is ours
-            # after `register` the published table still has its name for building
+            # the published table itself: its first publish by `register` ended before it dropped this entry
             if building.metadata.table_uuid == published.metadata.table_uuid:
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)

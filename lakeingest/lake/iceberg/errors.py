@@ -59,7 +59,7 @@ def parse_errors(path: str) -> Iterator[None]:
 
 
 def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """Our error for an error of a library; None if `lake.errors` translates the error, or if storage has not failed."""
+    """Our error for an error of a library; None if it is left to `lake.errors`, or is no failure of storage."""
     match error:
         case ValidationError():
             return unreadable(where, str(error))
@@ -68,7 +68,7 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
     ours = _sql_error(catalog, error) or _amazon_error(catalog, error) or metastore_error(catalog, error)
     if ours is not None:
         return ours
-    if isinstance(error, OSError | MemoryError):  # `lake.errors` translates all of these except errors of HTTP
+    if isinstance(error, OSError | MemoryError):  # left to `lake.errors`, except errors of HTTP
         return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
     is_of_manifest = _was_reading_manifest(error) or _is_unknown_spec(error)
     return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None

@@ -53,7 +53,7 @@ def evolve(transaction: Transaction, form: Form) -> None:
     given, current = _given_names(metadata), metadata.properties
     withdrawn = [name for name in given["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
-    wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}
+    wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}  # an earlier version set no LOCATION
     if not form.all_properties and GIVEN in current:  # nothing is given any more
         withdrawn.append(GIVEN)
     if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:

@@ -5,10 +5,10 @@ main has passed, and published snapshots that `target.history` no longer retains
 branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
 
 After that commit, the run finds the files that no remaining snapshot needs. No later commit needs these files, but
-queries may still read them. So their removal waits (`lake.waiting`) for `target.history.readers`. The manifest lists
-are deleted last. The table property `lakeingest.expired` names the removed snapshots and their manifest lists. If a run
-is killed before it has stored the removal, the next removal reads this property, and includes the files of these
-snapshots.
+queries may still read them. So the run stores a list of the files, which are deleted only after the time
+`target.history.readers` (`lake.waiting`), the manifest lists last. The table property `lakeingest.expired` names the
+removed snapshots and their manifest lists. If a run is killed before it has stored the list of files, a later run makes
+the list from this property.
 """
 
 import json
@@ -98,7 +98,7 @@ def expire(
         return 0
     snapshots = snapshots if all_due else snapshots[:AT_ONCE]
     ids = frozenset(snapshot.snapshot_id for snapshot in snapshots)
-    # this replaces the property. So it also names the snapshots of the last removal, if that removal is not stored yet
+    # the property's old value is lost, so the new value also names the old snapshots whose removal is not stored yet
     entries = [
         [snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.manifest_list]
         for snapshot in (*unfinished_removal(loaded, waiting), *snapshots)
@@ -116,15 +116,15 @@ def due_now(loaded: Table, history: History) -> list[Snapshot]:
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
-    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first.
+    """The snapshots that can be removed at the time `now` (milliseconds since 1970), the oldest first.
 
-    These snapshots are needed:
+    All snapshots are returned except these:
 
     - the published snapshots that `history` retains, and the snapshots of branches and tags;
-    - below each of these that is a compaction of others, the snapshots down to our newest commit;
-    - the history of staging, down to our oldest retained commit.
+    - if one of these is a compaction of others, its ancestors down to our newest commit;
+    - the history of staging, down to our oldest retained commit;
+    - snapshots of others that main never pointed to.
 
-    A snapshot of someone else that main never pointed to is not returned either.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
@@ -157,7 +157,7 @@ def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> 
         if len(retained) >= history.most or (is_old and len(retained) >= history.least):
             break
         retained.add(entry.snapshot_id)
-        replaced_at = entry.timestamp_ms  # when this entry's snapshot replaced that of the next older entry
+        replaced_at = entry.timestamp_ms  # when this snapshot replaced the older one, to which the loop comes next
     return retained
 
 
@@ -286,8 +286,8 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
     of_removed = {path: manifest for by_path in by_snapshot for path, manifest in by_path.items()}
     manifests = {path: manifest for path, manifest in of_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
-    # Step 3: take out the files that a remaining manifest has, too. A manifest that every removed snapshot has need not
-    # be read: each of these snapshots has a file in one manifest only, so the manifests of step 2 have other files
+    # Step 3: take out the files that a remaining manifest has, too. A manifest M of all removed snapshots is not read:
+    # a snapshot has each file in one manifest only, so no other manifest of a removed snapshot has a file of M
     in_every_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
         if path not in in_every_removed:
@@ -298,7 +298,7 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
 def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snapshot]) -> list[Snapshot]:
     """Remaining snapshots that together have every file of the removed snapshots that any remaining snapshot has.
 
-    A file is added once, and never returns after its removal. So if a remaining snapshot has a file of a removed one,
+    We add a file once, and never again after its removal. So if a remaining snapshot has a file of a removed one,
     the removed snapshot's nearest remaining ancestor, or one of its nearest remaining descendants, has the file, too.
     These are returned:
 

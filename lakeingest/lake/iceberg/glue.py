@@ -1,6 +1,7 @@
 """The catalog of Glue. Each request is sent once.
 
-botocore would repeat a request. If the first copy of a commit took effect, the answer to the second is a refusal.
+botocore would repeat a request. If the first request of a commit took effect and its answer was lost, the second would
+be refused, and the commit would seem to have failed.
 """
 
 from pyiceberg.catalog.glue import GlueCatalog

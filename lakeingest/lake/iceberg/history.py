@@ -112,7 +112,7 @@ def _older_metadata(loaded: Table) -> Iterator[TableMetadata]:
 
 
 def is_building(loaded: Table) -> bool:
-    """Whether the table is being built: its name or its property says that it was never published.
+    """Whether the table is being built: its name or its property STATE says that it was never published.
 
     Only the last part of the name counts, because a namespace with dots makes several parts.
     """

@@ -144,11 +144,11 @@ def is_below(loaded: Table, name: str) -> bool:
     try:
         (scheme, _, path), (own_scheme, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
         if scheme == own_scheme == "file":
-            if "\0" in path:  # no name of a file
+            if "\0" in path:  # no file can have such a name
                 return False
             real_parent = Path(os.path.realpath(Path(path).parent))  # a deletion follows no link at the path itself
             return real_parent.is_relative_to(os.path.realpath(folder))
-    except ValueError:  # no name of a file
+    except ValueError:  # no file can have such a name
         return False
     # a store has no symbolic links: the path is compared as a text
     start = f"{folder.rstrip('/')}/"

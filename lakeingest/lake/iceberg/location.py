@@ -43,7 +43,7 @@ def beginning(settings: config.Target, table: TableId) -> str:
 
 
 def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy: the one that the user chose; else None if the catalog chooses; else `beginning`."""
+    """The folder that the user chose for a new copy; None if the catalog chooses it; else its path's `beginning`."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
@@ -92,7 +92,7 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-    # if random digits will follow, the folder will be new: it must only not be inside of another table's folder
+    # random digits will follow `beginning`, so the folder will be new, but may be inside of another table's folder
     if location == beginning(settings, table):
         assert_outside(io, table, location)
     else:

@@ -28,7 +28,7 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Add a marked commit with these file changes to the transaction: on staging, which is at the snapshot `base`.
+    """Add to the transaction a marked commit on staging, which is at the snapshot `base`, with these file changes.
 
     The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
     commit.
@@ -44,10 +44,10 @@ def marks_of(progress: Progress, base: int) -> dict[str, str]:
 
 
 def end_merges(transaction: Transaction, loaded: Table) -> None:
-    """Let the transaction remove the branches on which statements have merged.
+    """Let the transaction remove all branches on which statements have merged.
 
-    The commit of the last statement is on staging now, by this transaction. The other branches are left by interrupted
-    runs.
+    If a statement has merged for this transaction, the transaction moves staging to the statement's snapshot. All
+    other branches were left by interrupted runs.
     """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:

@@ -55,8 +55,8 @@ class IcebergMerger:
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
 
-        If `target.merge` is `statement`, callers give all changes, also where `row_delta` replaces the statement. Then
-        the deleted rows are left out here, unless the copy keeps deleted rows in a column of its own.
+        If `target.merge` is `statement`, but no statement can merge, callers give all changes, not only new rows. Then
+        the deleted rows are left out here, unless a column of the copy marks deleted rows.
         """
         keeps_deleted = DELETED in self.table.metadata.schema().column_names
         if DELETED in rows.column_names and not keeps_deleted:

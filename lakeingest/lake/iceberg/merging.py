@@ -101,8 +101,8 @@ def _by_row_delta(merge: Merge) -> Prepared:
 def _by_statement(merge: Merge) -> Prepared:
     """Let Spark merge on a branch of its own, and prepare to move staging to the snapshot of that branch.
 
-    If no key changes, only the progress is committed. If there are many small files, a compaction follows. Raises
-    StaleWriter if staging has moved on, and as `_merge_by_spark`.
+    If the changes have no effect, only the progress is committed. If there are many small files, a compaction follows.
+    Raises StaleWriter if staging has moved on, and as `_merge_by_spark`.
     """
     progress, version = merge.after(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:  # the commit would be refused after Spark's work

@@ -1,7 +1,7 @@
 """Iceberg's REST catalog with a time limit for each request. PyIceberg sets none, and would wait for ever.
 
-A request that only reads is repeated a few times within a second or two. A catalog may give credentials ("keys") for
-each table's folder.
+A request that only reads is repeated a few times within a second or two. A catalog may give access keys for each
+table's folder.
 """
 
 import functools
@@ -92,7 +92,7 @@ class TimedRestCatalog(RestCatalog):
         return session
 
     def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
-        """Set `ahead` by the time in an answer. The server sets the times that a commit does not name."""
+        """Set `ahead` by the time in an answer: the server's clock gives the times that a commit does not name."""
         with suppress(KeyError, TypeError, ValueError):  # an answer without a readable time changes nothing
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0

@@ -113,7 +113,7 @@ def write_start_over(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """Add a marked commit that removes all files to the transaction. Later commits have the columns of `schema`."""
+    """Add to the transaction a marked commit that removes all files. Later commits have the columns of `schema`."""
     new = restarted_schema(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
     all_files = FileChanges(removed=files_of(loaded, version))
     mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))

@@ -1,6 +1,6 @@
 """Rollbacks of Iceberg tables: one commit restores main, and the columns, partition fields and folder of the table.
 
-Files and snapshots of others are not deleted, because queries may read them. These snapshots expire as all others do.
+A rollback deletes nothing that others wrote, because queries may read it. Their snapshots expire later, like ours.
 """
 
 import copy
@@ -63,8 +63,8 @@ class IcebergRollbacks:
 def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
     """The rollback of changes by others; None: no such changes. Raises ForeignWrite if no rollback can undo them.
 
-    `is_ours` says whether we would make the table's copy in a folder. The property that says where the table was made
-    is not enough: a person who moves the table can change it, too.
+    `is_ours` says whether we would make the table's copy in a folder. It is asked because a person who moves the table
+    can also change the property that says where the table was made.
     """
     if (error := _refusal(table, loaded)) is None:
         return None

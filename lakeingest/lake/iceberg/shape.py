@@ -69,7 +69,7 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
     """
     metadata = loaded.metadata
     ours = _expected_schema(metadata)
-    # Step 1: the schemas of all compactions of others above our newest commit on main
+    # Step 1: refuse a compaction of others, above our newest commit on main, that was made without one of our columns
     for snapshot, old_metadata in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
             break
@@ -81,7 +81,7 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_way_out(table)}"
             )
-    # Step 2: the partitions of all files that the next commit builds on
+    # Step 2: refuse a file in a partition that the next commit would build on
     built_on = metadata.snapshot_by_id(version)
     if built_on is None or len(metadata.partition_specs) == 1:  # one: nobody has ever divided the table into partitions
         return
@@ -101,8 +101,8 @@ def _way_out(table: TableId) -> str:
 def _expected_schema(metadata: TableMetadata) -> Schema:
     """The schema that readers should see: the first of these schemas that exists.
 
-    1. The current schema, if a commit of ours after main has it: someone has rolled main back to before a schema change
-       of the source.
+    1. The current schema, if a commit of ours that is newer than main has it. It stays the current one if someone rolls
+       main back over a schema change.
     2. The schema of our newest commit in the history of main.
     3. The schema of our newest commit that was made before main, if others have expired our commits in that history.
     4. The oldest schema.

@@ -87,7 +87,7 @@ def merge_on_branch(
 
 
 def _range_condition(files: Sequence[ChangesFile]) -> str:
-    """A condition that each row `t` with a changed key meets; '' if the key's first column has no integers."""
+    """A condition on the table `t`, met by rows with changed keys; '' if the key's first column has no integers."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""

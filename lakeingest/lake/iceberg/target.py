@@ -124,7 +124,7 @@ class IcebergTarget:
         staged = resume_point(table, loaded)
         if staged is None:
             was_dropped = self._entries.drop_unused(table, loaded)
-            return self.recover(table) if was_dropped else None  # another run may have built the table, too
+            return self.recover(table) if was_dropped else None  # look again: another run may have built it
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -299,7 +299,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Combine small files and deletes, and remove due snapshots, in one commit. If none is needed, no commit."""
+        """Combine small files and deletes, and remove due snapshots, in one commit; no commit if nothing is to do."""
         loaded = self._table_with(staged.progress.table, staged.version)
         changes = full_compaction(as_staged(loaded, staged.version), staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
@@ -322,7 +322,7 @@ class IcebergTarget:
     def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
         """The configured way to merge, or `row_delta` where Spark's statement cannot merge.
 
-        A statement needs the schema of staging to be the current one, and refuses metadata that is ahead of the clock.
+        A statement needs the schema of staging to be the current one, and refuses metadata with a time in the future.
         """
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
         return self._configured_way if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
@@ -371,7 +371,7 @@ class IcebergTarget:
         The commit also removes snapshots that are due: some of them, or all with `all_due`.
         """
         table, waiting = progress.table, self._waiting(progress.table)
-        expired = 0  # the number of removed snapshots, over all built transactions: any of them may take effect
+        expired = 0  # removed snapshots of all built transactions; after a conflict, another is built
 
         def build(current: Table) -> Transaction:
             nonlocal expired

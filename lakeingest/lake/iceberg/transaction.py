@@ -1,7 +1,7 @@
 """PyIceberg's transactions, but their metadata is computed once after each step, not at each access.
 
-PyIceberg's own classes copy the metadata twenty times for one commit. With many snapshots that takes seconds, and for
-the creation of a small table half of the time.
+PyIceberg's own classes copy the metadata twenty times for one commit. With many snapshots the copies take seconds. They
+take half of the time in which a small table is created.
 """
 
 from typing import Self, cast
@@ -31,6 +31,6 @@ class OneCreation(OneTransaction, CreateTableTransaction):
 
     @classmethod
     def of(cls, creation: CreateTableTransaction) -> Self:
-        """The same transaction. The given one has no updates yet but those that describe the new table."""
+        """The same transaction as `creation`, which so far has only the updates that describe the new table."""
         prepared = creation._table  # noqa: SLF001 - only a catalog can prepare a table
         return cls(cast(StagedTable, prepared))

@@ -25,7 +25,7 @@ def remove_all_leftovers(
     """Delete the files of the table and of its discarded copies that nobody needs any more.
 
     1. The table's files whose removals are due.
-    2. The table's files that nothing refers to, unless it is unknown which of them queries may still read.
+    2. The table's files that nothing refers to, but only if it is known which of them queries may still read.
     3. The files of discarded copies, which nobody reads.
 
     Returns the number of deleted files of 2 and 3, and their bytes. `age` and `in_use` are as in `remove_leftovers`.

@@ -98,7 +98,7 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
             columns[field.name] = rows[origin].cast(field.type)
         else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    # not added below: the format's own columns, and those that `columns` has already, by their old and new names
+    # left out below: the format's own columns, and those that `columns` already has, under the old or the new name
     left_out = {*added, DELETED, *lift.origins, *columns}
     if not keeps_dropped:
         left_out |= {*lift.dropped}

@@ -189,7 +189,7 @@ class StagingFolder:
     def remove_commits_after(self, version: int, last: int) -> None:
         """Remove the commits after `version`, the newest first. `last` is the version of the last commit.
 
-        Raises StaleWriter if another commit is the last one, or if no commit has the version.
+        Raises StaleWriter if the last commit has another version than `last`, or if no commit has `version`.
         """
         commits = self.commits(version)
         if not commits or commits[-1].version != last:
