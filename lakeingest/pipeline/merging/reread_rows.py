@@ -48,7 +48,7 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
         log, folder = archive.ensure_name(spool.folder), RereadFolder.of(spool.folder, schema.table)
         first = folder.next_number(stop, log)
         counts = (sum(len(rows) for _, rows in group) for group in groups)
-        firsts = accumulate(counts, initial=first)  # the number of each group's first row; the last number is of no group
+        firsts = accumulate(counts, initial=first)  # the number of each group's first row; the last is of no group
         tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, firsts, strict=False)]
         executors = edges.executors
         files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
