@@ -233,7 +233,7 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     if config.target.warehouse.scheme is None:
         local_folders.append(("warehouse", at(config.target.warehouse, config.target.storage)))
     else:
-        # a REST catalog may lend credentials for the tables alone
+        # not fatal with a REST catalog, because it may lend credentials that are for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
     yield Checked("privacy of the state folder", privacy_finding(state_of(config)), fatal=False)
     for name, folder in local_folders:

@@ -104,7 +104,7 @@ class _Reading:
             ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
             to_stop = tables if ddl is None else tables - self._task.follows
             if ddl is None or to_stop:
-                self._ddl = None  # the known DDL may be of these tables, too: the next step meets it again
+                self._ddl = None  # it may be DDL of these tables alone; if not, the next step meets it again
                 self._stop_tables(to_stop, error)
             else:
                 self._ddl = ddl
@@ -132,7 +132,8 @@ class _Reading:
     def _stop_tables(self, tables: Collection[TableId], error: LakeIngestError) -> None:
         """Read no more rows of these tables.
 
-        If the error is no DDL, followed tables wait, because the segment must still be cut at their later DDL.
+        If the error is DDL, the tables are `refused`, and do not wait any more. After any other error, followed tables
+        wait, because the segment must still be cut at their later DDL.
         """
         is_ddl = isinstance(error, UnsupportedEvent) and error.alterations is not None
         for table in tables:

@@ -5,14 +5,14 @@
 3. Spool on to a new end S, and begin again with 1, until no row may have been touched since the last read view.
 4. Merge and publish the table as of S.
 
-Why that is exact: a copy that is merged to S has every logged change up to S. So if a row of it is wrong, foreign keys
-have changed the row after its version v, the last one that the copy has. The first of these changes touched the row as
-it was in v. So in v the row refers, by the same values or by values that the server takes for equal, to a row of the
-parent that was changed after v. Then `core.cascades` finds the row.
+Why that is exact: a copy that is merged to S has every logged change up to S. So if the copy has a row in a wrong
+version v, foreign keys have changed the row since v. The first of these changes came from a change of the parent's row
+to which v refers, by the same values or by values that the server takes for equal. `core.cascades` finds each row that
+refers to a changed row of the parent, so it finds this row.
 
 If ON UPDATE CASCADE changed the row's key, the row is read by its old key, by its new key and by the values that it
-got, because the chunks of a copy may have seen the row under neither key. A read view of step 2 may contain changes
-after S, but not all changes up to the next S: the next search finds the others.
+got: a row that moved from an unread chunk into a chunk that was read is in the copy under neither key. A read view of
+step 2 may contain changes after S, but not all changes up to the next S: the next search finds the others.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
 children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
@@ -140,7 +140,7 @@ def _read_again(
     needed = max([change.place for change in touched] + [move.place for move in moved])  # the last change
     if _last_place_in_views(edges, binlog) < needed:  # the views may lack the last change
         raise _rotation_error(binlog, table)
-    # Step 1: the spool covers the low watermarks of the read views, before the views are opened
+    # Step 1: before the views are opened, extend the spool back: after `since` it has all changes that they may lack
     began, stop = time.monotonic(), binlog.spool.position
     since = cover_lows(edges, binlog, table)
     # Step 2: read the rows by their keys, old and new, and by the values that they got
@@ -225,7 +225,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     # Step 1: the spool has every change of the parents that the read views may lack
     cover_lows(edges, binlog, table)
     if _view_may_lack_changes(edges, binlog, table):
-        raise _rotation_error(binlog, table)  # a view can be placed exactly only at the start of a binlog file
+        raise _rotation_error(binlog, table)  # until the source begins its next binlog file
     if table.count_comparison() > COMPARED_MAX:
         table.forget_comparisons()  # so that a run with `--follow` can try again later
         raise SplitUnstable(
@@ -236,7 +236,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     merge_over_halts(edges, binlog, table)
     progress, position = table.progress, table.progress.position
     assert position is not None  # noqa: S101 - it was merged right now
-    # Step 3: store up to which commit readers of the changelog have the old rows, before the commit with the gap
+    # Step 3: before the commit with the gap, store for the changelog which commit readers see while rows are compared
     table.cancel_reading()
     if table.staged.published is not None:
         keep_restart(edges.writing, table.schema, table.staged.published)

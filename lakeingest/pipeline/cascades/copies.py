@@ -73,7 +73,7 @@ class Copies:
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
-        """The places up to which the rows of the copy have their changes.
+        """How far the rows of the copy go: up to which place by logged changes, and up to which by foreign keys.
 
         Raises SplitUnstable if the copy is incomplete, or was not read for the table's current foreign keys.
         """

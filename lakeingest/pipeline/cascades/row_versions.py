@@ -75,7 +75,7 @@ def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[R
 
     The source tells the classes of texts. In other types, each value is a class of its own.
     """
-    # both by the index of the column in the foreign key; only texts have an entry
+    # for each column of texts, by its index in the foreign key: its collation, and the class of each of its values
     collation_of = {key.columns.index(name): collation for name, collation in collations(key).items()}
     class_of = {
         column: edges.source.text_classes(collation, {row[column] for row in values})

@@ -57,7 +57,7 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The number of rows per chunk in the next wave. Arithmetic may cut chunks of up to twice as many keys."""
+        """The number of rows per chunk in the next wave. Arithmetic cuts up to twice as many keys: some have no row."""
         return self._chunk_rows
 
     @property

@@ -123,8 +123,8 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
 
     After the last wave no gate runs here: the gate before the publish checks its rows.
     """
-    # Step 1: merge a large backlog, before this wave is part of the splits: the spool has passed the high watermarks of
-    # the earlier waves, but maybe not those of this wave. On the general path there is no merge before the last chunk
+    # Step 1: merge a large backlog to the spool's end. This wave is not among the splits yet: its high watermarks may
+    # be after the spool's end. On the general path there is no merge before the last chunk
     splits = table.progress.splits
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)

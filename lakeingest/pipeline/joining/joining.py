@@ -34,13 +34,13 @@ def join(run: OpenRun) -> None:
 
     The spool watches a table from the table's start on, which is a place of the binlog. Without GTIDs a low watermark
     is the start of a binlog file, so the table's start is the start of that file, or the end of the table's last DDL in
-    the file. A table stops if a change after its start cannot be replayed. The table can join once the source has begun
-    a new file.
+    the file. If a change after its start cannot be replayed, the table stops, and can join only once the source has
+    begun a new file.
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
-    # some of which may be unreplayable. This is not needed if all joining tables are new, no other table is watched,
-    # and the tables start at the end of the spool
+    # some of which may be unreplayable. This is needed if the spool watches tables, if a joining table has a copy, or
+    # if the tables may start before the end of the spool
     needs_spooling = any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)

@@ -60,9 +60,9 @@ def lift_over_gap(
     None in each of these cases:
 
     - The copy has no chunk, or patches wait for a merge.
+    - Only the server knows the order of the keys, so that no range of keys can be compared. But if the copy keeps
+      deleted rows, it is lifted, because a new copy would not have these rows.
     - Nobody knows the definition of the rows, or a column's new definition does not hold every old value.
-    - Only the server knows the order of the keys, so that no range of keys can be compared, and the copy does not keep
-      deleted rows.
     """
     progress = staged.progress
     may_keep_rows = schema.ordered or schema.keeps_deleted

@@ -19,8 +19,8 @@ from lakeingest.pipeline.run.table_run import TableRun
 def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
     """Let tables that stopped because of DDL join again. True if a table joins again.
 
-    If readers see a table as of `until` or later, this run has brought the table up to date: then the table goes on,
-    and does not join. The DDL is left to the next run.
+    `until`: the place that the run is to reach. If readers see a table as of `until` or later, the table goes on and
+    does not join: the next run handles the DDL.
     """
     config, has_begun = run.edges.config, False
     for table in run.requested:

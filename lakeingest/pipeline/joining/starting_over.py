@@ -36,7 +36,7 @@ MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEve
 def hindrance(table: TableRun, *, whole: bool) -> str:
     """The reason why a signal cannot start the copy of a stopped table over; '' if it can.
 
-    `whole`: the signal is for all rows of the table.
+    It can do so only after one of the errors in MENDED, and only if it is for all rows of the table (`whole`).
     """
     assert table.failure is not None  # noqa: S101 - the caller has looked
     stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"

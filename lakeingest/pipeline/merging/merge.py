@@ -44,14 +44,14 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
-        return  # a commit would change neither the rows nor anything that a publish needs
+        return  # the rows are at `stop`, and readers see them, or the note on foreign keys stays the same
     # Step 1: plan the merge of the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(edges.state, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]  # `ReplaceRows` wants the patches first
-    # Step 2: if the table has no change, not even by foreign keys, only its position advances
+    # Step 2: without changes, only the position advances: noted if the table is quiet, else in a commit
     old_cascades = progress.cascades
     unchanged_cascades = None if old_cascades is None else replace(old_cascades, to=stop.place)
     may_be_quiet = staged.visible and cascades == unchanged_cascades

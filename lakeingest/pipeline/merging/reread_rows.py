@@ -1,9 +1,9 @@
 """Rows of patches that a merge puts into the copy are also stored for readers of the changelog.
 
 The binlog does not have these rows. Only rows without a later change are stored, so they are right as of the merge's
-stop. They are stored before the commit of the merge, and so before the spool has a segment after that stop: a reader
-that reaches a later segment finds them. If the run crashes before the commit, the stored rows are still right as of
-their stop, and the next merge stores rows once more, as of its own stop.
+stop. They are stored before the commit of the merge, while the table's changes in the spool end at that stop: so a
+reader that reaches a later segment finds them. If the run crashes before the commit, the stored rows are still right as
+of their stop, and the next merge stores rows once more, as of its own stop.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
         log, folder = archive.ensure_name(spool.folder), RereadFolder.of(spool.folder, schema.table)
         first = folder.next_number(stop, log)
         counts = (sum(len(rows) for _, rows in group) for group in groups)
-        firsts = accumulate(counts, initial=first)  # for each group; the last number is for no group
+        firsts = accumulate(counts, initial=first)  # the number of each group's first row; the last is of no group
         tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, firsts, strict=False)]
         executors = edges.executors
         files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)

@@ -60,7 +60,8 @@ class ReplaceRows:
         with profile.stage("merges: collapse"):
             last = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         changes = _without_deletes(last.changes) if self.keeps_deleted else last.changes
-        # a delete is written as a row only in a format that merges by changes
+        # with `keeps_deleted`, deletes have lost their mark, and are written like other rows; else a delete is written
+        # as a row only in a format that merges by changes
         is_written = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
         new = row_numbers(self.files, last.files[is_written], last.rows[is_written])
         is_reread = last.files < len(self.patches)  # the first files are those of the patches

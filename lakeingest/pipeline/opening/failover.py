@@ -35,7 +35,7 @@ class Failover:
 
     `moved`: for each of these copies that is not in `failed`, its progress on that server. `back`: for each incomplete
     copy that continues, the staging commit from which it continues, which may be an earlier commit. An incomplete copy
-    that is not in `back` is made again. `failed`: the complete copies that cannot continue, with the reasons.
+    that is in `moved` and not in `back` is made again. `failed`: the complete copies that cannot continue, and why.
     """
 
     server_uuid: str
@@ -137,7 +137,7 @@ class _Moving:
         is_of_spool = (end.server_uuid, end.epoch) == (progress.server_uuid, progress.epoch)
         if not is_of_spool or schema is None or schema.fingerprint != progress.fingerprint:
             return None
-        # Step 2: the spool's positions from the start of the copy on, as far as this server has them
+        # Step 2: the spool's positions from the start of the copy on; `proven`: those that this server has
         positions = [spool.opened, *(after for *_, after in spool.parts())]
         count_to_start = bisect_right(positions, progress.covered_from, key=attrgetter("place"))
         staged = self._committed.inspect(table)
@@ -146,7 +146,7 @@ class _Moving:
         positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         if not self._holds(table, positions[0]):
             return None
-        # the positions that this server has come first
+        # the positions that this server has come first: count these
         count_proven = bisect_left(positions, True, key=lambda position: not self._holds(table, position))
         proven = positions[:count_proven]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position

@@ -37,13 +37,13 @@ def open_spool(
     """Open the stored spool, or a new spool, and say which of the loaded copies continue with this spool.
 
     An incomplete copy that cannot continue is dropped and made again; but if it is worth keeping (`is_kept`), it is
-    started over or compared. A complete copy that cannot continue fails. Then the table's definition and staged state
-    are taken out of the result, unless the table is in `asked`, the tables that someone wants to have read again.
+    started over or compared. A complete copy that cannot continue fails. Then the result has neither the table's
+    definition nor its staged state; but it has both for the tables in `asked`, which someone wants to have read again.
     """
     # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
-    # a table that has failed and has a definition may need the stored spool
+    # True: a copy that could not be loaded may need the stored spool, because its table has a definition
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, source, schemas, copied, asked=asked, unknown=unknown)
     # Step 2: carry out the decision for the copies, first for those that are dropped
@@ -75,8 +75,8 @@ def _first_position(source: BinlogSource, epoch: int) -> Position:
     """The position at which a first spool begins: the source has executed every transaction before it.
 
     The spool begins at the start of the source's current file or, if low watermarks are exact, at the written position.
-    The name of the file is read before the executed set. A rotation waits for the commits of the earlier files, so the
-    executed set has all transactions of these files.
+    The executed set has all transactions of the earlier files: it is read after the name of the file, and the source
+    begins a file only after the commits of the earlier files.
     """
     at, began = _dated_position(source)
     has_gtids, is_exact = source.state().executed is not None, source.has_exact_lows()

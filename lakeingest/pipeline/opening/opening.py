@@ -108,7 +108,7 @@ def opened(
                 if staged is not None and table not in again:  # a copy that begins again may have an older definition
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
-                        if kept.suspect and not staged.is_restarted:  # else all rows are being read again
+                        if kept.suspect and not staged.is_restarted:  # rows may be wrong, and are not read again yet
                             runs[table].doubt_rows()
             if _needs_workers_soon(run):
                 executors.warm_up()

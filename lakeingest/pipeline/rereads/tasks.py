@@ -86,8 +86,8 @@ class ReadAgain:
         with of_table():
             what = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
             read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
-        # Step 1: the rows for a patch. Rows that were not compared always get a patch: no patch means that all rows of
-        # the view are the same as in the copy. `gone` are keys that only the copy has: the run itself makes their patch
+        # Step 1: write the rows to a patch, even if there are none; but if rows were compared and none differs, there
+        # is no patch. The run itself makes the patch of `gone`, the keys that only the copy has
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         are_all_same = self.copy is not None and not rows.num_rows
         names = [] if are_all_same else [self.patches.write_rows(self.signal, rows)]

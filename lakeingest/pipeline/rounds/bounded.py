@@ -17,7 +17,7 @@ from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
 
 def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
-    """Publish every table that can go on, and serve the signals. False if `stopping` said so before all was done."""
+    """Publish every table that can go on, and serve the signals. False if `stopping` said so before all publishes."""
     until = run.written()
     while bring_up_to_date(run, stopping, until):
         work_off(run, stopping)

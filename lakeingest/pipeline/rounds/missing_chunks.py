@@ -20,6 +20,7 @@ def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
     for table in run.going_on:
         _bootstrap(run, table, ends)
     recopy_altered(run)
+    # the tables that join again after DDL, or that someone has resumed meanwhile
     while not ends() and (tables := tables_to_copy(run)):
         join(run)
         for table in tables:

@@ -45,7 +45,7 @@ def take_round(
 ) -> bool:
     """Take one round. True if the round had work.
 
-    Until the `pace` lets the tables be merged and published, the round does only the other work.
+    The round merges and publishes only if the `pace` lets it; everything else is done in each round.
 
     If the source, the lake or Spark is lost, the wave that is being read beside the rounds is dropped. If `beside` is
     None, the round itself copies the missing chunks of tables that were paused, and does not look for new tables.
@@ -94,7 +94,7 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
     due = [table for table in due if table.failure is None]
-    # Step 2: merge and publish. The waiting time of a table that stopped before the run worked on it begins now
+    # Step 2: merge and publish. A stopped table waits from when the run last worked on it; if it never did, from now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     for table in parents_first(binlog, [*due, *retried]):

@@ -31,7 +31,7 @@ def with_longer_keeps(config: Config, source: Source) -> Config:
     if not ahead:
         return config
     target, changelog = config.target, config.changelog
-    # other formats keep snapshots by their age only if the user has set the key
+    # snapshots are kept by their age if the format always does so, or if the user has set the key
     if FORMATS[target.format].keeps_by_age or "keep" in target.history.model_fields_set:
         longer = target.history.model_copy(update={"keep": target.history.keep + ahead})
         target = target.model_copy(update={"history": longer})

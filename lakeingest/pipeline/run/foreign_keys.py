@@ -15,9 +15,10 @@ from lakeingest.pipeline.run.table_run import TableRun
 def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """For all tables of the run, ask the source for the foreign keys whose changes it does not log.
 
-    If the source logs such changes now, but a part of the binlog that a table still needs lacks them, the foreign keys
-    are asked for, too. If the foreign keys differ from those known so far, the changes known so far are forgotten. A
-    table stops if the user has no right to see its foreign keys, or if its rows cannot be read again.
+    If the source's settings say that it logs such changes, there are none. But the settings are ignored while a table
+    needs a part of the binlog that lacks such changes. If the foreign keys differ from those known so far, the changes
+    known so far are forgotten. A table stops if the user has no right to see its foreign keys, or if its rows cannot be
+    read again.
 
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
     foreign key is dropped meanwhile, only more rows than necessary are read again.

@@ -19,8 +19,8 @@ def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> Non
 def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
     """The definition by which the table's rows are read. `schema` is the current definition.
 
-    1. If DDL has changed nothing or only the layout: the current definition with the stored layout. Rows in the binlog
-       before that DDL have this layout, and may name no columns.
+    1. If DDL has changed nothing or only the layout: the definition with the stored layout, or with an unknown layout
+       if none is stored. Rows in the binlog before that DDL have the stored layout, and may name no columns.
     2. If DDL has changed more, is followed without an approval, and the copy is incomplete: the current definition, by
        which all rows are read again.
     3. Otherwise: the stored definition of the copy's rows. Raises SchemaChanged if the copy cannot follow the DDL.

@@ -88,9 +88,9 @@ def assert_file_has_definition(edges: Edges, binlog: BinlogRun, table: TableRun,
 
 
 def _find_differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The watched tables whose definition on the server differs, without those that are known to be altered unseen.
+    """The watched tables whose definition on the server differs, except those known to be altered unseen.
 
-    The other watched tables take over the server's layout.
+    A watched table whose definition does not differ takes over the server's layout.
     """
     not_known = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
     watched = {table.id: table for table in not_known if table.watch is Watch.WATCHED}

@@ -201,7 +201,7 @@ def step(
         return Step.READING
     # Step 2: take the wave, and begin the next wave, which is read while this wave is merged
     table.end_reading()
-    request_of_wave = reading.request
+    request_of_wave = reading.request  # with which the read wave was begun
     reading.request, reading.beside = request, not wait  # for the next wave
     taken = reading.take()
     if reading.wave is not None:
@@ -218,7 +218,7 @@ def step(
         raise
     if is_void or not wave.is_last:
         return Step.MERGED
-    for signal in {request.number, *request.signals}:  # the number is 0 if the request has no signals
+    for signal in {request.number, *request.signals}:  # 0 is the number of patches without a signal
         patch_folder(edges, table).remove(signal)
     return Step.DONE
 
