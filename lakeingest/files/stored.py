@@ -113,7 +113,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """The metadata in `seen`; if it is None, the present metadata. Raises FileNotFoundError if the file is missing."""
+        """`seen`, or the present metadata if it is None. Raises FileNotFoundError if the file is missing."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
