@@ -123,5 +123,6 @@ def _has_only_this_user(number: int) -> bool:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid())
     except KeyError:  # the group or the user has no entry, so nobody knows the members
         return False
-    # the name is compared, too, because `gr_mem` lacks the users whose main group it is
+    # `gr_mem` lacks the users whose main group it is. By custom, a group with a user's name is the main group of only
+    # this user
     return number == user.pw_gid and set(group.gr_mem) <= {user.pw_name} and group.gr_name == user.pw_name

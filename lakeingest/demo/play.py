@@ -154,7 +154,7 @@ def _start_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[
     """Start a local S3, and for Iceberg a REST catalog on it. Returns the keys `target` and `state` of pipeline.yml."""
     store = stack.enter_context(local_s3(folder / "s3", say))
     say(f"S3 (versitygw) on {store.endpoint}")
-    os.environ.update(store.environment)  # the keys of S3 are in the environment, as in production
+    os.environ.update(store.environment)  # the credentials of S3 are in the environment, as in production
     lake = {"format": target, "warehouse": f"s3://{store.bucket}/warehouse", "storage": store.storage}
     if target == "iceberg":
         from lakeingest.demo.rest_catalog import local_rest_catalog

@@ -94,9 +94,9 @@ def local_server(
 
     `settings` are added to the flavor's settings, or replace settings of the same name. An empty value stands for an
     option without a value, such as `skip_log_bin`. If `port` is None, any free port is taken. `say` is called with a
-    line before each slow step. The server ends with the thread that entered the context, even if this process is
-    killed. Raises OperatorNeeded if no origin has a server, with the reason for each origin, or if `folder` or `port`
-    cannot be used.
+    line before each slow step. If the thread that entered the context ends, or this process is killed, the server
+    ends, too. Raises OperatorNeeded if no origin has a server, with the reason for each origin, or if `folder` or
+    `port` cannot be used.
     """
     with reserved_port(port):
         pass  # raises an error if the port is in use, because no server could listen on it
@@ -243,6 +243,7 @@ def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], 
 
     The first call for a command sets up the data folder that later calls copy.
     """
+    # a data folder fits only servers with the same lasting options; their other options may differ
     lasting_options = [option for option in options if option.partition("=")[0] in _LASTING_OPTIONS]
     template = prepared / hashlib.sha256("\0".join([*command, *lasting_options]).encode()).hexdigest()[:16]
     if not template.exists():

@@ -55,7 +55,7 @@ def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     config: Any = dict(options)
     client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
     retries: Any = {
-        "max_retries": 20,  # enough for `retry_timeout`, which is the limit
+        "max_retries": 20,  # so many that `retry_timeout` is the limit
         "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
         "retry_timeout": timedelta(seconds=PATIENCE_SECONDS),
     }

@@ -1,7 +1,7 @@
 """A file or folder of the state: on this machine (`Local`), or in an object store (`Stored`), with the same operations.
 
-A file is a value. A document is a file of JSON, which is complete when it exists, even after a crash. A data file is
-written once and never replaced.
+A `File` is a value, not an open file. A document is a file of JSON, which is complete when it exists, even after a
+crash. A data file is written once and never replaced.
 """
 
 import json
@@ -62,7 +62,10 @@ class File(Protocol):
         """
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
-        """Make or replace a document. Readers see the old or the new document. Returns the `seen` for `put_after`."""
+        """Make or replace a document. Readers see the old or the new document.
+
+        Returns the value that `put_after` takes as `seen`.
+        """
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
         """Replace the version `seen` of a document. Returns the new `seen`.
@@ -168,7 +171,7 @@ class File(Protocol):
     # data files
 
     def draft(self) -> Path:
-        """A path of this machine, where the caller writes the data file before `take`.
+        """A path of this machine, where the caller writes the data file. Then `take` makes it this file.
 
         The caller makes sure that no other process writes the file.
         """
@@ -328,7 +331,7 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
     Returns the numbers of deleted files and bytes.
     """
     not_linked = [file for file in files if not file.is_behind_link()]
-    if not not_linked:  # no folder whose clock could be asked
+    if not not_linked:  # no folder to ask for the time
         return 0, 0
     limit = not_linked[0].parent.now() - age.total_seconds()
     removed, freed = 0, 0

@@ -113,7 +113,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """The metadata in `seen`; without these, the present metadata. Raises FileNotFoundError if there is no file."""
+        """`seen`, or the present metadata if it is None. Raises FileNotFoundError if the file is missing."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
@@ -377,7 +377,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """Raises StorageFailed if a put finds no bucket. The client reports the bucket as a missing file."""
+        """Raises StorageFailed if a put finds no bucket, which the client reports as a missing file."""
         try:
             yield
         except FileNotFoundError as error:

@@ -110,7 +110,7 @@ def parse_errors(path: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
-        # PyArrow reports unreadable contents, and failures of a store, as an OSError without a number
+        # an OSError with a number, or of a store: the file was not reached. Others: its contents cannot be parsed
         is_failure_to_read = error.errno is not None or _STORE_ERROR in str(error)
         if is_failure_to_read:
             raise
@@ -122,10 +122,10 @@ def _jvm_error(
 ) -> LakeIngestError | None:
     """Our error for a Java exception and its causes, the outermost first; None if none of them is a failure of storage.
 
-    An EOFException that has caused an exception of Iceberg means a damaged file. Any other EOFException means that a
-    Python worker died, which is no failure of storage.
+    An EOFException below an exception of Iceberg means a damaged file. Any other EOFException means that a Python
+    worker died, which is no failure of storage.
     """
-    iceberg_message = None  # of the innermost exception of Iceberg so far
+    iceberg_message = None  # of the last exception of Iceberg above this cause
     for kinds, message in causes:
         if kinds & _COMMIT_REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")

@@ -20,8 +20,7 @@ class FormatPackage:
 
     The first four fields open the format's implementations of protocols. `unwritable` returns the reason why a
     warehouse in an object store cannot be written to; None if it can be written to. `new_place` returns the folder of a
-    new copy, or the beginning of the folder's name if random digits follow; None if no other copy can get the same
-    folder.
+    new copy, without the random digits that a folder may end with; None if two copies never get the same folder.
     """
 
     target: Callable[[Config, Ownership, OpenSpark], Target]

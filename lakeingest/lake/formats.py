@@ -43,7 +43,7 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 
 
 def ownership_of(config: Config) -> Ownership:
-    """The Ownership of the pipeline with this state folder. The folder knows each table that it has a definition of."""
+    """The Ownership of the pipeline with this state folder. The folder knows the tables whose definitions it has."""
     definitions = state_of(config) / "definitions"
     return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 

@@ -71,7 +71,7 @@ class AllRows:
             return False
         columns = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
-            roll_back(self.folder)  # before the form is checked: a table with an incomplete commit is not of the form
+            roll_back(self.folder)  # first, because `record_key_of` raises Unfit if a write is incomplete
         try:
             # Step 1: find out the record key, the file groups and the columns of the files
             record_key, groups = self._record_key(columns), self._groups()
@@ -93,7 +93,7 @@ class AllRows:
             return False
         if sum(file.rows for file in written) != self.count:
             return False
-        # Step 3: delete files that tasks of a killed run wrote late: readers would see their groups after the commit
+        # Step 3: delete files that tasks of a killed run wrote late: after the commit, readers would see them
         group_names = {group.name for group in groups}
         data_files = self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:

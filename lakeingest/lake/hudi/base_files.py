@@ -118,8 +118,8 @@ class WrittenFile:
 def write_next_file(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
     """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
-    `previous` has the group's rows before the changes, and the columns of the new file. The rows are those of the
-    group's newest file, or other rows that replace all of them. `changes` have the columns RECORD and DELETED; None: no
+    `previous` has the columns of the new file, and the rows to which the changes are applied: those of the group's
+    newest file, or rows that replace all of those. `changes` have the columns RECORD and DELETED; None: no
     changes. DELETED is written only if the table itself has that column. The new file is durable, but belongs to the
     table only when the commit is completed. Raises Unfit as `rows_for_file`.
     """

@@ -1,13 +1,13 @@
 """Deletes the data files that only archived commits of a Hudi table need, when queries on these commits have ended.
 
 Hudi archives old commits, and does not delete their files (`hoodie.clean.automatic`). Hudi could keep files only as
-long as their commits, and a timeline of thousands of commits makes each write slow. So lakeingest lets the files wait
-(`lake.waiting`), and deletes them later.
+long as their commits, and a timeline of thousands of commits makes each write slow. So lakeingest lets the removal of
+the files wait (`lake.waiting`).
 
-A removal that waits names the first commit of the timeline. The files to delete are those that this commit or an older
-one has replaced: no commit of the timeline reads them. The files are found by their names, even if a removal was lost.
-Hudi refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while they
-wait.
+When a removal is stored, it names the first commit of the timeline. The files to delete are those that this commit or
+an older one has replaced: no commit of the timeline reads them. They are found by their names, even if a removal was
+lost. Hudi refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while
+the removal waits.
 """
 
 from collections.abc import Iterator
@@ -40,13 +40,13 @@ def clean(folder: File, waiting: Waiting) -> None:
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
         # Step 2: refuse new queries that would read the files
-        if earliest_readable(folder) < first:  # no cleaning of the timeline refuses these queries (any more)
+        if earliest_readable(folder) < first:  # no cleaning that refuses these queries is in the timeline
             refuse_queries_before(folder, first, max(commits))
         # Step 3: delete the files of the removals that are due, and then the removals
         due = list(waiting.due())
         if due:
             latest_due = max(str(removal.of[_UNTIL]) for removal in due)
-            # a table that was restored from an older copy has commits before `latest_due`, which need their files
+            # `first` is before `latest_due` if the table was restored from an older copy: its commits need their files
             files.delete_all(_replaced_files(folder, min(first, latest_due)))
         for removal in due:
             removal.drop()

@@ -47,13 +47,13 @@ def visible_files(folder: File, instant: str) -> list[File]:
         try:
             stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
             newest = {stat["fileId"]: folder / stat["path"] for stat in stats}
-            # as from a listing: a file in a store has its size and time
+            # `looked_at` gives files of a store the metadata that they also get from `_list_files`
             groups = known_groups | dict(zip(newest, files.looked_at(newest.values()), strict=True))
         except FileNotFoundError:  # another run archived a commit since the timeline was listed
             groups = _list_files(folder, instant)
     else:
         groups = _list_files(folder, instant)
-    if instant in commits:  # an archived commit is not remembered: the timeline could lack some later commits
+    if instant in commits:  # an archived commit is not remembered: commits after it may be archived, too
         _known_files[str(folder)] = instant, groups
     return sorted(groups.values(), key=str)
 

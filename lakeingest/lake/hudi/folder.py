@@ -47,7 +47,10 @@ def is_table(folder: File) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableFolder(ABC):
-    """The folder of a table: `final` has the table's name. With `ownership`, copies of other pipelines are refused."""
+    """The folder of a table: `building` until the first publish, then `final`, which has the table's name.
+
+    With `ownership`, copies of other pipelines are refused.
+    """
 
     table: TableId
     final: File
@@ -250,7 +253,7 @@ class StoredTableFolder(TableFolder):
             try:
                 file.copy_to(self.final / _relative_name(file, self.building))
             except FileNotFoundError:
-                if not _stands_for_folder(file):  # then another run has deleted it
+                if not _stands_for_folder(file):  # such an object need not be copied; any other was deleted meanwhile
                     raise stale(self.table) from None
 
         # the properties make `final` a table, so all other files must be there before

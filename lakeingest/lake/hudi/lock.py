@@ -1,4 +1,4 @@
-"""A lock that only one publish of a Hudi table holds at a time. A commit of Hudi cannot assert the commit before it.
+"""A lock that only one publish of a Hudi table holds at a time: Hudi itself would not refuse the later of two commits.
 
 The lock is a file lock. Object stores have no file locks: there, only the lease keeps two runs of the pipeline apart.
 If a run loses the lease within a publish, Hudi's protocol protects the table: the next writer rolls back an incomplete

@@ -70,7 +70,7 @@ class Metastore:
             f"{_SYNC}table": name,
             f"{_SYNC}partition_extractor_class": "org.apache.hudi.hive.NonPartitionedExtractor",
             f"{_SYNC}support_timestamp": "true",
-            # a metastore refuses another type for a column, which a table that was copied again can have
+            # a table that was copied again can have a column of another type, which a metastore refuses
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
             **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},

@@ -40,7 +40,7 @@ class Publication:
     """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
 
     `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
-    `commits`. `properties` are the properties that only this publish has. Those of each publish are added.
+    `commits`. `properties` are those that only this publish has; the commit also gets the ones that every publish has.
     """
 
     table: TableId
@@ -60,7 +60,7 @@ class Publication:
         if self._replaces_all_files:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
-            return False  # in both cases, the user wants statements
+            return False  # the user wants statements: if not, a first publish has ended above
         path = self.folder.current
         _, merges = self._rows_and_merges
         added = self._added_rows
@@ -97,7 +97,7 @@ class Publication:
         old_rows = rows_at(path, self.published.time, spark)
         _, merges = files_of(self.commits)
         staged_changes = last_changes(self.staging, merges, last.key, spark)
-        replaces_all_rows = is_started_over(self.commits)
+        replaces_all_rows = is_started_over(self.commits)  # if so, `_write_all_files` has returned False
         if replaces_all_rows:
             new_rows = rows()
             if old_rows.columns != new_rows.columns or self.published.key != list(last.key):

@@ -53,6 +53,7 @@ class HudiRollbacks:
             remaining = _rollback_of(folder)
             if remaining is None:  # an interrupted rollback had already removed all commits
                 return
+            # readers will see the same commit of ours, and no commit is removed that `wanted` does not name
             is_part_of_wanted = remaining.shows == wanted.shows and set(remaining.drops) <= set(wanted.drops)
             if not is_part_of_wanted:
                 raise stale(table)
@@ -107,7 +108,11 @@ def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
 
 
 def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[str]:
-    """The reasons why readers might not see all rows of our commit after the foreign commits are removed."""
+    """The reasons why readers might not see all rows of our commit after the foreign commits are removed.
+
+    There is none if each foreign commit is _REMOVABLE, each other action after our commit is _REMOVABLE or _HARMLESS,
+    and each cleaning after our commit has left the files of our commit.
+    """
     foreign_times = {instant.time for instant in foreign}
     for file in timeline(path, "*_*.*"):
         times, _, kind = file.name.partition(".")

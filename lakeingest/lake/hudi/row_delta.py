@@ -55,7 +55,7 @@ class RowDelta:
         changes, or if they do not add `added` rows. The next writer then deletes the files that were already written.
         Raises StaleWriter if another run has rolled back the commit.
         """
-        roll_back(self.folder)  # before the form is checked: a table with an incomplete commit is not of the form
+        roll_back(self.folder)  # first, because `record_key_of` raises Unfit if a write is incomplete
         try:
             # Step 1: find the file groups with changed keys
             record_key = record_key_of(self.folder)

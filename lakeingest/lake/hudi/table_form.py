@@ -119,7 +119,7 @@ def _utf16_escapes(match: re.Match[str]) -> str:
 
 
 def _has_only_completed_writes(folder: File) -> bool:
-    """Whether each write of the timeline is completed, and none of them replaces file groups.
+    """Whether each write of the timeline is completed, and is _KNOWN not to replace file groups.
 
     Incomplete cleanings do not count.
     """
@@ -129,6 +129,6 @@ def _has_only_completed_writes(folder: File) -> bool:
         if "_" in times and kind in _KNOWN:
             completed.add(times.partition("_")[0])
         elif not kind.startswith("clean."):
-            # also a completed write that is not _KNOWN: it is not in `completed`, so the result is False
+            # a request; or a completed write that is not _KNOWN: `completed` lacks it, so the result is False
             begun.add(times.partition("_")[0])
     return begun <= completed

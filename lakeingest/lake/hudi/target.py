@@ -107,7 +107,7 @@ class HudiTarget(StagedTarget[Instant]):
         self._resume(table, published, staged)
         # Step 4: bring the metastore up to date
         if staged is None or published is None or not staged.visible:
-            return staged  # the next publish, of commits that staging has or will get, updates the metastore
+            return staged  # nothing is published, or staging is ahead: the next publish updates the metastore
         if self._metastore.is_up_to_date(table, published.time):
             return staged
         if self._staging(table).is_swept(published.version):  # a publish sweeps staging after the metastore's update

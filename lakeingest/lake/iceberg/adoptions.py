@@ -38,6 +38,7 @@ class IcebergAdoptions:
         """
         with self._target.storage_errors():
             build = functools.partial(self._adoption, table)
+            # `build` is called again if someone else commits meanwhile
             commit(table, build(self._existing(table)), functools.partial(self._find, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:

@@ -32,7 +32,7 @@ def truncated_lengths(metadata: TableMetadata) -> dict[int, int]:
 def full_bounds(metadata: TableMetadata) -> Mapping[str, str]:
     """Table properties with which PyIceberg truncates no bounds of the columns in `truncated_lengths`.
 
-    Parquet records at most 4 KB of each bound.
+    These bounds are not endless: Parquet records at most 4 KB of each.
     """
     schema_in_files = sanitize_column_names(metadata.schema())
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
@@ -60,7 +60,8 @@ def _above_text(value: str, length: int) -> bytes | None:
     """The text if it has up to `length` characters, else a greater text of up to this length; None: there is none."""
     if len(value) <= length:
         return value.encode()
-    kept = value[:length].rstrip(chr(_LAST))  # no character is greater than _LAST: one before it is raised
+    # the last character that is not _LAST is raised, because no character is greater than _LAST
+    kept = value[:length].rstrip(chr(_LAST))
     if not kept:
         return None
     last = ord(kept[-1])

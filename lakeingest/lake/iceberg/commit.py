@@ -109,7 +109,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
         except LakeIngestError:
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
-            error = failed if may_take_effect else error  # a refusal says more than a look that failed
+            error = failed if may_take_effect else error  # if all were refused, the refusal is raised
         if not may_take_effect:  # each request was refused for good
             raise error
     raise CommitUnknown(
@@ -138,7 +138,7 @@ class _Request:
     def of(cls, transaction: Transaction) -> "_Request":
         """The request of a transaction. The transaction cannot be used after this call."""
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
-        # only a REST catalog knows how many milliseconds this machine's clock is `ahead`
+        # the times of snapshots become the catalog's: a REST catalog knows how many milliseconds our clock is `ahead`
         updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))
         transaction._failed = True  # noqa: SLF001 - so that it refuses further use
         branches = {
@@ -196,7 +196,7 @@ class _Request:
                 if snapshot_id not in (snapshot.snapshot_id for snapshot in history):
                     return False
             return True
-        # main may have moved on since the request. Then the log of main has the snapshot once more than at the request
+        # main is at the snapshot or, if it has moved on, its log has the snapshot once more than before the request
         published = self.branches[MAIN_BRANCH]
         times_now = sum(entry.snapshot_id == published for entry in metadata.snapshot_log)
         times_before = sum(entry.snapshot_id == published for entry in self.table.metadata.snapshot_log)

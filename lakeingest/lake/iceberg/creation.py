@@ -54,7 +54,7 @@ def creation_transaction(
         return False  # ask again
 
     until_known(table, ask, look)
-    assert_usable = assert_outside if chosen is None else assert_free  # a new folder has no files
+    assert_usable = assert_outside if chosen is None else assert_free  # a new folder needs no check for files
     assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return transactions[-1]
 
@@ -80,13 +80,13 @@ def make_at_once(
         )
     loaded = catalog.load_table(name)
     if location is not None and not loaded.metadata.snapshots:  # we chose the folder, and no run has begun to fill it
-        assert_usable = assert_outside if chosen is None else assert_free
+        assert_usable = assert_outside if chosen is None else assert_free  # as in `creation_transaction`
         assert_usable(loaded.io, table, location)
     return loaded
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable if a table that a run began, but that has no progress, has other columns than `schema` now."""
+    """Raises NotOurTable unless a table that a run began, and that has no progress, has the columns of `schema`."""
     expected, actual = (
         [(field.name, str(field.field_type), field.required) for field in fields]
         for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
@@ -114,7 +114,7 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
 
 
 def progress_removal(loaded: Table) -> Transaction:
-    """The transaction that removes an unpublished table's progress: staging begins anew, with an unmarked commit."""
+    """The transaction that removes an unpublished table's progress: staging begins anew at a commit that has none."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     with transaction.update_snapshot(branch=STAGING).fast_append():
