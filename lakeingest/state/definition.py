@@ -266,7 +266,7 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     The publish is the first one if `published`, the version that readers see, is None, or if readers still see the
     version from before the copy was started over. For other publishes nothing is stored.
     """
-    stored = None if published is None else _stored_or_none(state, schema.table)
+    stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
     is_first = published is None or (stored is not None and stored.before == published)
     if is_first:
         first = None if position is None else replace(position, history=None)
