@@ -111,12 +111,12 @@ DEFINITION = b"lakeingest.definition"
 
 
 def with_definition(fields: pa.Schema, schema: TableSchema) -> pa.Schema:
-    """The Arrow schema `fields` of a file of change rows, with the fingerprint of their definition in its metadata."""
+    """The Arrow schema `fields`, with the fingerprint of the table's definition `schema` in its metadata."""
     return fields.with_metadata({DEFINITION: schema.fingerprint.encode()})
 
 
 def reread_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of change rows that were read again. They have no commit time, and some have only the key."""
+    """The Arrow schema of reread rows. They have no commit time, and a deleted row can have only its key."""
     required = {*schema.key, change.KIND, *change.ORDER}
     return pa.schema([field.with_nullable(field.name not in required) for field in change_schema(schema)])
 
@@ -124,10 +124,10 @@ def reread_schema(schema: TableSchema) -> pa.Schema:
 def rows_after_changes(
     rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as they are after the changes: the rows whose keys have no change, then the last row of each other key.
+    """The rows as they are after the changes: first the rows whose keys have no change, then the changed rows.
 
-    A key whose last change is a delete has no row. `changes` are in order, and have the column `core.change.DELETED`.
-    The keys of all changes are held in memory.
+    A changed row is the row of its key's last change, unless that is a delete. `changes` are in order, and have the
+    column `core.change.DELETED`. The keys of all changes are held in memory.
     """
     # Step 1: find the last change of each key: the number of its table in `changes`, and of its row in this table.
     last_change: dict[tuple[Any, ...], tuple[int, int]] = {}

@@ -128,8 +128,8 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
         yield _expectation("expect_column_value_lengths_to_be_between", column=column.name, max_value=size)
         return
     bounds = {"min_value": 0} if column.kind in _NUMBERS and column.source_type.unsigned else {}
-    if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
-        # values are compared as doubles: the largest value can be rounded to the bound, so the bound itself passes
+    if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:  # `bound` has a digit more
+        # the bound itself passes, because values are compared as doubles: the largest value can be rounded to it
         bound = 10 ** (column.precision - column.scale)
         bounds = {"min_value": -bound, "max_value": bound} | bounds  # an unsigned column keeps its 0
     if bounds:
@@ -175,7 +175,7 @@ def _read_suite(quality: Quality, path: Path) -> Suite:
 def _parse_expectation(quality: Quality, path: Path, number: int, written: Any) -> Document:
     """The document of an expectation without its id; `written` is what the file has as its expectation `number`.
 
-    Raises ConfigError if Great Expectations refuses the expectation, or if it has parameters or forbidden SQL.
+    Raises ConfigError if Great Expectations refuses the expectation, or if it has a `$PARAMETER` or forbidden SQL.
     """
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")

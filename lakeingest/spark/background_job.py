@@ -17,7 +17,7 @@ _CANCEL_SECONDS = 5.0
 
 
 class BackgroundJob(Generic[Result]):
-    """A thread that runs `work` on these workers. If they are a session, `cancel` ends the Spark jobs of `work`."""
+    """A thread that runs `work` on `workers`. If they are a Spark session, `cancel` ends the Spark jobs of `work`."""
 
     def __init__(self, workers: Workers, work: Callable[[], Result]) -> None:
         self._work, self._tag = work, str(uuid.uuid4())

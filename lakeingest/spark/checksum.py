@@ -22,7 +22,7 @@ NUMBER = "_lakeingest_number"  # an additional column of rows: the number of the
 Widths = tuple[int, int]
 
 _NO_DOUBLES: Widths = (0, 0)  # for the columns of a key, none of which is a DOUBLE
-_FIXED_DIGITS = 15  # beyond so many digits before the point or zeros after it, MySQL's my_gcvt writes an exponent
+_FIXED_DIGITS = 15  # longer integers, and fractions with so many zeros first, get an exponent (my_gcvt)
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
@@ -67,7 +67,7 @@ def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
     The text has an exponent if it would otherwise be longer than `most` characters, including a minus sign. It also has
-    an exponent if the decimal point would be too far from the digits (`_FIXED_DIGITS`).
+    an exponent if it would be an integer of more than `_FIXED_DIGITS` digits, or if so many zeros followed the point.
     """
     if value is None:
         return None

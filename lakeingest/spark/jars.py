@@ -37,7 +37,7 @@ def settings_with_jars(
     `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. The yielded
     settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds.
 
-    In these cases nothing is fetched here. The given settings are yielded, and Spark itself fetches missing jars:
+    The given settings are yielded, and Spark itself fetches missing jars, if
     - pipeline.yml sets other jars, or another way to resolve them
     - jars are missing, and Ivy is missing or the SHA-256 of a jar is not known
 

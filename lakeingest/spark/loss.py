@@ -107,7 +107,7 @@ def _how_lost(error: BaseException) -> str | None:
         if isinstance(cause, Py4JNetworkError):
             return "the connection to its JVM broke"
         text = str(cause)
-        sign = next((sign for sign in _ENDED if sign in text), None)
+        sign = next((sign for sign in _ENDED if sign in text), None)  # the part of the text that tells of a loss
         if sign is None and _CUT.search(text):
             sign = "a Python worker is gone"
         is_sparks_own = isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")

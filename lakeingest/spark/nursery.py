@@ -1,8 +1,8 @@
 """The nursery: the process from which the worker processes of a run are forked.
 
-The nursery has imported the modules that tasks need, so its workers begin at once, and share its memory. The nursery is
-a fork of the run's own process if that process has no other threads yet: the fork waits, and costs nothing until the
-run needs workers. In a process with threads, such as a notebook, the nursery is a new process that imports the modules.
+The nursery imports the modules that tasks need before it forks the workers. So these begin at once, and share its
+memory. If the run's own process has no other threads yet, the nursery is a fork of it, which waits until the run needs
+workers. If the process has other threads, as in a notebook, the nursery is a new process.
 """
 
 import gc
@@ -117,7 +117,7 @@ def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoR
     """
     with suppress(OSError):  # only Linux shows this name, in `ps` and `top`
         Path("/proc/self/comm").write_text(_NAME)
-    # a scheduler that ends all processes lets the run end at its next commit, for which it needs its workers
+    # if a scheduler sends SIGTERM to all processes, the run still needs its workers, until its next commit
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     gc.disable()  # so that no collection looks at the imported objects again and again

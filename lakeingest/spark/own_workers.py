@@ -108,7 +108,7 @@ class OwnWork(Generic[Result]):
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no task: `close` ends it
         errors_or_none = [outcome.exception() for outcome in outcomes]
         errors = [error for error in errors_or_none if error is not None]
-        if errors:  # a failed task has cancelled those that had not begun: its error is the reason
+        if errors:  # a `_Cancelled` is not the reason, unless `cancel` was called from outside
             raise next((error for error in errors if not isinstance(error, _Cancelled)), errors[0])
         return [outcome.result() for outcome in outcomes]
 

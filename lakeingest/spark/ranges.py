@@ -21,7 +21,8 @@ def ranges(
 ) -> "DataFrame":
     """A DataFrame with a row for each range: its tags, and then the values of its bounds, NULL for a missing bound.
 
-    `tagged` has each range with the values of its tags, and `tags` is the schema of these values, as Spark writes it.
+    Tags are values that the caller adds to a range, such as its number. `tagged` has each range with its tags, and
+    `tags` names and types their columns, in Spark's form (`number int`).
     The types of the bounds are those of the columns `key` of `rows`.
     """
     are_unsigned = [rows.schema[name].dataType.simpleString() == _UNSIGNED for name in key]

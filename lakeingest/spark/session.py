@@ -180,7 +180,7 @@ def _assert_answers(master: str) -> None:
 def _misfit(session: "SparkSession", config: Config) -> str | None:
     """The message if a session cannot be used because of settings with which it was started; None if it can be used."""
     master = str(session.sparkContext.master)
-    if not is_on_this_machine(master) and config.on_this_machine:
+    if not is_on_this_machine(master) and config.on_this_machine:  # folders that executors cannot reach
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}

@@ -81,8 +81,8 @@ def _settings_of_this_machine(config: Config) -> dict[str, str]:
     temporary = _temporary_folder()
     return {
         MASTER: f"local[{cores}]",
-        # otherwise every user of this machine could read tasks from Spark's ports, and with them the source's password;
-        # the executors of a `local-cluster` are other processes, which do not have the secret for it
+        # without it, every user of this machine could read tasks, which have the source's password, from Spark's ports;
+        # a `local-cluster` has to do without it: its executors are other processes, which do not have the secret for it
         **({"spark.authenticate": "true"} if is_one_process else {}),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",

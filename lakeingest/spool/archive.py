@@ -128,7 +128,7 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
                 _delete_files(spool, segment)
         archived = all_archived(spool)
         _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
-        levels = [segment.level for segment in archived]  # from the files' names; `_join` also reads the manifests
+        levels = [segment.level for segment in archived]  # by the files' names: `_join` reads all manifests
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 

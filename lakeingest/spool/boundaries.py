@@ -22,8 +22,8 @@ class Boundaries:
     def load(cls, folder: File) -> "Boundaries":
         """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged.
 
-        An earlier version stored a list of ends without seconds. Such a list is dropped, because it does not tell to
-        which history the ends belong.
+        An earlier version stored a list of ends without seconds. Such a list is dropped: the seconds tell whether
+        the source still has the same binlog files.
         """
         file = folder / "boundaries.json"
         document: Mapping[str, int] | Sequence[str] = store.read(file) if file.exists() else {}

@@ -61,7 +61,7 @@ class StoredChangelog:
             with suppress(_Moved):
                 return self._held(allow_gap=False)
             time.sleep(_PAUSE_SECONDS)
-        # a gap that is in every listing stays, because no run at work causes it: the segments after the gap are held
+        # a gap in every listing was not caused by a run at work, so it is real: only the segments after it are held
         return _retried(lambda: self._held(allow_gap=True))
 
     def _held(self, *, allow_gap: bool) -> Held | None:
@@ -115,15 +115,15 @@ class StoredChangelog:
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
         """All segments that are held now, and the stretch of them that has every change of the table.
 
-        If the last segments do not watch the table, the copy may be newer than the end of the stretch. If the copy is
-        newer, changes between that end and the copy are missing, so the stretch is empty (see `Held.stretch`).
+        The stretch is empty if the copy is newer than its end, because changes between the two are missing. This is
+        possible only if the last segments do not watch the table (see `Held.stretch`).
 
         Raises ChangelogGone without a spool.
         """
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.ends_watch or not stretch.segments:
-            # In these two cases `Held.stretch` needs the place that readers see. Then the segments are listed again:
+            # The result depends on the place that readers see. Once this place is known, the segments are listed again:
             # the first list may end before a commit that was published meanwhile, and seem to lack changes.
             shown = self.shown()
             held = self._held_or_gone(table)
@@ -177,8 +177,8 @@ class StoredChangelog:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 parts.append(ChangeFile(part, definition_of(part) or definition_before_ddl))
         try:
-            # Step 2: list the reread rows, after the segments. A run stores the reread rows as of a place before it
-            # stores the segment that begins at this place. So all reread rows that precede a segment of step 1 exist.
+            # Step 2: list the reread rows, after the segments. A run stores a segment only after the reread rows as of
+            # the segment's start. So all reread rows that precede a segment of step 1 exist.
             rereads = RereadFolder.of(self.folder, table).files_after(replace(since, log=name), stretch.end)
         except FileNotFoundError as error:
             raise _Moved from error
@@ -239,8 +239,8 @@ class StoredChangelog:
         none is sought, and None if a lost file may have the first sought transaction.
         """
         place = held.start  # the place up to which no transaction is sought
-        # A run may have joined the segments of `held` meanwhile. So the present segments are searched, unless some of
-        # the segments of `held` are no longer among them.
+        # The present segments are searched, because a run may have joined those of `held` meanwhile. But if the
+        # present ones begin later, the first ones were removed: then those of `held` are searched.
         present = self.held()
         segments = held.segments if present is None or present.start > held.start else present.segments
         for segment in segments:

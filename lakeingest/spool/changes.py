@@ -53,7 +53,7 @@ class Changes:
 
         If `since` is None, the rows begin after `self.since`; if `stop` is None, they end at `self.end`. The metadata
         of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
-        Reread rows as of `stop` come after `stop`, so they are left out.
+        They come after all changes up to the place as of which they are, so those as of `stop` are left out.
 
         Raises ChangelogGone if a file of reread rows was removed meanwhile. That happens to slow readers that do not
         report that they are at work (`spool.readers`).
@@ -84,10 +84,10 @@ class Changes:
             yield from self._reread(reread, since, stop)
 
     def _reread(self, rows: RereadRows, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file that come after `since`; none if they are as of `stop` or later."""
+        """The rows of one file, all as of one place, that come after `since`; none if the place is `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
-        # the number of the last row as of this place that the reader has read; −1 if it has read none
+        # the number of the last row as of the file's place that the reader has read; −1 if it has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:
@@ -131,7 +131,7 @@ def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
     place = since.place
     # Of the transaction at `since`, no row is after `since` if the reader has read all of them (no ordinal).
     is_after = np.zeros(batch.num_rows, bool) if since.ordinal is None else ordinal > since.ordinal
-    # From the position to the epoch: each part that differs overrules the parts before it in this loop.
+    # The epoch counts most, so it comes last: each part that differs overrules the result of the parts before it.
     for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):
         is_after = (column > value) | ((column == value) & is_after)
     return is_after

@@ -81,7 +81,7 @@ def collapsed(
     needed: list[pa.Table] = []  # the needed rows of each file
     patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
-        rows = _keys_of_changes(file, key, starts[-1])  # `_ORDER`: the number of each row through all files
+        rows = _keys_of_changes(file, key, starts[-1])  # with the number of each row through all files: `_ORDER`
         starts.append(starts[-1] + rows.num_rows)
         in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)  # `has` can give a single True
         if number < len(patches):  # the file of a patch: all its rows are needed

@@ -49,8 +49,8 @@ class Held:
         An empty stretch is returned in two cases:
 
         1. No segment watches the table.
-        2. Later segments do not watch the table, and `shown` is after the last segment that does. Then the changes up
-           to `shown` are missing, so earlier changes are of no use.
+        2. `shown` is after the last segment that watches the table, and later segments do not watch it. Then the
+           changes up to `shown` are missing, so earlier changes are of no use.
 
         An empty stretch begins at `shown`; without `shown`, at the changelog's end.
         """
@@ -84,7 +84,7 @@ class Held:
 
     @property
     def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: the GTIDs before the spool, minus the GTIDs of archived segments."""
+        """All GTIDs up to `start`: those up to `opened`, minus those of archived segments, which begin at `start`."""
         archived = GtidSet()
         for segment in self.segments:
             if self._stop(segment) <= self.opened.place:
@@ -109,8 +109,9 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop. Of overlapping ones, the first to begin is taken."""
     epoch = opened.epoch
     chained: list[Manifest] = []
-    # The chain is built backwards, and begins at `end` so far. `earliest` is the segment that begins first among those
-    # that stop at or after `end`. Once all of these have been compared, it is put before `end`.
+    # The chain is built from its last segment back to its first one. `end` is the place where its next segment must
+    # end or overlap. Of the segments that reach `end`, `earliest` is the one that begins first: it becomes the next
+    # segment once all of them have been compared.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     earliest: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):

@@ -88,7 +88,7 @@ class PatchFolder:
     def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
         """Delete files that are older than `age` and whose signal is not in `needed`. Returns how many files and bytes.
 
-        A killed run leaves such files if its signal has ended without that run.
+        Such files are left if a run is killed, and their signal then ends without that run.
         """
         with spool_errors(self.path):
             patches = self.path.listed("*.parquet")

@@ -206,8 +206,8 @@ class Spool:
         for number, segment in list(self._segments.items()):
             if segment.stop.place(epoch) <= read.start.place(epoch):
                 continue
-            # The last segment gets all files of `read`, because each merge reads that segment. Counts that an
-            # interrupted call has stored are dropped.
+            # All files of `read` go to the last segment, which each merge of these tables reads. Counts of these
+            # tables that an interrupted call has stored are dropped.
             is_last = number == self._last
             entries = read.tables if is_last else dict.fromkeys(read.tables)  # None: no file of the table
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}

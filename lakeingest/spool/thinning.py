@@ -61,8 +61,8 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
     """Groups of neighbours of one level that can be joined, each segment with its number."""
 
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
-        # The distance to the next number tells the level, because a joined segment takes the place of `JOIN` numbers.
-        # `passed` differs on the two sides of a copy's place, so that no group reaches over that place.
+        # A joined segment takes the place of `JOIN` numbers, so the distance to the next number tells the level.
+        # No group reaches over the place of a copy, because `passed` differs on the two sides of that place.
         (number, start, segment, _), (next_number, *_) = pair
         rows = sum(entry[1] for entry in segment.tables.values() if entry)
         has_level = JOIN**level <= next_number - number < JOIN ** (level + 1)

@@ -38,9 +38,9 @@ class Definition:
     belong to another changelog. From the place `restarted` on, the copy has all changes. `before` and `restarted` are
     None if the copy was never started over.
 
-    `earlier` are former definitions of the rows, the newest last: after DDL, a run may have to begin with one of them.
+    `earlier` are former definitions, the newest last: the rows of a commit from before DDL have one of them.
     `suspect`: rows may have been read with a wrong definition, so all rows are read again before the next publish.
-    `found` is the definition for this new read, and the end of the source's binlog when a run found the definition.
+    `found` then has the definition by which they are read, and the end of the source's binlog when a run found it.
     """
 
     schema: TableSchema
@@ -106,7 +106,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]  # the layout has `stored`
-    for column in doc["columns"]:  # the layout has the UNMAPPED fields that are stored
+    for column in doc["columns"]:  # the layout has those UNMAPPED fields that are kept
         for name in UNMAPPED:
             del column[name]
     return doc
@@ -116,7 +116,7 @@ def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
     """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
     unknown = ("",) * len(doc["columns"])  # documents of earlier versions do not have all parts of the layout
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
-    # every part except the first one, `stored`, has a value for each column
+    # the parts after `stored` have a value for each column: by column, these are the values of the fields LAID_OUT
     layouts_of_columns = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
         TableId.parse(doc["table"]),
@@ -176,8 +176,8 @@ def _table_of(state: File, file: File) -> TableId:
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
     """Store a table's definition if it is not stored yet, and return the document that is stored afterwards.
 
-    A definition among the stored `earlier` definitions counts as stored, unless the copy `is_new`. For a new copy, the
-    stored document is also replaced if it is suspect, or if its definition has another layout. A damaged document is
+    A definition is also stored if it is among the `earlier` ones. For a new copy (`is_new`) these do not count, and a
+    document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
     replaced.
     """
     stored = _stored_or_none(state, schema.table)
@@ -266,21 +266,21 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     The publish is the first one if `published`, the version that readers see, is None, or if readers still see the
     version from before the copy was started over. For other publishes nothing is stored.
     """
-    stored = None if published is None else _stored_or_none(state, schema.table)
+    stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
     is_first = published is None or (stored is not None and stored.before == published)
     if is_first:
         first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
-        # a new document, without earlier definitions, and not suspect
         first_at = int(time.time())
+        # a new document, without earlier definitions, and not suspect
         _keep(state, Definition(schema, first=first, before=published, first_at=first_at, restarted=restarted))
 
 
 def keep_restart(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
     """Store that the copy is about to be started over, while readers see the version `published`.
 
-    `restarted` is the place from which on the copy will have all changes. If it is None, the `restarted` that is stored
-    stays: the old and the new rows are compared, and the changelog continues with the differences.
+    `restarted` is the place from which on the copy will have all changes. It is None if the changelog continues
+    with the differences between the old and the new rows: then the stored `restarted` stays.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema)
     earlier = tuple(old for old in (*stored.earlier, stored.schema) if old != schema)

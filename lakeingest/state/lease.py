@@ -230,8 +230,8 @@ def _is_valid(path: Local, owner: Owner | None) -> bool:
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
     """Whether a run may still hold a lease in an object store.
 
-    The lease is not released and has not expired, and its process may still run. `doc` is the document in lease.json;
-    `seen` has the time of the last renewal.
+    That is so if the lease is not released and has not expired, and its process may still run. `doc` is the document in
+    lease.json; `seen` has the time of the last renewal.
     """
     owner = _owner_of(doc)
     if doc.get("free") or (owner and owner.has_ended):

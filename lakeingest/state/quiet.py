@@ -1,6 +1,6 @@
 """The positions of quiet tables, stored in the state folder (`core.quiet.Quiet`).
 
-quiet.json   for each position, the tables that are quiet up to this position, each with its `version` and `since`
+quiet.json   for each position, the tables that are quiet up to this position, each with the other fields of `Quiet`
 
 One file has all tables, so that one write moves the positions of all tables.
 """

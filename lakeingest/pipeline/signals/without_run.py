@@ -24,13 +24,14 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         folder = SignalFolder(state_of(config), lease.assert_held)
         documents = {document.signal.number: document for document in folder.read()}
         signals = [document.signal for document in documents.values()]
-        # copies tell only which re-snapshots are answered
+        # the progress of copies is needed only for re-snapshots: it tells whose rows were read, and are visible
         resnapshots = [signal for signal in signals if signal.action is Action.RESNAPSHOT]
         staged = copies(open_target(config), {table for signal in resnapshots for table in signal.tables}).staged
         progress = {table: copy.progress for table, copy in staged.items()}
         visible = {table: copy.progress for table, copy in staged.items() if copy.visible}
         tables = config.tables.select({table for signal in signals for table in signal.tables})
         decided = agenda(signals, tables, progress, visible)
+        # `finished` has all pauses and resumes, too: they are done as soon as they are read
         for numbers, event in ((decided.cancelled, Event.CANCEL), (decided.finished, Event.FINISH)):
             for number in numbers:
                 folder.move(documents[number], event)
