@@ -78,8 +78,8 @@ class Source:
     def reads_from_file_start(self, position: Position) -> bool:
         """Whether low watermarks are starts of binlog files.
 
-        That is the case if the server has no GTIDs, so that the position has none, and does not report read views'
-        positions.
+        That is the case if the server does not report read views' positions, and has no GTIDs: then `position`, which
+        is of this server, has none.
         """
         return position.gtids is None and not self.has_exact_lows()
 

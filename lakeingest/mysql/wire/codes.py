@@ -144,7 +144,7 @@ def key_table(charset: str) -> np.ndarray:
     other_codes = np.delete(codes, first_indexes)
     if not len(other_codes):
         return code_table(charset)
-    # the entries that `code_table` gives bytes and longer codes without a character
+    # as in `code_table` for a code without a character: 2 for a byte, 0 for a longer code
     entries[other_codes] = np.where(other_codes < 0x100, 2, 0)
     return entries
 
@@ -184,7 +184,7 @@ def _differences(charset: str) -> Iterator[tuple[int, str]]:
         sign_codes = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]  # of cp932
         yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(sign_codes))
         extensions = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        # those that eucjpms has without this rule: in `_DIFFERENCES`, or by Python's codec
+        # the extensions that have a code in eucjpms already: by `_DIFFERENCES`, or by Python's codec
         present = {sign for sign in extensions if sign in "￢￤" or sign.encode(_EUC, "ignore")}
         added = [sign for sign in extensions if sign not in present or sign == "№"]  # № gets a second code
         yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], added, strict=True)
