@@ -330,7 +330,7 @@ def _charset(row: dict[str, Any]) -> str:
 def _kind_by_choices(kind: Kind | None, type_: SourceType, choices: Choices) -> tuple[Kind | None, str]:
     """The column's kind and its `Column.choice`, by the user's choices; `kind` is the kind without any choice.
 
-    `Column.choice` is '' unless the user chose something for this type that the kind does not express.
+    `Column.choice` names a choice that the kind does not express; '' without such a choice.
     """
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":

@@ -71,7 +71,7 @@ class Source:
     def has_exact_lows(self) -> bool:
         """Whether low watermarks are exact positions of read views.
 
-        Then no low watermark is before a position that was read earlier.
+        If they are, no low watermark is before a position that was read earlier.
         """
         return dialect(self.connection).has_snapshot_position
 

@@ -76,9 +76,9 @@ def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
     """The Arrow column of values of MySQL's text protocol.
 
-    The values of BINARY and BOOLEAN are bytes, and the values of FLOAT are the texts of a DOUBLE. Raises UnsupportedValue
-    for a value that the type cannot hold, such as a zero date, and for each column that only the fast decoders can
-    read.
+    The values of BINARY and BOOLEAN are bytes, and the values of FLOAT are the texts of a DOUBLE. Raises
+    UnsupportedValue for a value that the type cannot hold, such as a zero date, and for each column that only the fast
+    decoders can read.
     """
     if column.kind is Kind.VECTOR or is_chosen(column):
         raise beyond_reference(column)

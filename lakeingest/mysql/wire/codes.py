@@ -112,9 +112,9 @@ _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 def code_table(charset: str) -> np.ndarray:
     """The entry of each code of a charset in CODECS, at the index `code & CODE`.
 
-    A code's entry has the UTF-8 of its character, least byte first, and from the bit SIZE_AT on the UTF-8's number of
-    bytes. The entry of a byte that is not a code but begins longer codes is the number of bytes of these codes. Every
-    other entry is 0.
+    A code's entry has the UTF-8 of its character, least byte first, and the number of these bytes, from the bit SIZE_AT
+    on. The entry of a byte that is not a code is the number of bytes of the codes that may begin with it. Every other
+    entry is 0.
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
@@ -137,8 +137,8 @@ def key_table(charset: str) -> np.ndarray:
     entries = code_table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
-    # sorted so that the first code of each character is the code that the server writes: the least one of those that
-    # are written
+    # sorted so that the first code of each character is the code that the server writes: the least one outside
+    # `_NEVER_WRITTEN`
     codes = codes[np.lexsort((codes, is_never_written))]
     _, first_indexes = np.unique(entries[codes], return_index=True)  # equal entries are the same character
     other_codes = np.delete(codes, first_indexes)
