@@ -93,8 +93,8 @@ class Waiting:
         """Whether the folder has every removal whose files a query may still read; also True if removals do not wait.
 
         The folder's note, `began.json`, says since when removals are stored here: earlier removals may be missing. Once
-        the note is older than the longest query, no query can read the files of those. If the note is missing, because
-        the folder was lost or nothing was removed yet, the note is made, and False is returned.
+        the note is older than the longest query, no query can read their files any more. If the note is missing,
+        because the folder was lost or nothing was removed yet, the note is made, and False is returned.
         """
         if not self.longest_query:  # removals do not wait
             return True
@@ -135,7 +135,7 @@ class Waiting:
             return None
 
     def _now(self) -> Moment:
-        """The time by the store's clock. On this machine, also the time by the clock that runs since the boot."""
+        """The time by the store's clock; for a local folder, also the time by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
         if boot is None:  # there is only one clock, whose time is in both fields

@@ -105,7 +105,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        # the decoder's finding counts only if the server can log changes by foreign keys
+        # `lacks_cascades` stays True only if the server's version can log changes by foreign keys
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
@@ -189,7 +189,7 @@ class _Replay:
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]  # oldest first
         while starts and xid not in self._pending.prepared:
             start = starts[-1]  # of the newest file that is not read completely
-            known: PreparedAt | None = None  # transactions that this turn adds to what it reads
+            known: PreparedAt | None = None  # the known transactions, if this turn reads from their position on
             if self._known is not None and is_before(start, self._known.at):
                 # The known transactions are those of a place in this file: read only the part after that place. If
                 # `xid` is not among them, the next turn reads the part before that place.
@@ -213,7 +213,7 @@ class _Replay:
         """
         if not self.may_end_twice:
             return
-        # the newest part of the binlog that prepares or ends the transaction decides; if no part does, nothing is wrong
+        # the newest part that prepares or ends the transaction decides; if there is no such part, nothing is wrong
         for start, stop in self._parts_before(at):
             part = self._pending_in(start, stop, frozenset({xid}))
             if xid in part.prepared:
@@ -253,7 +253,7 @@ class _Replay:
             if not unseen:
                 break
             in_part = self._pending_in(start, stop, unseen)
-            # a name that was prepared again after its end belongs to a transaction that has not ended
+            # a name that is in both sets was prepared again after its end, and that transaction has not ended
             ended |= (unseen & in_part.ended).difference(in_part.prepared)
             unseen = unseen.difference(in_part.prepared, in_part.ended)
         return ended, not_in_segment - ended
@@ -390,7 +390,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
-    # if another replica with the same server id has ended the dump, the binlog is not lost
+    # the binlog is lost, unless the server ended the dump for another replica with the same server id
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
     if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):

@@ -207,7 +207,7 @@ def _open_view(
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
     """Open the read view on the connection `reading`; return the view's low and high watermark."""
-    reports_positions = dialect(primary).has_snapshot_position  # whether the server reports those of read views
+    reports_positions = dialect(primary).has_snapshot_position  # whether the server reports positions of read views
     # Step 1: low is read before the view opens, so that the view contains low; a replica catches up to low first
     with named_errors(source):  # so that errors name the primary
         low: Low

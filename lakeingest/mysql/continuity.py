@@ -84,7 +84,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
         return
     event, last = history.event, history.last
     # Step 1: compare the event that ends at the position. If the history has no such event, read the first event of the
-    # file. Either read also tells when the file was begun, which is compared, too.
+    # file. The read also tells when the file was begun, which is compared, too.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _read_event_at(source, begins, at, position)

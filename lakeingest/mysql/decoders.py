@@ -62,8 +62,8 @@ def change_rows(
     """Yield the parts of a segment, and set its `facts`, as `read_segment` does.
 
     The connection has just begun a dump at `begin`. `gtids` says whether the server has GTIDs. `replay` reads prepared
-    XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True also if the
-    source can never log changes by foreign keys: the caller corrects this.
+    XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True if an event
+    does not say that changes by foreign keys are logged. The caller makes it False if the source can never log them.
     """
     if _uses_slow_decoders():
         from lakeingest.mysql.witness import rows_in

@@ -29,8 +29,8 @@ class Dialect:
     needs no right, lists the transaction until new views contain it.
     `logs_cascades`: the first version that can log changes by foreign keys; None if no version can.
     `double_widths`: the greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression.
-    `weight`: the SQL expression for a text's sort weight; {} stands for the text. On MariaDB the weight is without
-    accents and case, whose weights depend on spaces at the end.
+    `weight`: the SQL expression for a text's sort weight; {} stands for the text. On MariaDB the weight leaves out
+    accents and case, because their weights depend on spaces at the end.
     """
 
     server: str

@@ -153,7 +153,7 @@ class Driver(BoundedConnection):
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
-            # a first response that shows no password; if the user has another plugin, the server then switches to it
+            # begin with a plugin whose response shows no password; if the user has another, the server asks for that
             plugin = _NATIVE
         response = self._first(plugin, salt)
         attributes = b"".join(_with_length(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001

@@ -110,7 +110,7 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file that begins before the last of the position's transactions
+        # the position ends in the newest file before which not all of the position's transactions are
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")

@@ -71,8 +71,8 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 def _part(column: Column, text: str) -> int | str:
     """The part of a boundary for one column, from the text that `_literal` selects.
 
-    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`, because a condition lists the
-    numbers before or after a boundary.
+    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`, so that a condition can list
+    all numbers from the boundary to the last.
     """
     if column.kind in INTEGERS:
         return int(text)

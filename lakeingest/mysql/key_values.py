@@ -81,7 +81,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
     if column.source_type.name == "bit" and column.kind is Kind.BINARY:
         return int(text).to_bytes(_bit_bytes(column)).hex()
-    if "x'" in text:  # with `_utf8mb4` or another charset before it, if it is a text
+    if "x'" in text:  # before it, a STRING has `_utf8mb4` or another charset
         raw = text.partition("x'")[2].rstrip("'")
         return raw if column.kind is Kind.BINARY else bytes.fromhex(raw).decode()
     if column.kind is Kind.BOOLEAN:

@@ -97,7 +97,7 @@ class BoundedConnection(pymysql.Connection):
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
         """Read a response as a `_Result`, with limits. This method replaces the driver's own."""
-        # an unbuffered result is not kept in memory, so the limits of each packet stay
+        # an unbuffered result is not kept in memory: the limits of `_execute_command`, for each packet, suffice
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self

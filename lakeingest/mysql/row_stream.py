@@ -64,9 +64,8 @@ def stream_rows(
 class Receiver:
     """Receives the bytes that the server sends after the last packet that the driver has read.
 
-    After a short read it pauses for a moment. Without the pause, a server that is slower than the reader would wake the
-    reader for every few rows, which costs both sides more than the pause. With TLS all reads are short, so there is no
-    pause.
+    After a short read it pauses for a moment, but not with TLS, where every read is short. Without the pause, a server
+    that is slower than the reader would wake the reader for every few rows, which costs both sides more than the pause.
 
     A server that sends too slowly is given up: the waits for each MiB take at most READ_SECONDS together.
     """

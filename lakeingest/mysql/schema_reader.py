@@ -262,8 +262,8 @@ def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
     """The kind of a column's default; `Value(None)` if the default is NULL.
 
     A value other than NULL is not taken from COLUMN_DEFAULT, whose text is for people and may differ from the value.
-    MySQL shows NULL for the default NULL and for no default, and marks expressions in EXTRA. MariaDB shows the default
-    as SQL, so the word NULL is the default NULL.
+    MySQL marks expressions in EXTRA. It shows NULL for the default NULL and, if the column is NOT NULL, for no default.
+    MariaDB shows the default as SQL, so the default NULL is the word NULL.
     """
     shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
@@ -273,7 +273,7 @@ def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
     if shown is None:
         if str(row["is_nullable"]).upper() != "YES":
             return Default.NONE
-        return Default.UNKNOWN if is_mariadb else Value(None)  # MariaDB would show the default NULL as a word
+        return Default.UNKNOWN if is_mariadb else Value(None)  # MariaDB would show a default NULL as the word
     if not is_mariadb:
         return Default.CONSTANT
     text = _text(shown)
@@ -330,7 +330,7 @@ def _charset(row: dict[str, Any]) -> str:
 def _kind_by_choices(kind: Kind | None, type_: SourceType, choices: Choices) -> tuple[Kind | None, str]:
     """The column's kind and its `Column.choice`, by the user's choices; `kind` is the kind without any choice.
 
-    `Column.choice` is '' unless the user chose something for this type that the kind does not express.
+    `Column.choice` names a choice that the kind does not express; '' without such a choice.
     """
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":

@@ -71,15 +71,15 @@ class Source:
     def has_exact_lows(self) -> bool:
         """Whether low watermarks are exact positions of read views.
 
-        Then no low watermark is before a position that was read earlier.
+        If they are, no low watermark is before a position that was read earlier.
         """
         return dialect(self.connection).has_snapshot_position
 
     def reads_from_file_start(self, position: Position) -> bool:
         """Whether low watermarks are starts of binlog files.
 
-        That is the case if the server has no GTIDs, so that the position has none, and does not report read views'
-        positions.
+        That is the case if the server does not report read views' positions, and has no GTIDs: then `position`, which
+        is of this server, has none.
         """
         return position.gtids is None and not self.has_exact_lows()
 

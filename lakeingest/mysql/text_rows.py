@@ -76,7 +76,7 @@ def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
     """The Arrow column of values of MySQL's text protocol.
 
-    The values of BINARY, BOOLEAN and VECTOR are bytes, and the values of FLOAT are the texts of a DOUBLE. Raises
+    The values of BINARY and BOOLEAN are bytes, and the values of FLOAT are the texts of a DOUBLE. Raises
     UnsupportedValue for a value that the type cannot hold, such as a zero date, and for each column that only the fast
     decoders can read.
     """

@@ -42,8 +42,8 @@ def pin_of(certificate: bytes) -> str:
     subject (RFC 5280, section 4.1). Raises ValueError if `certificate` is no certificate, or not in DER.
     """
     # without an element, the empty bytes make `_header` raise ValueError
-    signed = next(_elements(certificate), (0, b""))[1]
-    body = next(_elements(_contents(signed)), (0, b""))[1]  # the part that the authority has signed
+    signed = next(_elements(certificate), (0, b""))[1]  # the body with the authority's signature
+    body = next(_elements(_contents(signed)), (0, b""))[1]  # without the signature
     parts = [part for tag, part in _elements(_contents(body)) if tag != _VERSION]  # not every certificate has a version
     if len(parts) <= _KEY:
         raise ValueError("a certificate without a public key")
@@ -83,7 +83,10 @@ def _header(data: bytes) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _context(mode: str, authority: str | None) -> ssl.SSLContext:
-    """The TLS context of a mode. It is cached, because loading the system's certificates takes long."""
+    """The TLS context of a mode. `authority`: the authority's certificate; None: those of the system.
+
+    It is cached, because loading the system's certificates takes long.
+    """
     if mode not in VERIFYING:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

@@ -106,7 +106,7 @@ def _key(ssh: Ssh) -> "paramiko.PKey":
 
 
 def _text_of(name: str, value: str) -> str:
-    """The text of the key `name` of `source.ssh`: its value or, if the value names a file, the file's content.
+    """The text of the setting `source.ssh.<name>`: its value or, if the value names a file, the file's content.
 
     Raises OperatorNeeded if the file cannot be read.
     """

@@ -96,13 +96,13 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
 def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
     """The reason why a table cannot be copied with its changes by foreign keys, as a list of one text.
 
-    The list is empty if these changes can be read again, or if the user chose that they are missing. It is not empty
-    for the choice `refuse`.
+    The list is empty for the choice `missing`, and for the choice `read` if these changes can be read again. It is not
+    empty for the choice `refuse`.
     """
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in unlogged.unknown:  # if its keys are unknown, `hindrance` says so
+        case "refuse" if table not in unlogged.unknown:  # a table with unknown keys is refused by `hindrance` below
             return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
@@ -149,7 +149,7 @@ def _changing_keys(
 
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
-    """The type's name, the type and the collation of each child and parent column of these foreign keys.
+    """The type's name, the whole type and the collation of each child and parent column of these foreign keys.
 
     Generated columns are left out. The result is by table and column.
     """
@@ -187,11 +187,11 @@ def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[
 
 
 def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
-    """A label for a column of a foreign key. If child and parent column have the same label, values compare alike.
+    """A label for a column of a foreign key; UNLIKE if its values cannot be compared.
 
-    The label is '' for an integer, and UNLIKE if the column's values cannot be compared. CHAR and VARCHAR have the same
+    If child and parent column have the same label, except UNLIKE, values compare alike. CHAR and VARCHAR have the same
     label, unless the key copies values (ON UPDATE CASCADE), because a copy from CHAR to VARCHAR or back may lose spaces
-    at the end. `description` is None for a generated column.
+    at the end. The label is '' for an integer. `description` is None for a generated column.
     """
     if description is None:
         return UNLIKE

@@ -159,7 +159,7 @@ def gtids(server: Server) -> Finding:
 
 def synced_binlog(server: Server) -> Finding:
     """A finding if the server has no GTIDs, and its binlog may not survive a crash, because sync_binlog is not 1."""
-    has_gtids = _gtid_mode(server) != "OFF"  # they tell which transactions a crash has lost
+    has_gtids = _gtid_mode(server) != "OFF"  # those of MySQL, which tell the transactions that a crash has lost
     if has_gtids or server.variables.get("sync_binlog") == "1":
         return None
     or_gtids = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""

@@ -63,7 +63,7 @@ def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
         changes = {reader.name_changes() for reader in _readers(query, schema)}
     except Unclear:
         return ()
-    return changes.pop() if len(changes) == 1 else ()
+    return changes.pop() if len(changes) == 1 else ()  # each way to read the statement must agree
 
 
 def _readers(query: Query, schema: TableSchema) -> "Iterator[_AlterReader]":

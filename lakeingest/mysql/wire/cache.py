@@ -84,8 +84,8 @@ def _name() -> str:
 def _parents() -> Iterator[Path]:
     """Yield the folders in which the folder of kernels can be, the best first.
 
-    Makes the folders in the user's cache and in the folder for temporary files, if they are missing. Leaves out those
-    to which another user can write.
+    Makes the folders in the user's cache and in the folder for temporary files, if they are missing. Leaves out a
+    folder of these two to which another user can write.
     """
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(configured).absolute()

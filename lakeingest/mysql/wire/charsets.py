@@ -88,7 +88,7 @@ def _utf8(values: Values, charset: str) -> pa.Array:
             array.validate(full=True)
         except pa.ArrowInvalid as error:
             raise _first_not_text(values, charset) from error
-    if greatest_byte >= _BYTE_ENDS[charset]:
+    if greatest_byte >= _BYTE_ENDS[charset]:  # valid UTF-8, but not in a charset that is only a part of it
         raise _first_not_text(values, charset)
     return array
 
@@ -135,7 +135,7 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
-        if start[i] >= 0:
+        if start[i] >= 0:  # not NULL
             total += max(size[i], length)
         offsets[i + 1] = total
     return total
@@ -223,6 +223,7 @@ def _texts_by_codec(values: Values, charset: str) -> pa.Array:
     distinct = binary(values).dictionary_encode()
     distinct_texts = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in distinct_texts:
+        # None stands for an invalid value; the first such value of the dictionary is also the first in the rows
         first_row = distinct.indices.index(distinct_texts.index(None)).as_py()
         raise _not_text(values, first_row, charset)
     return pa.array(distinct_texts, pa.string()).take(distinct.indices)

@@ -112,9 +112,9 @@ _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 def code_table(charset: str) -> np.ndarray:
     """The entry of each code of a charset in CODECS, at the index `code & CODE`.
 
-    A code's entry has the UTF-8 of its character, least byte first, and from the bit SIZE_AT on the UTF-8's number of
-    bytes. The entry of a byte that is not a code but begins longer codes is the number of bytes of these codes. Every
-    other entry is 0.
+    A code's entry has the UTF-8 of its character, least byte first, and the number of these bytes, from the bit SIZE_AT
+    on. The entry of a byte that is not a code is the number of bytes of the codes that may begin with it. Every other
+    entry is 0.
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
@@ -137,14 +137,14 @@ def key_table(charset: str) -> np.ndarray:
     entries = code_table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
-    # sorted so that the first code of each character is the code that the server writes: the least one of those that
-    # are written
+    # sorted so that the first code of each character is the code that the server writes: the least one outside
+    # `_NEVER_WRITTEN`
     codes = codes[np.lexsort((codes, is_never_written))]
     _, first_indexes = np.unique(entries[codes], return_index=True)  # equal entries are the same character
     other_codes = np.delete(codes, first_indexes)
     if not len(other_codes):
         return code_table(charset)
-    # the entries that `code_table` gives bytes and longer codes without a character
+    # as in `code_table` for a code without a character: 2 for a byte, 0 for a longer code
     entries[other_codes] = np.where(other_codes < 0x100, 2, 0)
     return entries
 
@@ -184,7 +184,7 @@ def _differences(charset: str) -> Iterator[tuple[int, str]]:
         sign_codes = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]  # of cp932
         yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(sign_codes))
         extensions = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        # those that eucjpms has without this rule: in `_DIFFERENCES`, or by Python's codec
+        # the extensions that have a code in eucjpms already: by `_DIFFERENCES`, or by Python's codec
         present = {sign for sign in extensions if sign in "￢￤" or sign.encode(_EUC, "ignore")}
         added = [sign for sign in extensions if sign not in present or sign == "№"]  # № gets a second code
         yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], added, strict=True)
