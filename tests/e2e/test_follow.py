@@ -154,7 +154,7 @@ def test_publishes_are_as_far_apart_as_the_configuration_says(shop: Pipe) -> Non
     """Whatever the source writes meanwhile: the next round has all of it."""
     target = shop.config.target.model_copy(update={"publish_every": timedelta(seconds=3)})
     paced = replace(shop, config=shop.config.model_copy(update={"target": target}))
-    published: list[float] = []
+    published: list[int] = []
 
     def work() -> None:
         shop.sql("UPDATE busy SET v = 'paced' WHERE id = 1")
@@ -163,7 +163,8 @@ def test_publishes_are_as_far_apart_as_the_configuration_says(shop: Pipe) -> Non
         for i in range(80):
             shop.sql(f"UPDATE busy SET v = 'paced {i}' WHERE id = 1")
             time.sleep(0.1)
-        published.append(len([event for event in shop.seen(Published) if event.table.name == "busy"]))
+        of_busy = [one for one in shop.events if isinstance(one, Published) and one.table.name == "busy"]
+        published.append(len(of_busy))
         shown(shop, "busy")
 
     follow_while(paced, work)
