@@ -368,8 +368,8 @@ def _run_command() -> int:
 def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
     """The error to raise for the error that ended a run.
 
-    The message for Ctrl-C, SIGTERM or another plain Retryable names the commits of this run, or says that there are
-    none. The message for a subclass of Retryable names the commits if there are any. Other errors stay as they are.
+    Ctrl-C, SIGTERM and a Retryable that is of no subclass get a message that names the commits of this run, or says
+    that there are none. A subclass of Retryable gets one only if there are commits. Other errors stay as they are.
     """
     if isinstance(error, Terminated):
         error = _TERMINATED_ERROR

@@ -1,4 +1,7 @@
-"""The commands that store a signal: resnapshot, pause, resume, cancel, maintain, rollback, approve; and adopt."""
+"""Commands that store a signal: resnapshot, pause, resume, cancel, maintain, rollback, approve.
+
+The command adopt is here, too, but stores no signal.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -44,7 +44,7 @@ def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str
 
 
 def _value_at(request: Any, path: str) -> Any:
-    """The value of the field at a path such as `job.placement.cluster_name`; None if the last name is missing."""
+    """The value of the field at a path such as `job.placement.cluster_name`; None if only the last name is missing."""
     value = request
     for name in path.split("."):
         value = value.get(name)
@@ -74,8 +74,8 @@ def named_errors(doing: str, key: str | None = None) -> Iterator[None]:
 
     Raises:
         Retryable: the service does not answer, refuses because of too many requests, or fails.
-        ConfigError: the service refuses a name or value, and the error has a `key`.
-        OperatorNeeded: the same without a `key`, or the credentials or their rights are missing.
+        ConfigError: the service refuses a name or value, and `key` is given.
+        OperatorNeeded: the service refuses a name or value, and `key` is None; or credentials or rights are missing.
 
     """
     google_types()  # raises OperatorNeeded if the modules that are imported next are not installed

@@ -11,7 +11,7 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 def on_amazon(uri: str, region: str, storage: Storage | None = None) -> Stored:
-    """A folder of S3. The endpoint is that of `storage`, or else that of AWS's environment variables."""
+    """A folder of S3. Its endpoint is that of `storage`, else that of AWS's environment variables, else AWS's own."""
     settings = storage or Storage()
     endpoint = amazon.client("s3", settings.region or region).meta.endpoint_url
     if settings.endpoint is None and not endpoint.endswith(_AMAZON):  # the variables name a store that is not AWS's

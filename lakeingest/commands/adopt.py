@@ -42,8 +42,8 @@ def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> A
 
     `before` is the name of the pipeline that owns the copies now.
 
-    Raises UsageError, and changes nothing, if a table has no copy, or if another pipeline than `before` and this one
-    owns the copy. Raises LeaseHeld while a run of this pipeline is at work.
+    Raises UsageError, and changes nothing, if a table has no copy, or if its copy is owned by a pipeline that is
+    neither `before` nor this one. Raises LeaseHeld while a run of this pipeline is at work.
     """
     chosen = chosen_tables(config, tables)
     if (state_owner := owner_of(state_of(config))) is not None:

@@ -190,7 +190,7 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                # the first batch is read within the `try`: a run may remove files before, afterwards all files are open
+                # The first batch is read within the `try`. Until then a run may remove files; after it, all are open.
                 batch = next(batches, None)
             except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
@@ -221,7 +221,7 @@ class Changelog:
                     copied_at = ReadTo(next_version.place, log=self.name)
                     yield from self._change_parts(reader, changes, changes.rows(copied_at), read_to.place)
                     return self._position_after(changes, copied_at), True
-            # the next version was published after the changes were listed: wait until its changes are stored
+            # the next version is later than all listed changes: wait until the changes up to it are stored
             self._assert_watched(next_version.place)
             time.sleep(POLL_SECONDS)
 
@@ -263,10 +263,10 @@ class Changelog:
         if read_to.copying:
             return False
         first = self._stored_definition().first
-        # If the first publish is not known, the place of each version that is still listed may prove the same.
+        # If the place of the first publish is not known, the places of all versions that are still listed are used.
         places = [version.place for version in self._published()] if first is None else [first.place]
-        # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
-        # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
+        # A reader that has passed one of these places has got a copy there. At a place, all change rows come before
+        # the copy. So a reader that is among the change rows of the place (`ordinal`) does not have the copy yet.
         has_read_place = read_to.ordinal is None
         return any(place < read_to.place or (place == read_to.place and has_read_place) for place in places)
 
@@ -295,17 +295,17 @@ class Changelog:
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        # The time of the first publish is unknown. But if the stored changes begin before the first publish, and if all
-        # their transactions are later than `moment`, then `moment` is before the first publish.
+        # The time of the first publish is unknown. But `moment` is before it if two conditions hold: the stored changes
+        # begin before the first publish, and `moment` is before the first stored transaction (then it has no place).
         is_unpublished = stored.first is None and not self._published()
         begins_before_publish = is_unpublished or (stored.first is not None and stretch.start <= stored.first.place)
-        return begins_before_publish and self._log.place_of_time(held, moment) is None  # None: all are later
+        return begins_before_publish and self._log.place_of_time(held, moment) is None
 
     def _start_after(self, moment: datetime) -> datetime | ReadTo:
         """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
 
-        Normally the start is `moment`. But if all stored transactions are later than `moment`, no place is known for
-        `moment`. In this case the start is the place of the first publish, if all changes since then are stored.
+        The start is the place of the first publish if three conditions hold: the copy was never started over, all
+        changes since the first publish are stored, and no place is known for `moment`. Otherwise it is `moment`.
         """
         stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)

@@ -118,9 +118,9 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     in_lake = preflight.held
-    # a copy that only cannot be read now (Retryable) is no problem: the next run may continue it
+    # without copies that only cannot be read now (Retryable), because the next run may continue them
     refused = [table for table, error in in_lake.refused.items() if not isinstance(error, Retryable)]
-    checked, schemas = preflight.of_source_and_lake(refused)  # `schemas` of the tables that can be copied
+    checked, schemas = preflight.of_source_and_lake(refused)  # `schemas`: only tables that can be copied
     progress = {table: in_lake.staged[table].progress for table in schemas if table in in_lake.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     # the position of a copy is not checked if its definition was changed, which is a condition of its own
@@ -180,7 +180,7 @@ def _statement_warning(config: Config, source: BinlogSource, schemas: Mapping[Ta
                 return None
         start = None if spool is None else spool.position.at  # None: from the start of the current file
         if start is not None and not is_in_one_of(start, source.files()):
-            start = None  # the file is deleted, which another condition reports
+            start = None  # the file is deleted, which another condition reports: search only the current file
         finding = statement_ahead(config.source, start, schemas)
     except LakeIngestError:  # other conditions report errors of the spool, the rights, the settings and the binlog
         return None

@@ -42,7 +42,7 @@ class Sides:
 
     @property
     def widths(self) -> target_side.Widths:
-        """The greatest lengths of the text that the source gives a DOUBLE, see `Source.double_widths`."""
+        """How long a DOUBLE can be when the source writes it as text, see `Source.double_widths`."""
         return self.source.double_widths
 
 
@@ -122,7 +122,7 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
 
 
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
-    """The source's and the target's checksum of each range."""
+    """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     in_source = _source_sums(sides, chunks, buckets=1)  # all rows of a range are in bucket 0

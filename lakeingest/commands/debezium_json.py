@@ -150,6 +150,7 @@ class DebeziumJson:
             rows[name].to_pylist() for name in (change.KIND, change.FILE, change.POS, change.ORDINAL, change.GTID)
         ]
         times = rows[change.COMMITTED_AT].cast("int64").to_pylist()
+        # `origin` is first in the zip, so the fields come in another order than in _Row
         return [
             _Row(RowKind(kind), key, text, position, micros, file, pos, ordinal, gtid)
             for kind, file, pos, ordinal, gtid, micros, key, text, position in zip(

@@ -113,8 +113,8 @@ def _read_tables(
 ) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect], bool]:
     """Ask the source for what the file is made of.
 
-    Returns the tables that can be copied; the other tables, each with the reason; the server's dialect, by the
-    dialect's name; and whether names of databases in GRANT are patterns on this server.
+    Returns the tables that can be copied; the other tables, each with the reason; the entry of DIALECTS for the
+    server; and whether names of databases in GRANT are patterns on this server.
     """
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
@@ -127,7 +127,7 @@ def _read_tables(
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
-        # the server's dialect alone; each dialect that is not MariaDB's counts as MySQL's
+        # only one of the two entries is kept: MariaDB for a MariaDB server, MySQL for all others
         is_mariadb = dialect(connection) is MARIADB
         dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
         readable = [table for table in tables if table not in refused]
@@ -151,6 +151,7 @@ def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[Ta
     unlogged = unlogged_keys(server, readable)
     while True:
         not_refused = [table for table in readable if table not in refused]
+        # also tables whose foreign keys the server does not show (`unknown`)
         with_keys = (unlogged.keys.keys() | unlogged.unknown) & set(not_refused)
         if not with_keys:
             return refused

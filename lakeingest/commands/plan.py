@@ -141,7 +141,8 @@ def _plan_table(
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    # Step 2: changes by foreign keys. `cascades` is asked only if it can have a finding.
+    # Step 2: changes by foreign keys. Those that are missing by the user's choice are no reason, but a loss (`lossy`).
+    # `cascades` is asked only if it can have a finding.
     unlogged_count = len(unlogged.keys.get(table, ()))
     are_missing = unlogged_count > 0 and config.tables.of(table).cascades == "missing"
     missing_changes = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []

@@ -54,7 +54,7 @@ def _repair_table(
 ) -> TableVerification:
     """Repair a table in up to ROUNDS rounds. Returns the last comparison.
 
-    The repair ends early if no difference is left, or if a round has repaired nothing.
+    It ends early if no difference is left, or if a round has read rows again and repaired none of them.
     """
     repaired: dict[Key, Difference] = {}
     for _ in range(ROUNDS):

@@ -40,7 +40,6 @@ class Retention:
         None if the binlog is kept for ever, if the retention is unknown, or if the position is of another server. The
         age of a binlog file counts from the end of the file, which is when the next file began.
         """
-        # imported here, because the import of numba in this module takes a second
         from lakeingest.mysql.continuity import file_began
 
         if position.server_uuid != self.server_uuid:

@@ -22,8 +22,8 @@ _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 def parse_since(text: str, now: datetime) -> Since:
     """The value of `--since`, parsed. Raises UsageError for a text that has none of the five forms.
 
-    The forms are: a position of the changelog; a GTID set; FILE:POSITION of the binlog; an ISO 8601 time, which is in
-    UTC if it has no zone; a duration, which is counted back from `now`.
+    The forms are, in the order in which they are tried: a duration, which is counted back from `now`; a GTID set; a
+    position of the changelog; an ISO 8601 time, which is in UTC if it has no zone; FILE:POSITION of the binlog.
     """
     if _DURATION.fullmatch(text):
         return now - TypeAdapter(Duration).validate_python(text)
@@ -31,7 +31,7 @@ def parse_since(text: str, now: datetime) -> Since:
         if _GTIDS.match(text):
             return GtidSet.parse(text)
         return ReadTo.parse(text)
-    except StateUnreadable as error:  # it has one of these two forms, with a mistake in it
+    except StateUnreadable as error:  # a GTID set or a position, with a mistake in it
         raise UsageError(f"--since: {error}") from error
     except ValueError:
         pass  # no position of the changelog

@@ -284,7 +284,7 @@ def _ask_source(config: Config) -> _SourceState:
         with Source.open(config.source) as source:
             of_pipeline = known_tables(config, source)
             tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
-            # of other tables, the copies have all changes
+            # only copies of tables with this setting lack changes
             incomplete = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
             sizes = source.files()

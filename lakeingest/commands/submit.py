@@ -55,7 +55,7 @@ class Submission:
 
 
 class _Variables(Mapping[str, str]):
-    """An environment in which each variable NAME has the value `${NAME}`. `names` collects the variables asked for."""
+    """An environment in which each variable NAME without a default is `${NAME}`. `names` collects these variables."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

@@ -46,12 +46,12 @@ def send(submission: Submission, say: Say) -> str:
         if uploaded is None or uploaded.size != size:
             say(f"upload {upload.path.name} ({size / 1e6:.1f} MB) to {upload.uri}")
             file.put(upload.path)
-    # Step 2: store the token, then send the request. If no answer comes, the request can be repeated with this token.
+    # Step 2: store the token. If the request gets no answer, it can be repeated with this token.
     try:
         submission.pending.write_text(json.dumps({"token": submission.job.token, "job": job_digest(submission.job)}))
     except OSError as error:
         raise OperatorNeeded(f"{submission.pending} cannot be written: {error.strerror}") from error
-    # Step 3: start the job. The answer is the job's id. After it the token is not needed any more.
+    # Step 3: send the request. The answer is the job's id. With the answer, the token is not needed any more.
     job_id = service.start(submission.request)
     submission.pending.unlink(missing_ok=True)
     return job_id

@@ -43,7 +43,8 @@ def unpublished_rows(
     if not splits.ordered and not splits.complete:
         return end, iter(())  # only the server can order the keys, and some chunks are not read yet
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
-    # leave out splits with changes from after `end`: a split has all changes up to `mark`, perhaps some up to `floor`
+    # Leave out splits whose rows may have changes from after `end`. The rows have all changes up to `mark`, and perhaps
+    # some changes up to `floor`: the high watermark, or after a merge the stop of this merge.
     marks: list[Mark] = []
     for split, mark in zip(splits.all, all_marks, strict=True):
         if mark <= end and split.floor <= end:

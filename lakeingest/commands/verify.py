@@ -151,6 +151,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
                 prepared[table] = schema, _published_state(config, target, schema)
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
+        # with `are_logged=True`, the server's settings decide whether such changes are logged
         unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None

@@ -51,7 +51,7 @@ def require_client() -> None:
 
 
 def credentials() -> dict[str, str]:
-    """The keys that AWS's own tools would use on this machine, under obstore's names; empty if there are no keys."""
+    """The credentials that AWS's own tools would use here, under obstore's names; empty if there are none."""
     import boto3
 
     with translate_errors("AWS credentials"):
@@ -66,12 +66,12 @@ def credentials() -> dict[str, str]:
 def translate_errors(doing: str, key: str | None = None) -> Iterator[None]:
     """Turn errors of requests within the block into errors of lakeingest. Their messages begin with `doing`.
 
-    `key` is the key of pipeline.yml that has the name in the request, if there is one.
+    `key` is the key of pipeline.yml whose value the request names, for example a cluster, if there is one.
 
     Raises:
         Retryable: the service does not answer, throttles or fails.
         OperatorNeeded: there are no credentials, the caller has no right to do this, or the request failed otherwise.
-        ConfigError: the service does not know the name in `key`; the message has the key.
+        ConfigError: the service does not know the value of `key`; the message has the key.
 
     """
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # type: ignore[import-untyped]
