@@ -117,7 +117,7 @@ def _line_of_other_event(event: Event) -> str | None:
             return f"{event.table}: its DDL is followed, up to {event.position}"
         case SignalMoved():
             return str(event.document)
-        case SourceLost():
+        case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
 
@@ -131,7 +131,7 @@ def _stop_reason(event: TableStopped) -> str:
 
 
 def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
-    """A line with the state of each signal."""
+    """A line with the state of each signal. Only a `cancel` can end without signals."""
     for signal in results:
         tables = ", ".join(map(str, signal.tables)) or "all tables"
         note = f": {signal.note}" if signal.note else ""
@@ -350,7 +350,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
 
 
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
-    """The result of a verification: a line for each table, and a line for each of its first differing keys."""
+    """Lines for each table: its first repaired keys, then the result, then the first keys that still differ."""
     for result in results:
         yield from _difference_lines(result.table, result.repaired, ", repaired")
         if result.equal:

@@ -109,7 +109,7 @@ class Config(Frozen):
 
     @model_validator(mode="after")
     def _assert_stores_fit(self) -> Self:
-        """Raise ValueError for a key that the object store does not have, or for a state that Spark cannot read."""
+        """Raise ValueError for a key that a store lacks; for tables by folder, also if only the state is in a store."""
         lake = FORMATS[self.target.format]
         for key, place in (("target.warehouse", self.target.warehouse), ("state", self.state)):
             if place.scheme is not None:
@@ -274,7 +274,7 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
     Raises:
         ConfigError: the document has mistakes.
         NotBuiltYet: it has no mistakes, but keys or values that are not built yet.
-        _DependsOnVariable: with `unread`, each refused value has a variable in it, so it may be right in a run.
+        _DependsOnVariable: with `unread`, only values with a variable are refused, and they may be right in a run.
 
     """
     not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
@@ -292,7 +292,7 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
             raise _DependsOnVariable from None
         # the remaining details are values that are not built yet
         refused += [str(detail["ctx"]["error"]) for detail in details]
-    if refused or config is None:  # a document without a Config has something refused
+    if refused or config is None:  # `config` is None only if something is refused
         raise NotBuiltYet("; ".join(refused))
     return config
 
@@ -333,7 +333,7 @@ def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yield each text in a document after its key, as `_dotted_keys` writes it. A text in a list has the list's key."""
+    """Yield each text in a document as (key, text), the key as in `_dotted_keys`; in a list, it is the list's key."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))

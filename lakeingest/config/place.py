@@ -16,9 +16,9 @@ _REMOTE = re.compile(r"^([a-z][a-z0-9]+)://[^/]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder; not to be confused with a place in the binlog. `written` is its path or URI.
+    """A folder; not to be confused with a place in the binlog.
 
-    A folder in an object store has a URI, such as s3://bucket/folder.
+    `written`: the folder's path or, in an object store, its URI, such as s3://bucket/folder.
     """
 
     written: str

@@ -2,7 +2,7 @@
 
 SQLAlchemy parses the address, so that its parts are those to which SQLAlchemy will connect. A server on another machine
 has to prove who it is: if the address has no `sslmode`, both clients get `sslmode=verify-full`. They verify the server
-by the authorities in the file `sslrootcert`, or without one by the authorities of the system.
+by the authorities in the file `sslrootcert`, or without one by the authorities of the system (JDBC: those of Java).
 """
 
 import ssl
@@ -94,7 +94,7 @@ class PostgreSql:
     def jdbc(self) -> dict[str, str]:
         """The properties of Iceberg's JDBC catalog: URL, user and password."""
         settings = {} if self.mode is None else {_MODE: self.mode}
-        if self.mode in _PROVING and _ROOTS not in self.url.query:  # without a file of authorities, those of Java
+        if self.mode in _PROVING and _ROOTS not in self.url.query:  # then Java's authorities count
             settings |= _JAVA_ROOTS
         query = urlencode({**settings, **self.url.query})
         secrets = {"jdbc.user": self.url.username, "jdbc.password": self.url.password}

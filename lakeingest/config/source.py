@@ -176,7 +176,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_tokens_encrypted(self) -> Self:
-        """Raise ValueError if the region of tokens is malformed, or if the server of tokens need not prove itself."""
+        """Raise ValueError if the region of tokens is malformed, or if the server that gets tokens is not proven."""
         if self.token_region is None:
             return self
         if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):

@@ -34,7 +34,7 @@ def store_of(scheme: str | None) -> Store:
 
 
 def _s3_pyiceberg(storage: Storage) -> Options:
-    # without this property, PyIceberg's client puts the bucket into the path of a URL, as with `path_style`
+    # without this property, PyIceberg's client acts as with `path_style`: it puts the bucket into the path of a URL
     virtual = None if storage.path_style or storage.endpoint is None else "true"
     return without_none(
         {

@@ -50,9 +50,9 @@ class Alteration:
     `is_barrier`: the statement changed values, the key or the table itself, or something unknown. So the new rows
     cannot be made from the old rows. For a barrier, `changes` has only the changes of names that could be read.
     `empties`: the statement removed all rows (TRUNCATE).
-    `statement`: the text of the statement, up to its first value.
-    `text`: the whole text, only for readers of the changelog, because logs must have no values. '' for a barrier, and
-    if a document of an older version does not have the text.
+    `statement`: the beginning of the statement, up to its first value, because logs must have no values.
+    `text`: the whole statement, only for readers of the changelog; '' for a barrier, or if it is not known, as in a
+    document of an older version.
     """
 
     changes: tuple[Change, ...] = ()
@@ -139,7 +139,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             f"{table}: by its DDL its columns would be {', '.join(names_after[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
-    # Step 2: the table's definition after each statement
+    # Step 2: the table's definition after each statement; as in `names_after`, [0] is before all
     current = dict(zip(names_after[-1], now.columns, strict=True))  # by column, its definition in `now`
     schemas = [before]
     for statement, names in enumerate(names_after[1:], start=1):
@@ -155,7 +155,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
-    # Step 3: a lift from each definition to the next
+    # Step 3: a lift for each statement n, from schemas[n - 1] to schemas[n]
     lifted = []
     for statement in range(1, len(schemas)):
         old_names, new_names = names_after[statement - 1], names_after[statement]
@@ -240,7 +240,8 @@ def _definition_after(
     """The definition that a column had after the statement of this number, when its name was `name`.
 
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
-    Raises NotLiftable if statements up to this one, and later ones, have defined, added or dropped the column.
+    If no later statement defined or dropped the column, it is the current definition; else it is `column.first`, if
+    neither this statement nor an earlier one defined or added the column. Raises NotLiftable if neither holds.
     """
     definers = defined.get(column, ())
     is_unchanged_since = column in current and all(definer <= statement for definer in definers)

@@ -1,10 +1,10 @@
 """The changes by foreign keys in the tables of a run, table by table: parents before their children.
 
 Once a row of a copy was read again, the copy no longer shows how a foreign key changed the row. So changes by foreign
-keys are kept here, in memory, for the children of the changed table. For each table, all changes after some place are
-known. Earlier changes are unknown after a run was killed, after a first copy, and while rows are compared with the
-source. If the values of a foreign key cannot be compared here, its changes are never known. If the log of the parents
-shows that there may be unknown changes, SpoolGap is raised.
+keys are kept here, in memory, because each may cause changes in the children of its table. For each table, all changes
+after some place are known. Earlier changes are unknown after a run was killed, after a first copy, and while rows are
+compared with the source. The changes by a foreign key whose values cannot be compared here are never known. SpoolGap is
+raised if the log of the parents shows that there may be unknown changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -109,7 +109,9 @@ class Cascaded:
         """The known changes of the table up to the end of the log.
 
         If neither the log nor the copy has changed since the kept changes were found, the result is the kept changes.
-        Otherwise they are extended. Raises SpoolGap if changes that may have caused changes of the table are not known.
+        Otherwise a search extends them; but there is no search, and the result `has_unknown`, if a foreign key whose
+        values cannot be compared may have changed rows. Raises SpoolGap if changes that may have caused changes of the
+        table are not known.
         """
         standing = copies.standing(table)
         start, stop = standing.start, copies.stop
@@ -171,10 +173,11 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
 
     These are the `kept` changes, if there are any. With the added changes, the result has all changes after `since`.
     But the copy in the lake has only current rows. If the copy was merged beyond the place up to which changes are
-    known, the changes in between cannot be found any more. Then no change counts as known: `since` is `stop`.
+    known, the changes in between cannot be found any more. Then `since` is `stop`: the kept changes stay, but others up
+    to `stop` may be missing.
     """
     changes = set() if kept is None else set(kept.changes)
-    # without kept changes, those up to `standing.to` count as known: they are in the copy, and need no search
+    # without `kept`: the copy has all changes up to `standing.to`, so that no search has to find them
     known_since, known_upto = (standing.to, standing.to) if kept is None else (kept.since, kept.upto)
     # without `at`, or with a gap, the copy shows no single state of the table
     can_extend = standing.at is not None and not standing.gap and standing.at <= known_upto

@@ -240,7 +240,10 @@ class Affected:
             self._note_effects(self._table, self._columns, new)
 
     def _possible_changes(self) -> set[RowChange]:
-        """The changes that the foreign keys may have made to the known rows. Without effects, no class is looked up."""
+        """The changes that the foreign keys may have made to the known rows.
+
+        A foreign key without effects is skipped, so that the classes of its values are not looked up.
+        """
         return {change for key in self._keys if self._effects[key] for change in self._changes_by(key)}
 
     def _changes_by(self, key: ForeignKey) -> Iterator[RowChange]:

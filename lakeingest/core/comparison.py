@@ -39,6 +39,7 @@ def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comp
     types = key.types or ("",) * len(key.columns)  # without types, all columns are integers
     if all(map(_can_be_compared, columns, referenced, types)):
         return Comparison.VALUES
+    # whether a change gave other values can be seen in the lake if different values differ there, too
     return Comparison.CHANGES if all(map(_is_exact, referenced)) else Comparison.NOTHING
 
 

@@ -35,7 +35,7 @@ class Logged(Generic[AnyGtid]):
 class Found:
     """Where the last transaction of a position ends in the binlog of another server.
 
-    `errant`: the transactions before that end that the position does not have. The copy does not have them either, and
+    `errant`: the transactions before `end` that the position does not have. The copy does not have them either, and
     they cannot be applied now, because later transactions may have changed the same rows again.
     """
 
@@ -112,8 +112,8 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
     """Where the transaction `last` ends among the transactions of a binlog file of MariaDB.
 
     All transactions must be of one domain, with consecutive numbers: then none of them is errant. A replica never dates
-    a transaction later than the original server does. So a later date under the GTID of `last` is that of another
-    transaction. Raises SourceDiverged if the transactions break one of these rules, or if `last` is not among them.
+    a transaction later than the original server does. So a transaction with the GTID of `last`, but a later date, is
+    another one. Raises SourceDiverged in that case, if `last` is missing, or if domain or numbers are wrong.
     """
     sought = DomainGtid.parse(last.gtid or "")
     previous_number: int | None = None

@@ -43,7 +43,7 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
     """
     text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))
-    is_understood = bool(text) and "\\" not in text  # '' is an unknown expression; other backslashes are in doubt
+    is_understood = bool(text) and "\\" not in text  # '' is an unknown expression; other backslashes are not understood
     is_free = is_understood and all(_is_free(token, types) for token in tokens)
     return not is_free or _may_show_a_number(tokens, types, own)
 
@@ -53,8 +53,8 @@ def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str]
     names_number = any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
     has_text = any(token.lastgroup == "text" for token in tokens)
     words = [token["word"].casefold() for token in tokens if token["word"]]
-    # a column of another type shows the number as a text. The expression of a number may do so on the way, if it has a
-    # text literal or a function
+    # a generated column that is no number shows the number as a text. One that is a number may do so on the way, if its
+    # expression has a text literal, or a function that is not numeric
     may_make_text = own not in _NUMBERS or has_text or not all(map(_is_numeric, words))
     return names_number and may_make_text
 

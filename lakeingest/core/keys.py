@@ -118,8 +118,8 @@ def _at_or_after(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _compared(column, ">=", value)
-    # the first term bounds the part of the index that MySQL reads. MySQL reads only these keys if each branch of the OR
-    # also has conditions on all columns before its own column: therefore `=`
+    # the first term bounds the part of the index that MySQL reads. The `=` changes no result, but MySQL reads only the
+    # wanted keys if each branch of the OR also has conditions on all columns before its own column
     on_other_columns = _at_or_after(columns[1:], key[1:])
     exact = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {on_other_columns}))"
     return f"{_compared(column, '>=', value)} AND {exact}"

@@ -136,11 +136,11 @@ class Lift:
             if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
-        implicit = _implicit(column) if default is Default.NONE else None  # None: not known
+        implicit = _implicit(column) if default is Default.NONE else None  # None if only the server knows it
         may_guess_null = self.is_guess and column.nullable
         if implicit is None and not may_guess_null:
             self._refuse(f"what older rows have in {column.name}, which is new, is not known: {default.value}")
-        return implicit  # a guess takes None for NULL
+        return implicit  # None, which was not known, is NULL in a guess
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")

@@ -1,7 +1,8 @@
 """The phases of a table: a state machine, with its transitions in one table.
 
     NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
-                                     ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
+
+A partial merge keeps the phase COPYING or COPIED. A merge makes a table LEVEL from every phase after COPIED, too.
 
 COPYING: some chunks are read. COPIED: all chunks are read, but splits have different marks or a patch waits. LEVEL: all
 splits have one stop, so the staged rows are the source's table as of that stop. Only an AUDITED table can be published.

@@ -342,7 +342,7 @@ class Position:
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
         """The position after one more segment, which has these `gtids` and ends at `stop`.
 
-        `history`: the history at `stop`; None if that is not known. Then only the last transaction stays known.
+        `history`: the history at `stop`. If it is None, which means unknown, only the old history's `last` is kept.
         """
         united = None if self.gtids is None else self.gtids | gtids
         history_at_stop = (history or History()).after(self.history)

@@ -66,7 +66,7 @@ class Pending:
         return where
 
     def after(self, older: Self) -> Self:
-        """All transactions that are prepared here.
+        """The transactions that are prepared at this place, whether or not the reader saw that.
 
         `older`: the transactions that were prepared where the reader began.
         """

@@ -33,8 +33,8 @@ class Progress:
     `read_to`: the greatest high watermark of chunks and patches, with the binlog's history; None if it was not noted.
 
     `patches`: rows that were read again and wait for the next merge.
-    `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place. None
-    until a merge brings the table to LEVEL for the first time, and again after each such merge.
+    `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place. Set
+    by the first patch after the table was LEVEL; None again once a merge has made the table LEVEL.
     `reread`: the re-snapshot that runs; None if none runs.
     `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
     `uncounted`: `rows` may be wrong, because rows that were read again may have replaced lost or doubled rows of the
@@ -175,10 +175,10 @@ class Progress:
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # None before the first merge to one stop: until then the next merge needs every spooled change
+        # after this place; if None, as before the first merge to one stop, the next merge needs every spooled change
         needed_since = self.stop or self.reread_since
-        # a read view may lack changes by foreign keys after `since`, and then its patch undoes them. A caller that has
-        # looked for these changes passes another `cascades`, which replaces this one
+        # a read view may lack changes by foreign keys after `since`: then its patch takes them out of the copy again. A
+        # caller that has looked for these changes passes another `cascades`, which replaces this one
         cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
@@ -299,9 +299,9 @@ class Progress:
     def moved(self, position: Position) -> Self:
         """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
 
-        Patches are dropped, because their watermarks are places of the old server. If there were patches, no signal
-        counts as answered any more, so that open signals are served again. Raises ValueError if the old position is
-        None, or if a split is not at the old position.
+        Patches are dropped, because their watermarks are places of the old server. They may have rows for signals: if
+        there were patches, no signal counts as answered any more, and open signals are served again. Raises ValueError
+        if the old position is None, or if a split is not at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
@@ -377,7 +377,7 @@ class Progress:
 
 
 def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch; a low that is a place before `place` becomes `place`. A low that is a GTID set stays.
+    """The split or patch, its low raised to `place` if it is an earlier place. A low that is a GTID set stays.
 
     The caller knows that the read view contains all changes up to `place`.
     """

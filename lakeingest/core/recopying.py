@@ -39,7 +39,8 @@ class Altered:
     def is_altered(self) -> bool:
         """Whether the table certainly stopped because of DDL.
 
-        A definition that differs from that of a complete copy is no proof: `tables.options` may have changed.
+        It stopped at DDL in the binlog, or its definition differs from that of a copy that is not `complete`. For a
+        complete copy, another definition is no proof: `tables.options` may have changed.
         """
         return self.by_ddl or (self.by_definition and not self.complete)
 
@@ -47,7 +48,8 @@ class Altered:
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
     """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
 
-    SHOWN: readers see what the run was to bring, so the run can end even if DDL comes again and again.
+    SHOWN: readers see what the run was to bring, so the rows are not read again in this run. So the run can end even if
+    DDL comes again and again.
     """
     if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
         return Recopy.NO

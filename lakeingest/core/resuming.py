@@ -140,7 +140,7 @@ def _with_spool(
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
-    # Step 3: the spool goes on if none of the tables that it does not cover can be continued
+    # Step 3: the stored spool goes on, unless a table in `behind` can be continued
     if behind.keys() <= failed.keys():
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
     # a copy whose position is not known needs the changes from the start of the spool on

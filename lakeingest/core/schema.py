@@ -271,6 +271,7 @@ class TableSchema:
         """Whether both definitions read a row without column names in the same way. Unknown parts count as equal."""
         if self.fingerprint != other.fingerprint:
             return False
+        # the first two parts of a layout: all names, and the first field in LAID_OUT, the charset
         (our_names, our_charsets, *_), (their_names, their_charsets, *_) = self.layout, other.layout
         if our_names and their_names and our_names != their_names:
             return False

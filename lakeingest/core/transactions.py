@@ -44,8 +44,8 @@ class TransactionLog:
         Raises:
             StateUnreadable: a low contains a transaction, but not all transactions before it. The server did not keep
                 the order of commits, so that places would lose or repeat rows.
-            SpoolGap: a low is a place before `covered_from`, or does not contain a transaction at or before
-                `covered_from`. The spool does not have all changes that the split of this low needs.
+            SpoolGap: a low is a place before `covered_from`, or lacks a transaction up to `covered_from`. So the spool
+                lacks changes that the split of this low may need.
 
         """
         places: dict[Low, Place] = {}
@@ -87,12 +87,12 @@ class TransactionLog:
 def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
     """The places of lows that end within a segment, or before its first transaction.
 
-    A low without a transaction of the segment is only checked: it has no place in the result. The segment is read up
+    A low without a transaction of the segment is only checked, and left out of the result. The segment is read up
     to the first transaction that is not in the greatest of the lows. Raises SpoolGap or StateUnreadable as
     `TransactionLog.places` does.
     """
     places: dict[Low, Place] = {}
-    outside = {low: segment.gtids - low for low, _ in endings}
+    outside = {low: segment.gtids - low for low, _ in endings}  # the segment's transactions that the low lacks
     needed = max(count for _, count in endings) + 1  # one more: the first transaction outside of the greatest low
     seen = 0  # the number of transactions before the current one
     for gtid, place in islice(segment.read(), needed):

@@ -90,7 +90,10 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """Whether a VARCHAR or VARBINARY is not shorter. Any other size must be the same, or other rules must judge it."""
+    """Whether a VARCHAR or VARBINARY is not shorter.
+
+    True for other types if the size is the same, or if other rules judge all parts of the type.
+    """
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -109,7 +112,7 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """Whether the column is not AUTO_INCREMENT: when a column becomes AUTO_INCREMENT, old rows may get numbers."""
+    """Whether the new column is not AUTO_INCREMENT. If it is, its old rows may get numbers."""
     return after.default is not Default.NUMBERED
 
 

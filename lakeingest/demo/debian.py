@@ -182,7 +182,7 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
-            shutil.rmtree(place)  # the server in it does not run, or the caller would not install another
+            shutil.rmtree(place)  # the caller has found that it holds no usable server
         root.rename(place)
 
 
