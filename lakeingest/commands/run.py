@@ -93,13 +93,11 @@ class RunResult(Report):
 def forked_nursery(config: Config) -> Iterator[Nursery | None]:
     """Within the block: a fork of this process, from which `run` can fork its own workers.
 
-    None if this process has threads, or if the workers of this run are on other machines. The fork comes after all
-    imports, so that the workers need not import the modules again.
+    None if this process cannot be forked (`Nursery.forked`), or if the workers of this run are on other machines. The
+    fork comes after all imports, so that the workers need not import the modules again.
     """
     package_of(config)  # imports the modules of the target's format
-    # a first run needs workers at once, because it copies tables
-    is_first_run = config.state.scheme is None and not config.state.path.exists()
-    nursery = Nursery.forked(import_all, at_once=is_first_run) if runs_here(config) else None
+    nursery = Nursery.forked(import_all) if runs_here(config) else None
     try:
         yield nursery
     finally:
@@ -123,8 +121,8 @@ def run(
     The binlog is applied up to the position that the source has written once the last chunk is read. `tables` are names
     of the form `database.table`; without names, all included tables are meant. With `follow`, the run goes on after
     that, and connects again if the source was unreachable. A run ends early, after a commit, when `max_minutes` are
-    over or `stopping` returns True. The same call continues from this commit. `nursery` is that of
-    `forked_nursery`, if there is one.
+    over or `stopping` returns True. The same call continues from this commit. `nursery` is that of `forked_nursery`, if
+    there is one.
 
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.

@@ -73,9 +73,10 @@ class TransactionLog:
     def _prefix(self, low: GtidSet) -> tuple[int, int]:
         """The number of whole segments that `low` contains, and the number of its transactions in the next segment.
 
-        The spool's transactions in `low` are counted, and are taken for the first ones of the spool. Raises
-        StateUnreadable if `low` does not contain all transactions of the whole segments. `_read` checks the next one.
+        The spool's transactions in `low` are taken for the first transactions of the spool. Raises StateUnreadable if
+        that is wrong in the whole segments; `_read` checks the next segment.
         """
+        # `_sets[n]` and `_counts[n]` are of the first n segments together
         in_low = self._counts[-1] - (self._sets[-1] - low).count
         # the greatest number of segments that have at most `in_low` transactions together
         whole_segments = bisect_right(self._counts, in_low) - 1

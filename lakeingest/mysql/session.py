@@ -116,7 +116,7 @@ def pinned_columns(pins: Sequence[Pin]) -> list[str]:
 
 def require_pinned(pins: Sequence[Pin], values: Sequence[str]) -> None:
     """Raise OperatorNeeded if a pinned variable has another value. `values` are those of `pinned_columns`, in order."""
-    checked = [pin for pin in pins if pin.depends]
+    checked = [pin for pin in pins if pin.depends]  # `pinned_columns` selects only these
     changed = [f"{pin.name} = '{value}'" for pin, value in zip(checked, values, strict=True) if value != pin.value]
     if changed:
         raise OperatorNeeded(

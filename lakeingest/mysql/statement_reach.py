@@ -102,8 +102,8 @@ class StatementReach:
 def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
     """The folded names of databases that a user with these grants does not see completely; None for all.
 
-    `grants` are the rows of SHOW GRANTS. Rights on a single database are not counted. A right on all databases that was
-    revoked for a database hides that database.
+    `grants` are the rows of SHOW GRANTS. Only rights on all databases (`*.*`) count. If such a right was revoked for
+    one database, this database is hidden.
     """
     rights, hidden = set[str](), set[str]()
     for grant in grants:

@@ -37,7 +37,7 @@ from lakeingest.pandas_later import import_pandas_later
 import_pandas_later()
 from lakeingest.spark.nursery import nurse
 from lakeingest.workers import import_all
-nurse(int(sys.argv[2]), import_all, at_once=True)
+nurse(int(sys.argv[2]), import_all)
 """
 
 
@@ -50,30 +50,36 @@ class Nursery:
         self._has_ended = False
 
     @classmethod
-    def forked(cls, import_all: Callable[[], None], *, at_once: bool = False) -> Self | None:
-        """A fork of this process; None if this process has several threads, of which a fork would lack all but one.
+    def forked(cls, import_all: Callable[[], None]) -> Self | None:
+        """A fork of this process, which calls `import_all` before it forks the workers.
 
-        With `at_once`, the fork calls `import_all` immediately, otherwise after `start`, before it forks the workers.
+        None if this process has several threads, of which a fork would lack all but one, or if it cannot be forked.
         """
         if sys.platform != "linux" or threading.active_count() > 1:
             return None
         ours, theirs = socket.socketpair()
         gc.freeze()  # a later collection would write to all objects, and so copy the memory that the fork shares
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the fork ignores it
-        pid = os.fork()
+        blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the fork ignores it
+        try:
+            pid = os.fork()
+        except OSError:  # no memory, or too many processes
+            pid = None
         if pid == 0:
             try:
                 os.setpgid(0, 0)  # Ctrl-C ends the run at its next commit, for which it needs its workers
                 ours.close()  # while it is open here, the nursery does not notice that the run has ended
-                nurse(theirs.detach(), import_all, at_once=at_once)
+                nurse(theirs.detach(), import_all)
             except BaseException:  # noqa: BLE001 - the code of the run must not go on in two processes
                 traceback.print_exc()
             finally:
                 end_process(1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
+        theirs.close()
+        if pid is None:
+            ours.close()
+            return None
         with suppress(OSError):  # the fork has done it, or has ended
             os.setpgid(pid, pid)
-        theirs.close()
         return cls(pid, partial(os.waitpid, pid, 0), ours)
 
     @classmethod
@@ -108,10 +114,8 @@ class Nursery:
         self._wait()
 
 
-def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoReturn:
+def nurse(control: int, import_all: Callable[[], None]) -> NoReturn:
     """Wait for the files that `Nursery.start` sends over this socket; then call `import_all`, and fork the workers.
-
-    With `at_once`, `import_all` is called before the wait, because workers will be needed.
 
     The process ends when all workers have ended. It ends without workers if the run ends before it sends files.
     """
@@ -120,9 +124,6 @@ def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoR
     # if a scheduler sends SIGTERM to all processes, the run still needs its workers, until its next commit
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    gc.disable()  # so that no collection looks at the imported objects again and again
-    if at_once:
-        import_all()
     files: list[int] = []
     with socket.socket(fileno=control) as run:
         while received := socket.recv_fds(run, 1, 1)[1]:  # no file: the run has closed the socket, or has ended
@@ -133,8 +134,8 @@ def nurse(control: int, import_all: Callable[[], None], *, at_once: bool) -> NoR
             for file, number in ((nothing.fileno(), 0), (log, 1), (log, 2)):  # stdin, stdout and stderr
                 os.dup2(file, number)
         os.close(log)
-        if not at_once:
-            import_all()
+        gc.disable()  # so that no collection looks at the imported objects again and again
+        import_all()
         gc.freeze()
         gc.enable()
         _fork_workers(ends)

@@ -198,10 +198,11 @@ def keep_suspect(state: File, schema: TableSchema) -> None:
 
 
 def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
-    """Store that a run found this definition in the source for a suspect copy, when the binlog ended at `at`.
+    """Store the definition that a run found in the source, and `at`, where the binlog ended then.
 
-    Returns the position at which the binlog ended when a run first found this definition: the stored position if this
-    definition is stored as `found` already, else `at`.
+    The run looked because the stored definition of the copy is `suspect`: it may be wrong. Returns the position at
+    which the binlog ended when a run first found this definition: the stored position if this definition is stored as
+    `found` already, else `at`.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema, suspect=True)
     if stored.found is not None and stored.found[0].reads_as(schema):

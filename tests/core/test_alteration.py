@@ -113,6 +113,7 @@ def test_a_column_is_as_it_was_before_it_is_defined_anew() -> None:
     [
         (column("a", kind="tinyint"), "a was int and is tinyint"),
         (column("a", nullable=False), "a was int and is int"),
+        (column("id", nullable=False, kind="bigint"), "id was int and is bigint"),
     ],
 )
 def test_a_lift_that_is_not_exact_cannot_be_built(new: Column, reason: str) -> None:

@@ -30,7 +30,7 @@ from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog import boundaries
-from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
+from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost, WaveCommitted
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds import away
 from lakeingest.spool.spool import Spool
@@ -170,6 +170,31 @@ def test_publishes_are_as_far_apart_as_the_configuration_says(shop: Pipe) -> Non
     follow_while(paced, work)
     assert 2 <= published[0] <= 4  # in eight seconds
     assert (1, "paced 79") in shop.rows("busy")
+
+
+@pytest.mark.long("follows for some seconds")
+def test_the_waves_of_a_new_table_do_not_change_the_pace(pipe: Pipe) -> None:
+    """Only the end of its first copy does: readers see the new table at once, and other tables as seldom as before."""
+    pipe.sql("CREATE TABLE busy (id INT PRIMARY KEY, v INT)", "INSERT INTO busy VALUES (1, 0)")
+    pipe.run()
+    pipe.events.clear()
+    target = pipe.config.target.model_copy(update={"publish_every": timedelta(hours=1)})
+    paced = replace(pipe, config=pipe.config.model_copy(update={"target": target}))
+
+    def work() -> None:
+        values = ", ".join(f"({i}, {i})" for i in range(400))
+        pipe.sql("CREATE TABLE later (id INT PRIMARY KEY, v INT)", f"INSERT INTO later VALUES {values}")
+        deadline = time.monotonic() + SOON_SECONDS
+        while not any(isinstance(one, Published) and one.table.name == "later" for one in pipe.events):
+            assert time.monotonic() < deadline
+            pipe.sql("UPDATE busy SET v = v + 1")
+            time.sleep(0.05)
+
+    follow_while(paced, work)
+    waves = [one for one in pipe.events if isinstance(one, WaveCommitted) and one.table.name == "later"]
+    of_busy = [one for one in pipe.events if isinstance(one, Published) and one.table.name == "busy"]
+    assert len(waves) > 3
+    assert len(of_busy) <= 2  # as the run begins to follow, and with the new table
 
 
 @pytest.mark.long("a variant of an end-to-end case that every run has")

@@ -233,6 +233,20 @@ def test_a_process_with_threads_is_not_forked() -> None:
         thread.join()
 
 
+def test_a_machine_that_has_no_memory_for_a_fork_does_without_it() -> None:
+    """The run starts a new process if it needs workers at all, and still obeys SIGTERM."""
+    code = """
+import os, signal
+from lakeingest.spark.nursery import Nursery
+def fork():
+    raise OSError(12, "Cannot allocate memory")
+os.fork = fork
+print(Nursery.forked(lambda: None), signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "None set()\n", done.stderr
+
+
 @from_each_nursery
 def test_no_task_begins_after_the_run_has_ended(tmp_path: Path, nursery: str) -> None:
     """Also one that the run has sent to a worker that was about to start."""

@@ -158,9 +158,12 @@ def gtids(server: Server) -> Finding:
 
 
 def synced_binlog(server: Server) -> Finding:
-    """A finding if the server has no GTIDs, and its binlog may not survive a crash, because sync_binlog is not 1."""
-    has_gtids = _gtid_mode(server) != "OFF"  # those of MySQL, which tell the transactions that a crash has lost
-    if has_gtids or server.variables.get("sync_binlog") == "1":
+    """A finding if a crash may lose a part of the binlog without a trace, because sync_binlog is not 1.
+
+    The GTIDs of MySQL tell such a loss. Those of MariaDB do not.
+    """
+    gtids_tell_loss = _gtid_mode(server) != "OFF"
+    if gtids_tell_loss or server.variables.get("sync_binlog") == "1":
         return None
     or_gtids = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
     why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"

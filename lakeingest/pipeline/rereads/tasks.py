@@ -64,9 +64,9 @@ class ReadAgain:
 
     Listed keys that have no row in the view are written to a patch, too.
 
-    `copy`: readers of the copy's rows that have keys of the chunk; None: the rows are not compared, and all rows are
-    written. Rows that are the same in the copy are not written: they need no patch, because the copy has every change
-    from before the request, and the next merges take later changes from the binlog.
+    `copy`: what reads the copy's rows that have keys of the chunk. Each row is compared with the copy, and only rows
+    that differ are written: for the others, the copy has every change from before the request, and the next merges take
+    later changes from the binlog. None: the rows are not compared, and all rows are written.
     """
 
     source: Source

@@ -19,14 +19,26 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 
     `worked_at`: by table, the time of the monotonic clock at which the run last worked on the table.
     """
-    copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
-    return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in copied])]
+    return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in _copied(run)])]
+
+
+def has_new_copy(run: OpenRun) -> bool:
+    """Whether the chunks of a first copy are all read, and readers see no rows of the table yet."""
+    return any(map(_is_never_published, _copied(run)))
+
+
+def _copied(run: OpenRun) -> list[TableRun]:
+    return [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
+
+
+def _is_never_published(table: TableRun) -> bool:
+    return table.staged.published is None and not table.progress.gap  # a copy with a gap cannot be published yet
 
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
     """The facts about a complete copy. `needs_commit` is False unless the table is quiet."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
-    is_new = table.staged.published is None and not progress.gap  # a copy with a gap cannot be published yet
+    is_new = _is_never_published(table)
     unseen = is_new or progress.phase is Phase.COPIED  # COPIED: a copy that was started over has all its chunks again
     behind = progress.needed_from < spool.position.place
     has_changes = (

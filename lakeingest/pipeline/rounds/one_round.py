@@ -17,7 +17,7 @@ from lakeingest.pipeline.copying.beside import CopyingBeside
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.away import AWAY, load_again
 from lakeingest.pipeline.rounds.discovery import Discovery
-from lakeingest.pipeline.rounds.due import due_tables, worth_a_retry
+from lakeingest.pipeline.rounds.due import due_tables, has_new_copy, worth_a_retry
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.run.edges import Edges
@@ -77,8 +77,8 @@ def _work(
     # Step 3: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
     # watermarks, and may then merge the wave
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
-    if committed:
-        pace.hurry()  # the copy may be complete, and readers wait for it
+    if committed and has_new_copy(run):
+        pace.hurry()  # readers wait for the table
     if has_published or committed:
         trim_spool(run)
     return has_published or committed

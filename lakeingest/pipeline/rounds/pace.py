@@ -33,5 +33,5 @@ class Pace:
             self._next = began + self._every.total_seconds()
 
     def hurry(self) -> None:
-        """Let the next round come at once, because readers wait for something else than changes."""
+        """Let the next round be due at once."""
         self._next = 0.0

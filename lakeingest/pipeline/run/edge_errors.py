@@ -1,6 +1,7 @@
 """Exceptions of the source, the lake, Spark, Great Expectations and the machine become errors of lakeingest.
 
-Each of these packages translates its own exceptions. Any other exception is a bug of lakeingest.
+The packages that talk to them translate their exceptions; this module lets all of them do so in one block. Any other
+exception is a bug of lakeingest.
 """
 
 from collections.abc import Iterator

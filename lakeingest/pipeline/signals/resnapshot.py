@@ -261,11 +261,13 @@ def _commit(
     done: Collection[int],
 ) -> None:
     """Commit, on staging, the patches of a wave, and patches of keys that have no row in the source."""
-    if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
+    # a row that is deleted in the source keeps the copy's values: a merge brings these up to date before that
+    if table.schema.keeps_deleted:
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, request.number
     patches = patches_of(edges, table, signal, patched, epoch)
+    # only the server knows the order of these keys, so no wave before the last can tell which keys it covers
     if request.scope.range is not None and not table.schema.ordered and wave.is_last:
         patches += _patches_of_absent(edges, binlog, table, request)
     reread = partial(
