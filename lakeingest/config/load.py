@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.place import Place
+from lakeingest.config.place import Place, unreachable_message
 from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
@@ -27,6 +27,7 @@ from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Target
+from lakeingest.config.throttle import Throttle
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -40,7 +41,6 @@ _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.partition_by",
     "tables.options.*.columns",
     "points",
-    "throttle",
 )
 
 
@@ -56,6 +56,7 @@ class Config(Frozen):
     changelog: Changelog = Changelog()
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     quality: Quality = Quality()
+    throttle: Throttle = Throttle()
     spark: Spark = Spark()
     submit: Submit = Submit()
 
@@ -105,6 +106,13 @@ class Config(Frozen):
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        return self
+
+    @model_validator(mode="after")
+    def _assert_lag_has_replica(self) -> Self:
+        """Raise ValueError for a limit of the replica's lag if no replica is named."""
+        if self.throttle.replica_lag is not None and self.source.replica is None:
+            raise ValueError("throttle.replica_lag is the lag of source.replica, which is not set")
         return self
 
     @model_validator(mode="after")
@@ -178,15 +186,6 @@ class Config(Frozen):
         quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
         return self.model_copy(update=changed)
-
-
-def unreachable_message(places: Sequence[str]) -> str:
-    """The message for these folders of this machine, which executors on other machines cannot reach."""
-    verb = "is" if len(places) == 1 else "are"
-    return (
-        f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
-        " s3://bucket/folder, with a target.catalog that is a server"
-    )
 
 
 def load_config(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS, spark_properties
-from lakeingest.config.load import unreachable_message
+from lakeingest.config.place import unreachable_message
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.jars import settings_with_jars

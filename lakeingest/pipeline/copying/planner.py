@@ -25,7 +25,10 @@ CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the 
 
 
 class Planner:
-    """The chunks of one table, or of a range of its keys. `at_once`: the number of chunks that are read at a time."""
+    """The chunks of one table, or of a range of its keys.
+
+    `at_once`: the number of chunks that are read at a time. `short`: waves have no more chunks than that.
+    """
 
     def __init__(
         self,
@@ -34,8 +37,11 @@ class Planner:
         options: TableOptions,
         at_once: int,
         keys: KeyRange = EVERY_KEY,
+        *,
+        short: bool = False,
     ) -> None:
         self._source, self._schema, self._at_once, self._keys = source, schema, at_once, keys
+        self._chunks_per_slot = 1 if short else CHUNKS_PER_SLOT
         self._fixed = options.chunk_rows != "auto"
         self._estimated_rows = source.estimated_rows(schema, keys)
         self._estimated_bytes = source.estimated_bytes(schema)
@@ -73,7 +79,7 @@ class Planner:
         """
         is_unmeasured = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        chunk_count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
+        chunk_count = self._at_once if is_unmeasured else self._chunks_per_slot * self._at_once
         cuts = self._even_cuts()
         if cuts is None:
             boundaries, reaches_end = self._boundaries_of_server(lower, chunk_count)

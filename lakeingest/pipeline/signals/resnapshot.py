@@ -126,7 +126,9 @@ class Reading(WaveLoop[RereadWave, Patched]):
         self._is_merge_short = True  # `_learn` may set it to False, once it has counted the rows of the wave
         requested = scope.range or EVERY_KEY
         if self._planner is None:
-            self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
+            self._planner = Planner(
+                edges.source, table.schema, table.options, at_once, requested, short=edges.throttle.is_set
+            )
         ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
         if not may_be_long:
             ranges = ranges[:at_once]
@@ -163,6 +165,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         ]
 
     def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
+        self._edges.throttle.took(sum(part.cost.bytes for part in parts), wave.began)
         if self._planner is not None and not wave.is_last:
             self._planner.learn([part.cost for part in parts])
             self._is_merge_short = sum(part.written for part in parts) <= FEW_ROWS
@@ -203,7 +206,7 @@ def step(
     table.end_reading()
     request_of_wave = reading.request  # with which the read wave was begun
     reading.request, reading.beside = request, not wait  # for the next wave
-    taken = reading.take()
+    taken = reading.take(may_read=edges.throttle.may_read)  # if the next wave must wait, a later step begins it
     if reading.wave is not None:
         table.read_beside(reading)
     if taken is None:
