@@ -116,7 +116,11 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
         chunks = self._plan.next_wave(lower)
-        cap = Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)  # None if chunks cannot be made smaller
+        cap = Cap(
+            SECONDS_MAX,
+            BYTES_MAX if self._plan.can_shrink else None,  # None if chunks cannot be made smaller
+            edges.throttle.bytes_per_second(at_once),
+        )
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
             CopyChunk(

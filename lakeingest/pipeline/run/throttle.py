@@ -35,6 +35,11 @@ class Throttle:
         window = self._limits.window
         return window is not None and not window.contain(datetime.now(UTC))
 
+    def bytes_per_second(self, at_once: int) -> float | None:
+        """The share of `mb_per_second` of each of so many chunks; None without this limit."""
+        rate = self._limits.mb_per_second
+        return None if rate is None else rate * _MEGABYTE / at_once
+
     def reason_to_wait(self) -> str | None:
         """Why the next wave must wait; None if it may be read now. The source is asked about its load.
 

@@ -109,7 +109,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
             groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
             chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
             keys, is_last = EVERY_KEY, True
-        tasks = self._tasks(chunks)
+        tasks = self._tasks(chunks, at_once)
         is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
         workers = executors.for_tasks(small=is_one_at_a_time)
         job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
@@ -137,11 +137,12 @@ class Reading(WaveLoop[RereadWave, Patched]):
         is_last = ranges[-1].upper == requested.upper
         return chunks, KeyRange(ranges[0].lower, ranges[-1].upper), is_last
 
-    def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
-        """The tasks that read these chunks."""
+    def _tasks(self, chunks: Sequence[Chunk], at_once: int) -> list[ReadAgain]:
+        """The tasks that read these chunks, so many at the same time."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
         # no limit of bytes if chunks cannot be made smaller
-        cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
+        bytes_max = BYTES_MAX if planner is not None and planner.can_shrink else None
+        cap = Cap(SECONDS_MAX, bytes_max, edges.throttle.bytes_per_second(at_once))
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
         patches = patch_folder(edges, table)
