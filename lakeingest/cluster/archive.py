@@ -82,10 +82,10 @@ def requirements(*more: str) -> list[str]:
             versions[name] = installed.version
             for line in installed.requires or ():
                 needed = Requirement(line)
-                # the condition under which the package is needed, such as a version of Python, or an extra
-                condition, needed.marker = needed.marker, None
+                condition = needed.marker  # such as a version of Python, or an extra
                 if condition is None or condition.evaluate(_MARKERS | {"extra": extra}):
-                    waiting.append(needed)  # without the condition, so that messages do not show it
+                    needed.marker = None  # messages need not show a condition that holds
+                    waiting.append(needed)
     del versions["lakeingest"]
     return [f"{name}=={version}" for name, version in sorted(versions.items())]
 

@@ -117,13 +117,12 @@ class Changelog:
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
         with reading(self._log.folder) as reader:  # runs keep the segments that this reader has still to read
-            start = None if since is None else parse_since(since, datetime.now(UTC))
+            parsed = None if since is None else parse_since(since, datetime.now(UTC))
             # before the first publish no reader had a copy, so such a reader counts as new
-            if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
+            if parsed is None or (isinstance(parsed, datetime) and self._is_before_first_publish(parsed)):
                 read_to, has_all_rows = yield from self._parts_of_new_reader(reader)
             else:
-                if isinstance(start, datetime):
-                    start = self._start_after(start)
+                start = self._start_after(parsed) if isinstance(parsed, datetime) else parsed
                 read_to = position_after(self.table, start, self._log, self.name, self._restarted_at)
                 has_all_rows = self._has_all_rows(read_to)
                 read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
@@ -167,7 +166,8 @@ class Changelog:
                     break
                 except ChangelogGone:
                     # If a file was lost or removed, the stored changes begin later now: try again with a later version.
-                    begins_later = self._log.stretch(self.table)[1].start > stretch.start
+                    _, stretch_now = self._log.stretch(self.table)
+                    begins_later = stretch_now.start > stretch.start
                     if not begins_later:
                         raise
             # Step 4: read the copy, then the changes.
