@@ -322,7 +322,7 @@ def read_gtid(event: Event) -> Beginning:
         return Beginning(gtid, event.seconds * 1_000_000, length=0)
     committed_here = body.number(7)
     committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known, as in the event
-    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, length=body.packed())
+    return Beginning(gtid, committed_first or (committed_here & ~HAS_ORIGINAL), length=body.packed())
 
 
 class _Tagged(enum.IntEnum):
