@@ -91,6 +91,7 @@ class ThisServer:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed = self._state.executed
         last = None if saved.history is None else saved.history.last  # the position's last transaction
+        # on MariaDB the position is found by its last transaction
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
             replicates = is_replicating(self._connection)
             return find_on(self._source, self._connection, last, replicates=replicates)

@@ -39,7 +39,7 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownK
     A table of which any key or rule is hidden is in the second part; its known keys are in the first part nevertheless.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
-    rules: dict[ShownKey, Rules | None]  # None if the rules are hidden
+    rules: dict[ShownKey, Rules | None]  # None if the rules are not known
     if server.dialect.hides_rules:
         rules, unknown = _rules_in_texts(server, tables, keys)
     else:
@@ -93,6 +93,7 @@ def _rules_in_texts(
         if text is not None:
             texts[table] = text
     shown_counts = Counter(key.table for key in keys)
+    # a text that has more or fewer keys than KEY_COLUMN_USAGE shows
     with_hidden_keys = {table for table, text in texts.items() if _count_keys(text) != shown_counts[table]}
     return {key: rules_in(texts[key.table], key) for key in keys if key.table in texts}, with_hidden_keys
 
