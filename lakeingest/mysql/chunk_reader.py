@@ -248,7 +248,8 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
     COMMIT. Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
     low = written_position(connection)
-    if not (dialect(connection).is_xa_late and prepared_xids(connection)):
+    view_may_lack_commits = dialect(connection).is_xa_late and prepared_xids(connection)
+    if not view_may_lack_commits:
         return low
     if settled is None:
         raise SplitUnstable("XA transactions are prepared on the source; end them, and run the same command again")
