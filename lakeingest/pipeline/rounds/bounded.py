@@ -21,7 +21,7 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
     until = run.written()
     while bring_up_to_date(run, stopping, until):
         work_off(run, stopping)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 
@@ -37,7 +37,7 @@ def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | 
         if tables_to_copy(run):  # someone has resumed a paused table
             continue
         catch_up(run)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 
