@@ -89,7 +89,7 @@ def classify(query: Query) -> Statement:
     has_settings = query.is_mariadb and _SETTINGS.match(plain)
     if not has_settings:
         return _kind_of(plain)
-    kinds = set[Statement]()  # one for each charset in which the server may have read the statement
+    kinds = set[Statement]()  # in all charsets in which the server may have read the statement
     try:
         for tokens in readings(query):  # `readings` leaves the settings out
             kinds.add(_kind_of(" ".join(map(_as_text, tokens))))
