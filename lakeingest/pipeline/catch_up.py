@@ -59,7 +59,9 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
             return
         except MainMoved:
             staged = edges.committing.recover(table.id)  # staging is built on the compacted commit now
-            if not tries_left or staged is None or staged.progress.needed_from < binlog.spool.start:
+            if not tries_left or staged is None:
+                raise
+            if staged.progress.needed_from < binlog.spool.start:  # the spool lacks changes after the compacted commit
                 raise
             reload(edges, table, staged)
 

@@ -85,7 +85,7 @@ def require(
     refused |= _changed_meanwhile(chosen, {*schemas, *refused})
     shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
     none_can_go_on = refused.keys() >= set(chosen)
-    if unmet and (shared or none_can_go_on or _is_unmet_by_server(preflight.server)):
+    if unmet and (shared or none_can_go_on or _is_unmet_by_server(preflight.server)):  # then nothing can go on
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
     # a refused table with a copy is watched, too
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
@@ -112,7 +112,9 @@ def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joina
     copied = preflight.held.staged.keys()
     refused = _refused_tables(preflight.of_tables(tables), copied)
     accepted = [table for table in tables if table not in refused and table not in copied]
-    schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)[1] if accepted else {}
+    schemas: dict[TableId, TableSchema] = {}
+    if accepted:
+        _, schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)
     return Joinable(schemas, refused | _changed_meanwhile(accepted, schemas), copied)
 
 

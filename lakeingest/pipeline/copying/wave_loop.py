@@ -63,13 +63,14 @@ class WaveLoop(ABC, Generic[W, T]):
             raise RuntimeError(f"{self._table_id}: no wave is read, and a stage asks for it")
         parts = self.result_of(wave)  # `self.wave` stays until it is read, so that an interruption can cancel it
         self.wave = None
-        if parts is not None:
-            self._learn(wave, parts)
-        if parts is None and goes_on():
-            self.wave = self._begin(wave.keys.lower)
-        elif parts is not None and not wave.is_last and goes_on() and may_read():
+        if parts is None:
+            if goes_on():
+                self.wave = self._begin(wave.keys.lower)  # the same wave
+            return None
+        self._learn(wave, parts)
+        if not wave.is_last and goes_on() and may_read():
             self.wave = self._begin(wave.keys.upper)
-        return None if parts is None else (wave, parts)
+        return wave, parts
 
     def cancel(self) -> None:
         """Give up the wave that is being read."""

@@ -140,7 +140,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
             segments = [] if self._beside else next_segments(edges, binlog, at_once)
         tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
         # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
-        workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
+        is_table_of_one_chunk = lower is None and len(copies) == 1
+        workers = executors.for_tasks(small=is_table_of_one_chunk and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
         if self._beside:
             job = executors.beside(job, at_once)

@@ -24,7 +24,7 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
     until = run.written()
     while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 
@@ -43,7 +43,7 @@ def bring_up_to_date(
         if tables_to_copy(run) and not leaves():  # someone has resumed a paused table
             continue
         catch_up(run)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 
