@@ -112,7 +112,8 @@ class Reading(WaveLoop[RereadWave, Patched]):
         tasks = self._tasks(chunks)
         is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
         workers = executors.for_tasks(small=is_one_at_a_time)
-        job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
+        read_all = prepare(workers, ReadAgain.run, tasks, at_once)
+        job = executors.beside(BackgroundJob(workers, read_all), at_once)
         began, version = time.monotonic(), table.staged.version
         return RereadWave(keys, is_last, job, began=began, since=since, version=version)
 
@@ -122,13 +123,13 @@ class Reading(WaveLoop[RereadWave, Patched]):
         If the wave before had many rows to merge, this wave has only as many chunks as executors read at the same time.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
-        may_be_long = self._is_merge_short
+        was_merge_short = self._is_merge_short  # the merge of the wave before
         self._is_merge_short = True  # `_learn` may set it to False, once it has counted the rows of the wave
         requested = scope.range or EVERY_KEY
         if self._planner is None:
             self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
         ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
-        if not may_be_long:
+        if not was_merge_short:
             ranges = ranges[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk_of_range(table.schema, keys, conditions) for keys in ranges]
@@ -202,7 +203,7 @@ def step(
     # Step 2: take the wave, and begin the next wave, which is read while this wave is merged
     table.end_reading()
     request_of_wave = reading.request  # with which the read wave was begun
-    reading.request, reading.beside = request, not wait  # for the next wave
+    reading.request, reading.beside = request, not wait  # for the next wave, which `take` begins
     taken = reading.take()
     if reading.wave is not None:
         table.read_beside(reading)

@@ -121,7 +121,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         with translate_errors(run.edges.source.settings, run.edges.target):
             taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
-        if error.scope is not Scope.TABLE:
+        if error.scope is not Scope.TABLE:  # the error concerns all tables
             give_up_reads(run)
             raise
         return _try_again(run, table, request, error)
@@ -143,7 +143,8 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         del run.signals.begun[table.id]
     elif taken is Step.MERGED:
         reread = table.progress.reread
-        up_to = "" if reread is None or reread.up_to is None else f", read again up to key {list(reread.up_to)}"
+        last_key = None if reread is None else reread.up_to
+        up_to = "" if last_key is None else f", read again up to key {list(last_key)}"
         note_on(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
     return taken is not Step.READING
 
