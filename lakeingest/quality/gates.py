@@ -104,12 +104,14 @@ def run_gate(
     }
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
-    failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
+    not_passed = [result for result in validation.results if not result.success]
+    failed = [result for result in not_passed if _error(result.exception_info) is None]  # the others were not evaluated
     # Step 2: evaluate the failed expectations a second time, with counts and examples, and put these results in the
     # place of the first ones. They count as failed, even if they pass now
     if failed:
         detailed = _validate(name, rows, [_document(result) for result in failed], detailed_format).results
-        validation.results = [result for result in validation.results if result not in failed] + detailed
+        other_results = [result for result in validation.results if result not in failed]
+        validation.results = other_results + detailed
         for result in detailed:
             result.success = False
             result.result = _with_hex_bytes(result.result) if samples else _details_without_values(result, key)

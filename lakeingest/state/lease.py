@@ -224,7 +224,9 @@ def _is_valid(path: Local, owner: Owner | None) -> bool:
     None if lease.json is damaged: then only the time of the renewal counts.
     """
     is_expired = abs(_now(path) - path.stat().st_mtime) > VOID_SECONDS
-    return not is_expired and not (owner and owner.has_ended)
+    if is_expired:
+        return False
+    return owner is None or not owner.has_ended
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:

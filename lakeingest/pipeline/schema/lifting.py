@@ -132,7 +132,8 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
     keep_next(edges.writing, lift.before, lift.after)
     with edges.profile.stage("lifts"):
         if empties:
-            staged = edges.committing.start_over(table.staged, lift.after, progress, None)  # None: columns keep their names
+            # None: the columns keep their names
+            staged = edges.committing.start_over(table.staged, lift.after, progress, None)
         else:
             tasks = edges.target.rewriters(table.staged, lift)
             workers = edges.executors.for_tasks(small=len(tasks) <= 1)

@@ -121,7 +121,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         with translate_errors(run.edges.source.settings, run.edges.target):
             taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
-        if error.scope is not Scope.TABLE:  # the error concerns all tables
+        if error.scope is not Scope.TABLE:  # the error stops the whole run
             give_up_reads(run)
             raise
         return _try_again(run, table, request, error)
