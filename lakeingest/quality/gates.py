@@ -105,7 +105,7 @@ def run_gate(
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
     not_passed = [result for result in validation.results if not result.success]
-    failed = [result for result in not_passed if _error(result.exception_info) is None]  # the others were not evaluated
+    failed = [result for result in not_passed if _error(result.exception_info) is None]  # else it raised an error
     # Step 2: evaluate the failed expectations a second time, with counts and examples, and put these results in the
     # place of the first ones. They count as failed, even if they pass now
     if failed:

@@ -72,7 +72,7 @@ class Nursery:
             except BaseException:  # noqa: BLE001 - the code of the run must not go on in two processes
                 traceback.print_exc()
             finally:
-                end_process(1)
+                end_process(1)  # after an error: otherwise `nurse` ends the process
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
         theirs.close()
         if pid is None:

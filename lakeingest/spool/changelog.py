@@ -85,7 +85,7 @@ class StoredChangelog:
         except (OSError, ValueError) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
         segments = chain(list(manifests.values()), opened)
-        end = opened  # the spool's end, because only segments of the spool end after `opened`
+        end = opened  # moved on by each segment of the spool; those of the archive end at or before `opened`
         for segment in segments:
             if segment.stop.place(opened.epoch) > opened.place:
                 end = end.moved(segment.stop, segment.gtids, segment.history)

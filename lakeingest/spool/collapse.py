@@ -117,7 +117,7 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
     count = len(ordered)
-    cuts = [ordered[count * part // parts] for part in range(1, parts)]  # the last value before each later slice
+    cuts = [ordered[count * part // parts] for part in range(1, parts)]  # the first value of each later slice
     bounds = dict.fromkeys(cuts)  # fewer slices if several bounds are equal
     return [Slice(lower, upper) for lower, upper in pairwise([None, *bounds, None])]
 

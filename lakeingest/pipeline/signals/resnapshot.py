@@ -106,8 +106,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         if scope.keys is None:
             chunks, keys, is_last = self._plan_wave(lower, at_once)
         else:  # all listed keys are one wave
-            groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
-            chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
+            chunks = _listed_chunks(schema, scope.keys)
             keys, is_last = EVERY_KEY, True
         tasks = self._tasks(chunks)
         is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
@@ -250,6 +249,12 @@ def _chunk_of_range(schema: TableSchema, keys: KeyRange, conditions: Sequence[st
     """The chunk of the rows that are in a range of keys and meet all these conditions."""
     condition = " AND ".join([keys.predicate(schema.key), *conditions])
     return Chunk((condition,), keys if schema.ordered else EVERY_KEY)
+
+
+def _listed_chunks(schema: TableSchema, keys: Sequence[Key]) -> list[Chunk]:
+    """The chunks that read these keys, at most KEYS_AT_ONCE keys each."""
+    values = [values_of(schema, key) for key in keys]
+    return [listed_chunk(schema, values[first : first + KEYS_AT_ONCE]) for first in range(0, len(keys), KEYS_AT_ONCE)]
 
 
 def _commit(

@@ -129,14 +129,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         give_up_reads(run)
         raise
     except LakeIngestError as error:
-        table.cancel_reading()
-        del run.signals.begun[table.id]
-        is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
-        if table.progress.gap or is_at_ddl:
-            # the table stops and the signal stays open, because the rows are read again once the table goes on
-            fail(run.edges, table, error)
-        else:
-            move(run, request.number, Event.FAIL, why=error.line)
+        _end_with_error(run, table, request, error)
         return True
     if taken is Step.DONE:
         run.signals.tries.pop(request.number, None)  # only now: if each wave reset the tries, they might never end
@@ -147,6 +140,21 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         up_to = "" if last_key is None else f", read again up to key {list(last_key)}"
         note_on(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
     return taken is not Step.READING
+
+
+def _end_with_error(run: OpenRun, table: TableRun, request: Request, error: LakeIngestError) -> None:
+    """End the table's re-snapshot after an error that is not retryable: its signal fails.
+
+    But at DDL, and if the copy has a gap, the table stops, and the signal stays open: the rows are read again once the
+    table goes on.
+    """
+    table.cancel_reading()
+    del run.signals.begun[table.id]
+    is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
+    if table.progress.gap or is_at_ddl:
+        fail(run.edges, table, error)
+    else:
+        move(run, request.number, Event.FAIL, why=error.line)
 
 
 def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
