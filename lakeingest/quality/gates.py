@@ -204,7 +204,8 @@ def _details_without_values(result: "ExpectationValidationResult", key: Sequence
     """The details of a result without values of rows: only its counts, and the keys of the rows that fail."""
     details = _with_hex_bytes(result.result)
     # an expectation without columns is about the table, so its observed value is not the value of a row
-    is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
+    column_keys = _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
+    is_of_table = not column_keys
     without_rows = {
         name: value
         for name, value in details.items()

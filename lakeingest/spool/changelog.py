@@ -310,7 +310,7 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
     lost = set[str]()
     while True:
         try:
-            return _tried(read)
+            return _with_tries(read)
         except _Moved as error:
             name = next(iter(error.args), None)
             if name is None or name in lost:
@@ -321,8 +321,8 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
             note_lost(name)
 
 
-def _tried(read: Callable[[], Result]) -> Result:
-    """The result of `read`. Raises the `_Moved` of the last try if `_TRIES` tries have failed."""
+def _with_tries(read: Callable[[], Result]) -> Result:
+    """The result of `read`, which is called again while it raises `_Moved`. The last `_Moved` of `_TRIES` is raised."""
     for _ in range(_TRIES - 1):
         with suppress(_Moved):
             return read()
