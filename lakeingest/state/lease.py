@@ -97,7 +97,8 @@ class Owner:
         if process is None:  # not known
             return False
         state, started = process
-        return state in "ZX" or started != self.started  # Z, X: zombie, dead; another start: the number was given again
+        is_another = started != self.started  # the number was given again
+        return is_another or state in "ZX"  # Z, X: zombie, dead
 
 
 class Lease:

@@ -274,7 +274,8 @@ def _commit(
     epoch, signal = binlog.spool.position.epoch, request.number
     patches = patches_of(edges, table, signal, patched, epoch)
     # only the server knows the order of these keys, so no wave before the last can tell which keys it covers
-    if request.scope.range is not None and not table.schema.ordered and wave.is_last:
+    is_unordered_range = request.scope.range is not None and not table.schema.ordered
+    if is_unordered_range and wave.is_last:
         patches += _patches_of_absent(edges, binlog, table, request)
     reread = partial(
         table.progress.reread_rows,
