@@ -194,9 +194,13 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         for name, lake in FORMATS.items()
         if name != config.target.format and _has_value(session, EXTENSIONS, lake.extension)
     ]
-    if not missing and not harmful:
+    reasons = []
+    if missing:
+        reasons.append(f"lacks {', '.join(missing)}")
+    if harmful:
+        reasons.append(f"has {', '.join(harmful)}")
+    if not reasons:
         return None
-    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", missing), ("has", harmful)) if names]
     return (
         f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
         " Pipeline.spark_settings(), or let lakeingest start it"

@@ -129,7 +129,7 @@ def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request
     except OperatorNeeded as error:  # the load cannot be measured
         if error.scope is not Scope.TABLE:
             raise
-        _end(run, table, request, error)
+        _end_with_error(run, table, request, error)
         return True
     if reason is None:
         return _resnapshot(run, table, request, wait=wait)
@@ -149,7 +149,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         with translate_errors(run.edges.source.settings, run.edges.target):
             taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
-        if error.scope is not Scope.TABLE:
+        if error.scope is not Scope.TABLE:  # the error stops the whole run
             give_up_reads(run)
             raise
         return _try_again(run, table, request, error)
@@ -157,24 +157,29 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         give_up_reads(run)
         raise
     except LakeIngestError as error:
-        _end(run, table, request, error)
+        _end_with_error(run, table, request, error)
         return True
     if taken is Step.DONE:
         run.signals.tries.pop(request.number, None)  # only now: if each wave reset the tries, they might never end
         del run.signals.begun[table.id]
     elif taken is Step.MERGED:
         reread = table.progress.reread
-        up_to = "" if reread is None or reread.up_to is None else f", read again up to key {list(reread.up_to)}"
+        last_key = None if reread is None else reread.up_to
+        up_to = "" if last_key is None else f", read again up to key {list(last_key)}"
         note_on(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
     return taken is not Step.READING
 
 
-def _end(run: OpenRun, table: TableRun, request: Request, error: LakeIngestError) -> None:
-    """End a re-snapshot because of an error: the signal fails, or the table stops and the signal stays open."""
+def _end_with_error(run: OpenRun, table: TableRun, request: Request, error: LakeIngestError) -> None:
+    """End the table's re-snapshot after an error that is not retryable: its signal fails.
+
+    But at DDL, and if the copy has a gap, the table stops, and the signal stays open: the rows are read again once the
+    table goes on.
+    """
     table.cancel_reading()
-    run.signals.begun.pop(table.id, None)
+    run.signals.begun.pop(table.id, None)  # it has not begun if the load of the source cannot be measured
     is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
-    if table.progress.gap or is_at_ddl:  # the rows are read again once the table goes on
+    if table.progress.gap or is_at_ddl:
         fail(run.edges, table, error)
     else:
         move(run, request.number, Event.FAIL, why=error.line)
