@@ -83,13 +83,30 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
 
 
 def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
-    """Add the host keys of `source.ssh.known_hosts` to `keys`. Only these host keys are trusted."""
-    from paramiko.hostkeys import HostKeyEntry
+    """Add the host keys of `source.ssh.known_hosts` to `keys`. Only these host keys are trusted.
 
-    for line in _text_of("known_hosts", ssh.known_hosts).splitlines():
-        is_empty_or_comment = not line.strip() or line.startswith("#")
-        entry = None if is_empty_or_comment else HostKeyEntry.from_line(line.strip())
-        if entry is not None:  # paramiko returns None for a line without a key of a known type
+    A key that is marked as revoked is trusted for no host. Raises OperatorNeeded if a line has no key.
+    """
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+
+    entries, revoked = [], set[bytes]()
+    for number, line in enumerate(_text_of("known_hosts", ssh.known_hosts).splitlines(), 1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#") or fields[0] == "@cert-authority":  # certificates are not used
+            continue
+        is_revoked = fields[0] == "@revoked"
+        try:
+            entry = HostKeyEntry.from_line(" ".join(fields[1:] if is_revoked else fields))
+        except InvalidHostKey as error:
+            raise OperatorNeeded(f"line {number} of source.ssh.known_hosts has no key: {error.exc}") from error
+        if entry is None:  # the key is of a type that is not used
+            continue
+        if is_revoked:
+            revoked.add(entry.key.asbytes())
+        else:
+            entries.append(entry)
+    for entry in entries:
+        if entry.key.asbytes() not in revoked:
             for name in entry.hostnames:
                 keys.add(name, entry.key.get_name(), entry.key)
 

@@ -94,12 +94,21 @@ def test_a_broken_ssh_connection_is_source_away_and_then_replaced(mysql_server: 
     assert ssh.logins == 2
 
 
+def public_key(ssh: SshServer) -> str:
+    """The server's host key as a line of known_hosts has it after the names."""
+    return ssh.known_hosts.partition(" ")[2]
+
+
 def test_an_unknown_host_key_is_refused(mysql_server: LocalServer, ssh: SshServer) -> None:
     """Nobody is asked whether to trust it, and nothing is sent to it."""
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
     for line, found in (
         (f"[127.0.0.1]:{ssh.port} {other}", "has another host key"),
         (f"elsewhere.example.com {other}", "is not in source.ssh.known_hosts"),
+        (f"{ssh.known_hosts}\n@revoked * {public_key(ssh)}", "is not in source.ssh.known_hosts"),
+        (f"@revoked\t{ssh.known_hosts}\n{ssh.known_hosts}", "is not in source.ssh.known_hosts"),
+        (f"@cert-authority {ssh.known_hosts}", "is not in source.ssh.known_hosts"),
+        (f"[127.0.0.1]:{ssh.port} ssh-ed25519 AAAAdamaged", "line 1 of source.ssh.known_hosts has no key"),
     ):
         with pytest.raises(OperatorNeeded, match=found), connect(behind(ssh, mysql_server, known_hosts=line)):
             pass
