@@ -176,7 +176,7 @@ def planned_clustering(folder: File) -> File | None:
     Until a clustering is completed, Hudi changes no row of its files.
     """
     entries = timeline(folder, "*.*")
-    # the name of a plan is `<begun>.<kind>.requested`; when it is completed, a file `<begun>_<completed>.<kind>` follows
+    # the name of a plan is `<begun>.<kind>.requested`; a completed one also has a file `<begun>_<completed>.<kind>`
     completed = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
     plans = [file for file in entries if file.name.endswith((".clustering.requested", ".replacecommit.requested"))]
     for plan in plans:

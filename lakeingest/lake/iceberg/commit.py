@@ -15,7 +15,8 @@ commit took effect after all. This module deletes nothing.
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
@@ -205,7 +206,7 @@ class _Request:
         return (current.name(), current.metadata_location) == (self.table.name(), self.table.metadata_location)
 
 
-def _requirements(transaction: Transaction, branches: Set[str]) -> tuple[TableRequirement, ...]:
+def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple[TableRequirement, ...]:
     """What the request of a transaction asserts; `branches` are those that it moves or removes."""
     if isinstance(transaction, CreateTableTransaction):
         return (AssertCreate(),)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -91,7 +93,7 @@ def make_at_once(
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:
-    """Raises NotOurTable if the folder is in use. A new folder is empty, but may be inside of another table's folder."""
+    """Raises NotOurTable if the folder is in use. A new one is empty, but may be inside of another table's folder."""
     if is_new:
         assert_outside(io, table, location)
     else:
