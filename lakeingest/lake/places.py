@@ -28,9 +28,8 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
     table_at: dict[str, TableId] = {}  # by folder: the first of the tables that would get this folder
     refused: dict[TableId, NotOurTable] = {}
     for table, folder in folders.items():
-        if folder in table_inside:
-            other, where = table_inside[folder], "be in"
-        else:
+        other, where = table_inside.get(folder), "be in"
+        if other is None:
             other, where = table_at.get(folder), "be"
         if other is not None:
             refused[table] = NotOurTable(

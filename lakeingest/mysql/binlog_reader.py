@@ -257,8 +257,7 @@ class _Replay:
                 break
             part = self._pending_in(start, stop, unseen)
             # a name that is in both sets was prepared again after its end, and that transaction has not ended
-            last_event_is_end = part.ended.difference(part.prepared)
-            ended |= unseen & last_event_is_end
+            ended |= unseen & (part.ended - part.prepared.keys())
             unseen = unseen.difference(part.prepared, part.ended)
         return ended, not_in_segment - ended
 
@@ -393,10 +392,9 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
-    # the server ended the dump for another replica with the same server id
-    has_same_id = code == _FATAL_READING and "replica with the same" in str(text)
-    if code == _FATAL_READING and not has_same_id:
+    ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)
+    if code == _FATAL_READING and not ended_for_other_replica:
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
-    if has_same_id or code in _LOST or isinstance(error, pymysql.err.InterfaceError):
+    if ended_for_other_replica or code in _LOST or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source stopped sending its binlog: {text}; run the same command again")
     return error

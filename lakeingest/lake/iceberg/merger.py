@@ -117,7 +117,8 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     """
     scan = loaded.scan(snapshot_id=version)
     lower, upper = bounds or (None, None)
-    for condition, bound in ((GreaterThanOrEqual, lower), (LessThanOrEqual, upper)):
+    limits: list[tuple[Any, Any]] = [(GreaterThanOrEqual, lower), (LessThanOrEqual, upper)]
+    for condition, bound in limits:
         if bound is not None:
             # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
             literal = Decimal(bound) if type(bound) is int else bound

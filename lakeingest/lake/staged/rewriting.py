@@ -52,7 +52,7 @@ class StagedRewriter:
         return Written(name.encode())
 
     def _old_rows(self) -> pa.Table:
-        """This rewriter's part of the rows, with the columns before the lift."""
+        """The rows of this rewriter's part, with the columns before the lift."""
         before = self.lift.before
         changes = last_changes(self.merges, before.key)  # None: there are no merges
         if self.files:

@@ -203,11 +203,12 @@ class StagedTarget(Target, Generic[Published]):
         """
         published_version = _version(self._published(table))
         commits = [] if published_version == version else self._staging(table).between(published_version, version)
+        merges = [commit for commit in since_restart(commits) if commit.changes]
         added_by_merges = 0
-        for commit in since_restart(commits):
-            if commit.changes and commit.added is None:
+        for merge in merges:
+            if merge.added is None:
                 return None
-            added_by_merges += commit.added or 0
+            added_by_merges += merge.added
         rows, _ = self._files(table, version)
         return rows_in(rows) + added_by_merges
 

@@ -56,7 +56,7 @@ class StagedRows:
         """
         first_column = rows[quote(names[0])]
         # an item of `bounds`, or one side of an item, can be None: then no row is left out on that side
-        pairs = [limits or (None, None) for limits in bounds]
+        pairs: list[Bounds] = [limits or (None, None) for limits in bounds]
         lowers, uppers = [lower for lower, _ in pairs], [upper for _, upper in pairs]
         if None not in lowers:
             rows = rows.where(first_column >= min(lowers))
