@@ -141,7 +141,7 @@ class _Replay:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
         is_too_new = prepared is not None and is_before(segment.start, prepared.at)
-        self._known_at_start = None if is_too_new else prepared  # stays the same
+        self._known_at_start = None if is_too_new else prepared  # never changes
         self._known = self._known_at_start  # becomes None when `_pending` contains these transactions
         self._pending = Pending()  # the transactions in the part of the binlog that `_look_back` has read
         self._looked_to: FilePosition | None = None  # the start of that part; None before the first search
@@ -334,9 +334,9 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:  # each dump sends it before the event at `at`
                 began, checksums = event.seconds, has_checksums(raw)
-                if at.pos == FILE_START:  # here it is itself the event at `at`
+                if at.pos == FILE_START:  # there it is itself the event at `at`
                     return began, event, raw
-            elif not event.is_artificial and event.type not in HEARTBEATS:  # such events are not in the file
+            elif not event.is_artificial and event.type not in HEARTBEATS:  # those two are not in the file
                 return began, event, raw
     except Damaged as damage:
         raise other_history(at, str(damage)) from damage

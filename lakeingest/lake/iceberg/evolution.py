@@ -53,11 +53,12 @@ def evolve(transaction: Transaction, form: Form) -> None:
     given = _given_names(metadata)
     withdrawn = [name for name in given["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
-    current = metadata.properties
     wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}  # an earlier version set no LOCATION
+    current = metadata.properties
     if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:
         transaction.set_properties(changed)
-    unwanted = [name for name in (*withdrawn, GIVEN) if name not in wanted]  # GIVEN: if there is nothing to name in it
+    # `form.all_properties` has GIVEN only if there is something to name in it
+    unwanted = [name for name in (*withdrawn, GIVEN) if name not in wanted]
     if removed := [name for name in unwanted if name in current]:
         transaction.remove_properties(*removed)
     if updates := _comment_updates(metadata, form.comments, given["comments"]):

@@ -131,7 +131,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     needed = retained | referenced
     # a compaction of others has no progress: our commit below it is needed, too
-    for snapshot_id in retained | referenced:
+    for snapshot_id in (*retained, *referenced):
         needed |= _down_to_ours(snapshot_id, snapshots)
     history_of_staging = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))  # the newest first
     needed |= _down_to_oldest_retained(history_of_staging, retained)

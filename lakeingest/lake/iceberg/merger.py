@@ -90,6 +90,7 @@ class IcebergMerger:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
+            # all keys of the file, with the types of the changed keys
             key_schema = pa.schema([candidates.field(name) for name in self.key])
             keys = read_rows(self.table, task.file, self.key).cast(key_schema)
             with_positions = keys.append_column(_POS, pa.array(np.arange(keys.num_rows)))

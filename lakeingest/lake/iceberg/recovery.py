@@ -29,9 +29,9 @@ def newest_whole(loaded: Table) -> Snapshot | None:
 
 
 def _candidates(loaded: Table) -> Iterator[Snapshot]:
-    """Our commits in the order in which `newest_whole` tries them: those on staging, then those that main was at.
+    """Our commits in the order in which `newest_whole` tries them: those on staging, then those that were published.
 
-    Both begin with the newest. Commits on staging that are older than main are tried only if main was at them.
+    Both begin with the newest. A commit on staging that is older than main is tried only if it was published.
     """
     main = tip(loaded, MAIN)
     staging = loaded.metadata.snapshot_by_name(STAGING)  # None if someone has removed the branch

@@ -53,7 +53,6 @@ class TimedRestCatalog(RestCatalog):
         """
         sent = [each for each in requirements if not isinstance(each, AssertUnreferenced)]
         if len(sent) < len(requirements):  # an AssertUnreferenced is to be replaced
-            # branches and tags about which the commit already asserts where they are
             already_asserted = {each.ref for each in sent if isinstance(each, AssertRefSnapshotId)}
             sent += [
                 AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})

@@ -107,7 +107,7 @@ def rollback_commit(
     show_schema(transaction, ours.snapshot_id)
     is_partitioned = not metadata.spec().is_unpartitioned()
     unpartitioned_spec = _unpartitioned_spec(metadata)
-    # if someone has removed that spec, the partitions stay, and `find_rollback` refuses the rollback
+    # if there is no such spec any more, the partitions stay, and `find_rollback` refuses the rollback
     if is_partitioned and unpartitioned_spec is not None:
         transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": unpartitioned_spec}),), ())  # noqa: SLF001
     if (made_in := _original_folder(table, loaded, is_ours)) is not None:

@@ -38,7 +38,7 @@ class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
             return [(*self.identifier_to_tuple(text), name) for name in connection.execute(names).scalars()]
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """The table of a row of the catalog. Its metadata.json is read only if the row names another one than before.
+        """The table of a row in the catalog. Its metadata.json is read only if the row names another file than before.
 
         Each call returns a new object, because callers set its metadata.
         """

@@ -156,7 +156,7 @@ def restarted_schema(
 
 def _is_kept(field: NestedField, new_type: IcebergType, *, is_key: bool) -> bool:
     """Whether a column whose origin is this field keeps the field id when the copy is started over."""
-    if is_key and not field.required:
+    if is_key and not field.required:  # older rows may have NULL
         return False
     are_lists = isinstance(field.field_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
     return field.field_type == new_type or are_lists

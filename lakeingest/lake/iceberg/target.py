@@ -385,8 +385,7 @@ class IcebergTarget:
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
-        # files are deleted after the commit, because the metadata before the commit still names them
-        trim(loaded)
+        trim(loaded)  # files are deleted after the commit, because the metadata before the commit still names them
         if expired:
             sweep(self._table(table), waiting)
         # `published` stays what this run has seen, so that its publish is refused if main has moved since then
