@@ -357,8 +357,8 @@ class Entries:
     def _all_names_for_building(self, namespace: str) -> list[str]:
         """The names for building of all tables in a namespace. The list is kept for some seconds."""
         now = time.monotonic()
-        if namespace in self._listed:
-            listed_at, names = self._listed[namespace]
+        if (known := self._listed.get(namespace)) is not None:
+            listed_at, names = known
             if now - listed_at <= _LISTED_SECONDS:
                 return names
         try:

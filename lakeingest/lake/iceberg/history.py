@@ -90,9 +90,9 @@ def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Table
     If someone has expired an ancestor, it is looked up in older versions of metadata.json. That is safe, because a
     snapshot never changes. The lineage ends before an ancestor that no version has.
     """
+    yield snapshot, loaded.metadata
     metadata = loaded.metadata
     older_versions = _older_metadata(loaded)
-    yield snapshot, metadata
     while snapshot.parent_snapshot_id is not None:
         parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
         while parent is None:  # expired in this version of the metadata: go on to the version before
