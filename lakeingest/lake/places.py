@@ -21,18 +21,17 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
             chosen[table] = folder
     # without superfluous slashes, so that the same folder has the same text
     folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}
-    # by folder: a table whose folder will be inside of this folder
-    table_inside: dict[str, TableId] = {}
+    table_inside: dict[str, TableId] = {}  # by folder: a table whose folder will be inside of this folder
     for table, folder in folders.items():
         for parent in _parents(folder):
             table_inside.setdefault(parent, table)
     table_at: dict[str, TableId] = {}  # by folder: the first of the tables that would get this folder
     refused: dict[TableId, NotOurTable] = {}
     for table, folder in folders.items():
-        is_around_other = folder in table_inside
-        other = table_inside[folder] if is_around_other else table_at.get(folder)
+        other, where = table_inside.get(folder), "be in"
+        if other is None:
+            other, where = table_at.get(folder), "be"
         if other is not None:
-            where = "be in" if is_around_other else "be"
             refused[table] = NotOurTable(
                 f"{table}: the folder of {other} would {where} its folder {chosen[table]}; choose another (location)"
             )

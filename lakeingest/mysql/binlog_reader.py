@@ -140,9 +140,9 @@ class _Replay:
     ) -> None:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
-        is_usable = prepared is not None and not is_before(segment.start, prepared.at)
-        self._known_at_start = prepared if is_usable else None
-        self._known = self._known_at_start  # None as soon as `_pending` contains these transactions
+        is_too_new = prepared is not None and is_before(segment.start, prepared.at)
+        self._known_at_start = None if is_too_new else prepared  # never changes
+        self._known = self._known_at_start  # becomes None when `_pending` contains these transactions
         self._pending = Pending()  # the transactions in the part of the binlog that `_look_back` has read
         self._looked_to: FilePosition | None = None  # the start of that part; None before the first search
         self.nulled = Counter[TableId]()
@@ -187,23 +187,22 @@ class _Replay:
         If the whole binlog does not have the XA PREPARE, the transaction stays missing in `_pending`.
         """
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]  # oldest first
+        unread = stop  # the binlog before this place is not read yet
         while starts and xid not in self._pending.prepared:
             start = starts[-1]  # of the newest file that is not read completely
-            known: PreparedAt | None = None  # the known transactions, if this turn reads from their position on
-            if self._known is not None and is_before(start, self._known.at):
+            known = self._known
+            if known is not None and is_before(start, known.at):
                 # The known transactions are those of a place in this file: read only the part after that place. If
                 # `xid` is not among them, the next turn reads the part before that place.
-                known = self._known
                 self._known = None
-                start = known.at
+                newer = self._pending.after(self._pending_in(known.at, unread))
+                self._pending = newer.after(Pending(dict(known.prepared)))
+                unread = known.at
             else:
-                starts.pop()  # after this turn, all of this file is read
-            # what is read now is older than what `_pending` has
-            self._pending = self._pending.after(self._pending_in(start, stop))
-            if known is not None:  # these transactions are older still
-                self._pending = self._pending.after(Pending(dict(known.prepared)))
-            stop = start
-            self._looked_to = start
+                self._pending = self._pending.after(self._pending_in(start, unread))
+                starts.pop()
+                unread = start
+            self._looked_to = unread
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
         """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended earlier.
@@ -237,8 +236,12 @@ class _Replay:
         starts = {file_start(file) for file in self._files()}
         if self._known_at_start:
             starts.add(self._known_at_start.at)
-        ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
-        return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
+        starts_before = [start for start in starts if is_before(start, stop)]
+        parts = []
+        for start in sorted(starts_before, key=lambda start: (start.number, start.pos), reverse=True):
+            parts.append((start, stop))
+            stop = start  # the next part stops where this one starts
+        return parts
 
     def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
         """Two sets among `xids`, as the function `ended_before` returns them for the segment."""
@@ -252,10 +255,10 @@ class _Replay:
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:
                 break
-            in_part = self._pending_in(start, stop, unseen)
+            part = self._pending_in(start, stop, unseen)
             # a name that is in both sets was prepared again after its end, and that transaction has not ended
-            ended |= (unseen & in_part.ended).difference(in_part.prepared)
-            unseen = unseen.difference(in_part.prepared, in_part.ended)
+            ended |= unseen & (part.ended - part.prepared.keys())
+            unseen = unseen.difference(part.prepared, part.ended)
         return ended, not_in_segment - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
@@ -329,12 +332,11 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
         _start_dump(connection, at, server_id)
         for raw in islice(dumped_events(connection), _BEFORE_EVENT):
             event = Event.parse(raw, checksums=checksums)
-            if event.type == Type.FORMAT_DESCRIPTION:
+            if event.type == Type.FORMAT_DESCRIPTION:  # each dump sends it before the event at `at`
                 began, checksums = event.seconds, has_checksums(raw)
-            elif event.is_artificial or event.type in HEARTBEATS:
-                continue  # not in the file
-            # each dump sends the FORMAT_DESCRIPTION first, but it is the event at `at` only at the file's start
-            if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
+                if at.pos == FILE_START:  # there it is itself the event at `at`
+                    return began, event, raw
+            elif not event.is_artificial and event.type not in HEARTBEATS:  # those two are not in the file
                 return began, event, raw
     except Damaged as damage:
         raise other_history(at, str(damage)) from damage
@@ -390,9 +392,9 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
-    # the binlog is lost, unless the server ended the dump for another replica with the same server id
-    if code == _FATAL_READING and "replica with the same" not in str(text):
+    ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)
+    if code == _FATAL_READING and not ended_for_other_replica:
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
-    if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):
+    if ended_for_other_replica or code in _LOST or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source stopped sending its binlog: {text}; run the same command again")
     return error

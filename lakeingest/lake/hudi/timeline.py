@@ -118,10 +118,10 @@ def commits_to_retain(folder: File, history: History) -> int:
     """
     young = 0  # the number of commits that are not older than `keep`
     if "keep" in history.model_fields_set:
-        oldest = datetime.now(UTC) - history.keep
-        oldest_instant = f"{oldest:{MOMENT}}"[:DIGITS]
-        # + 1, because the write that is about to be made is young as well
-        young = sum(completed >= oldest_instant for completed, _, _ in writes(folder)) + 1
+        kept_since = datetime.now(UTC) - history.keep
+        oldest_time = kept_since.strftime(MOMENT)[:DIGITS]  # as the timeline writes times, which sort as texts
+        young_writes = [completed for completed, _, _ in writes(folder) if completed >= oldest_time]
+        young = len(young_writes) + 1  # the write that is about to be made is young as well
     return min(max(history.least, young), history.most)
 
 
@@ -176,10 +176,14 @@ def planned_clustering(folder: File) -> File | None:
     Until a clustering is completed, Hudi changes no row of its files.
     """
     entries = timeline(folder, "*.*")
+    # the name of a plan is `<begun>.<kind>.requested`; a completed one also has a file `<begun>_<completed>.<kind>`
     completed = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
-    kinds = (".clustering.requested", ".replacecommit.requested")
-    planned = (file for file in entries if file.name.endswith(kinds))
-    return next((file for file in planned if file.name.partition(".")[0] not in completed), None)
+    plans = [file for file in entries if file.name.endswith((".clustering.requested", ".replacecommit.requested"))]
+    for plan in plans:
+        begun = plan.name.partition(".")[0]
+        if begun not in completed:
+            return plan
+    return None
 
 
 def _instant_of(begun: str, file: File) -> Instant:

@@ -70,13 +70,14 @@ class HudiVersions:
 
 def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str]]:
     """Our commits in the active timeline that have all their files, the oldest first, each with its instant."""
-    earliest = earliest_readable(folder)
+    earliest = earliest_readable(folder)  # the instant of the earliest commit that has all its files
     commits = []
-    for _, begun, file in sorted(writes(folder)):
+    for _, begun, file in sorted(writes(folder)):  # in the order in which they were completed
         properties = _properties_of(file)
         position = properties.get(PREFIX + POSITION)
         is_ours = properties.get(PREFIX + OWNER) == str(table)
-        if begun >= earliest and is_ours and position:
+        has_all_files = begun >= earliest
+        if has_all_files and is_ours and position:
             commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position)), begun))
     return commits
 

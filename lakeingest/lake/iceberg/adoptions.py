@@ -48,12 +48,8 @@ class IcebergAdoptions:
         """
         try:
             transaction = reset(table, loaded)
-        except LakeIngestError:  # the next run raises it, too. The new commit must be made, so that staging moves
-            transaction = OneTransaction(loaded)
-            if STAGING not in loaded.metadata.refs:
-                ManageSnapshots(transaction=transaction).create_branch(tip(loaded, MAIN).snapshot_id, STAGING).commit()
-            with transaction.update_snapshot(branch=STAGING).fast_append():
-                pass
+        except LakeIngestError:  # no run can continue: the next run raises the error, too
+            transaction = _without_progress(loaded)
         transaction.set_properties({PIPELINE: self._owner.to_text()})
         return transaction
 
@@ -66,3 +62,13 @@ class IcebergAdoptions:
 
     def _find(self, table: TableId) -> Table | None:
         return self._target._entries.find_of_any_owner(table)  # noqa: SLF001 - of the same package
+
+
+def _without_progress(loaded: Table) -> Transaction:
+    """The transaction that moves staging to a new commit without progress. Staging is made if it does not exist."""
+    transaction = OneTransaction(loaded)
+    if STAGING not in loaded.metadata.refs:
+        ManageSnapshots(transaction=transaction).create_branch(tip(loaded, MAIN).snapshot_id, STAGING).commit()
+    with transaction.update_snapshot(branch=STAGING).fast_append():
+        pass
+    return transaction

@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
@@ -61,11 +62,15 @@ def commit(
         CommitUnknown: it is unknown whether the commit took effect.
 
     """
-    requests = [_Request.of(transaction)]  # the last one is sent; a delayed copy of each may still take effect
-    effective: list[_Request] = []  # those that the table shows to have taken effect
+    # the last one is sent; the others were sent earlier, and a delayed copy of each may still take effect
+    requests = [_Request.of(transaction)]
+    effective: list[_Request] = []  # those of them that the table shows to have taken effect
 
     def look() -> bool:
-        """Whether a request took effect. If none did, and someone else has committed, prepare the next request."""
+        """Whether a request took effect. If none did, and someone else has committed, prepare the next request.
+
+        Raises StaleWriter if the last request can no longer take effect.
+        """
         current = load()
         if current is not None:
             effective.extend(request for request in requests if request.took_effect(current.metadata))
@@ -73,9 +78,10 @@ def commit(
             return True
         if not requests[-1].can_take_effect(current):
             raise stale(table)
-        if current is not None and rebuild is not None and not requests[-1].is_based_on(current):
-            # someone else has committed, but moved none of our branches
-            requests.append(_Request.of(rebuild(current)))
+        if current is None or rebuild is None or requests[-1].is_based_on(current):
+            return False  # the last request is sent again
+        # someone else has committed, but moved none of our branches
+        requests.append(_Request.of(rebuild(current)))
         return False
 
     def send() -> None:
@@ -109,7 +115,8 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
         except LakeIngestError:
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
-            error = failed if may_take_effect else error  # if all were refused, the refusal is raised
+            if may_take_effect:  # otherwise `error` stays the refusal, which is raised below
+                error = failed
         if not may_take_effect:  # each request was refused for good
             raise error
     raise CommitUnknown(
@@ -148,30 +155,14 @@ class _Request:
         removes = frozenset(update.ref_name for update in updates if isinstance(update, RemoveSnapshotRefUpdate))
         if not added and not branches and not removes:
             raise ValueError("a commit must add a snapshot, or move or remove a branch, to be recognised")
-        creates = isinstance(transaction, CreateTableTransaction)
-        asserted: tuple[TableRequirement, ...]
-        if creates:
-            asserted = (AssertCreate(),)
-        else:
-            replaced_kinds = (
-                AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
-                AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
-                AssertDefaultSpecId,  # `_definition_assertions` has it, too
-            )
-            kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
-            moved_or_removed = sorted(branches.keys() | removes)
-            of_branches = (
-                _branch_assertion(branch, _snapshot_of(table.metadata, branch)) for branch in moved_or_removed
-            )
-            asserted = (*kept, *of_branches, *_definition_assertions(table.metadata))
         return cls(
             table=table,
             updates=updates,
-            requirements=asserted,
+            requirements=_requirements(transaction, branches.keys() | removes),
             snapshots=added,
             branches=branches,
             removes=removes,
-            creates=creates,
+            creates=isinstance(transaction, CreateTableTransaction),
         )
 
     def send(self) -> None:
@@ -191,16 +182,14 @@ class _Request:
         if not self.branches:  # the request only removes branches
             return self.removes.isdisjoint(metadata.refs)
         if MAIN_BRANCH not in self.branches:  # staging moves to a snapshot that was never in its history
-            for branch, snapshot_id in self.branches.items():
-                history = ancestors_of(metadata.snapshot_by_name(branch), metadata)
-                if snapshot_id not in (snapshot.snapshot_id for snapshot in history):
-                    return False
-            return True
-        # main is at the snapshot or, if it has moved on, its log has the snapshot once more than before the request
+            return all(_is_in_history(metadata, branch, snapshot) for branch, snapshot in self.branches.items())
         published = self.branches[MAIN_BRANCH]
+        if _snapshot_of(metadata, MAIN_BRANCH) == published:
+            return True
+        # if main has moved on since, its log has the snapshot once more than before the request
         times_now = sum(entry.snapshot_id == published for entry in metadata.snapshot_log)
         times_before = sum(entry.snapshot_id == published for entry in self.table.metadata.snapshot_log)
-        return times_now > times_before or _snapshot_of(metadata, MAIN_BRANCH) == published
+        return times_now > times_before
 
     def can_take_effect(self, current: Table | None) -> bool:
         """Whether a delayed copy of the request may still take effect. `current` is the table; None: there is none."""
@@ -215,6 +204,22 @@ class _Request:
     def is_based_on(self, current: Table) -> bool:
         """Whether the request was prepared on this version of the table: nobody has committed since."""
         return (current.name(), current.metadata_location) == (self.table.name(), self.table.metadata_location)
+
+
+def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple[TableRequirement, ...]:
+    """What the request of a transaction asserts; `branches` are those that it moves or removes."""
+    if isinstance(transaction, CreateTableTransaction):
+        return (AssertCreate(),)
+    metadata = transaction._table.metadata  # noqa: SLF001 - PyIceberg offers no other way
+    # PyIceberg's requirements of these kinds are left out, because ours follow
+    replaced_kinds = (
+        AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
+        AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
+        AssertDefaultSpecId,  # `_definition_assertions` has it, too
+    )
+    kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
+    of_branches = (_branch_assertion(branch, _snapshot_of(metadata, branch)) for branch in sorted(branches))
+    return (*kept, *of_branches, *_definition_assertions(metadata))
 
 
 def _definition_assertions(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
@@ -233,6 +238,12 @@ def _branch_assertion(branch: str, snapshot: int | None) -> AssertRefSnapshotId:
 def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
     """The snapshot that a branch is at; None if the branch does not exist."""
     return metadata.refs[branch].snapshot_id if branch in metadata.refs else None
+
+
+def _is_in_history(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
+    """Whether a branch is at this snapshot, or has moved on from it."""
+    history = ancestors_of(metadata.snapshot_by_name(branch), metadata)
+    return any(snapshot.snapshot_id == snapshot_id for snapshot in history)
 
 
 def _is_final(error: Exception) -> bool:

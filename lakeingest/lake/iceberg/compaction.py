@@ -42,9 +42,8 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     rows, deletes = split_by_content(files)
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
-    small = [file for file in rows if file.record_count < SMALL_ROWS]
-    if len(small) < FILES:
-        small = []  # a few small files may stay
+    all_small = [file for file in rows if file.record_count < SMALL_ROWS]
+    small = all_small if len(all_small) >= FILES else []  # a few small files may stay
     groups = _groups_to_rewrite(rows, small, dead)
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -42,7 +44,7 @@ def creation_transaction(
     fields = iceberg_schema(schema, form.comments)
     location = chosen or new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
-    transactions: list[Transaction] = []  # `ask` appends the transaction
+    transactions: list[Transaction] = []  # `ask` appends the transaction, if the catalog prepares it
 
     def ask() -> None:
         creation = catalog.create_table_transaction(name, fields, location=location, properties=properties)
@@ -54,9 +56,10 @@ def creation_transaction(
         return False  # ask again
 
     until_known(table, ask, look)
-    assert_usable = assert_outside if chosen is None else assert_free  # a new folder needs no check for files
-    assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
-    return transactions[-1]
+    transaction = transactions[-1]
+    io = transaction._table.io  # noqa: SLF001 - a catalog may give rights to this folder only
+    _assert_usable(io, table, location, is_new=chosen is None)
+    return transaction
 
 
 def make_at_once(
@@ -70,28 +73,40 @@ def make_at_once(
     """
     table = schema.table
     fields = iceberg_schema(schema, form.comments)
-    location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
+    location = chosen  # stays None if the catalog chooses the folder
+    if location is None and not settings.catalog.gives_places:
+        location = new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), STATE: BOOTSTRAPPING}
-    if not catalog.table_exists(name):
-        until_known(
-            table,
-            lambda: catalog.create_table(name, fields, location=location, properties=properties),
-            lambda: catalog.table_exists(name),
-        )
+
+    def create() -> None:
+        catalog.create_table(name, fields, location=location, properties=properties)
+
+    def exists() -> bool:
+        return catalog.table_exists(name)
+
+    if not exists():
+        until_known(table, create, exists)
     loaded = catalog.load_table(name)
     if location is not None and not loaded.metadata.snapshots:  # we chose the folder, and no run has begun to fill it
-        assert_usable = assert_outside if chosen is None else assert_free  # as in `creation_transaction`
-        assert_usable(loaded.io, table, location)
+        _assert_usable(loaded.io, table, location, is_new=chosen is None)
     return loaded
+
+
+def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:
+    """Raises NotOurTable if the folder is in use. A new one is empty, but may be inside of another table's folder."""
+    if is_new:
+        assert_outside(io, table, location)
+    else:
+        assert_free(io, table, location)
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
     """Raises NotOurTable unless a table that a run began, and that has no progress, has the columns of `schema`."""
-    expected, actual = (
-        [(field.name, str(field.field_type), field.required) for field in fields]
-        for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
-    )
-    if expected != actual:
+
+    def columns_of(iceberg: Schema) -> list[tuple[str, str, bool]]:
+        return [(field.name, str(field.field_type), field.required) for field in iceberg.fields]
+
+    if columns_of(iceberg_schema(schema, {})) != columns_of(loaded.schema()):
         name = ".".join(loaded.name())
         raise NotOurTable(f"{name} was begun with other columns than {schema.table} has now, and is empty; drop it")
 

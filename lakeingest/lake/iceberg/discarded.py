@@ -117,11 +117,12 @@ def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: S
       tables may use the files.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
-    matches = ((name, _METADATA.fullmatch(name)) for name in names)
-    numbers = {name: int(match[1]) for name, match in matches if match is not None}
-    last = [name for name, number in numbers.items() if number == max(numbers.values())]
-    if not last:  # no metadata.json
+    # of each metadata.json, the version in its name
+    versions = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}
+    if not versions:
         return all(map(_MANIFEST.fullmatch, names))
+    highest = max(versions.values())
+    last = [name for name, version in versions.items() if version == highest]
     if len(last) > 1:
         return False
     location = f"{loaded.location().rpartition('/')[0]}/{folder.base_name}"

@@ -182,10 +182,8 @@ class Entries:
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own)
-        if loaded is None and table in self._building:
-            loaded = self.load(table, self._building[table])  # None: another run has dropped it
-        elif loaded is None and self._first_publish.give_name is not None:  # tables get names for building
-            loaded = max(self._built(table), key=_rank, default=None)
+        if loaded is None:
+            loaded = self._load_building(table)
         if loaded is None:
             return None
         assert_copy(table, loaded)
@@ -193,6 +191,14 @@ class Entries:
             self._building[table] = self._name_of(table, loaded)
         loaded.metadata = with_shared_history(loaded.metadata)
         return loaded
+
+    def _load_building(self, table: TableId) -> Table | None:
+        """The table under the name for building that this run knows; if it knows none, the most advanced table."""
+        if table in self._building:
+            return self.load(table, self._building[table])  # None: another run has dropped it
+        if self._first_publish.give_name is None:  # tables get no names for building
+            return None
+        return max(self._built(table), key=_rank, default=None)
 
     def existing(self, table: TableId) -> Table:
         """The table, as `find` returns it. Raises StaleWriter if the table does not exist.
@@ -294,7 +300,9 @@ class Entries:
         """
         if not is_building(loaded):  # the table has its own name, so no entry for building is needed any more
             self._drop_others(table, loaded)
-        return is_published and self.give_name(table, loaded)
+        if not is_published:
+            return False
+        return self.give_name(table, loaded)
 
     def give_name(self, table: TableId, published: Table) -> bool:
         """Give a published table its own name. True if it got the name; False if it had the name already.
@@ -342,20 +350,24 @@ class Entries:
         return [building for building in loaded if building is not None and not is_discarded(building)]
 
     def _names_for_building(self, table: TableId) -> list[Name]:
-        """The names for building under which the catalog has the table. The list of names is kept for some seconds."""
+        """The names for building under which the catalog has the table."""
         namespace, name = self._settings.identifier(table)
+        return [(namespace, built) for built in self._all_names_for_building(namespace) if own_name(built) == name]
+
+    def _all_names_for_building(self, namespace: str) -> list[str]:
+        """The names for building of all tables in a namespace. The list is kept for some seconds."""
         now = time.monotonic()
-        known = self._listed.get(namespace)
-        if known is not None and now - known[0] <= _LISTED_SECONDS:
-            _, listed = known
-        else:
-            try:
-                identifiers = self._catalog.list_tables((namespace,))
-            except NoSuchNamespaceError:
-                identifiers = []
-            listed = [last for *_, last in identifiers if is_name_for_building(last)]
-            self._listed[namespace] = now, listed
-        return [(namespace, built) for built in listed if own_name(built) == name]
+        if (known := self._listed.get(namespace)) is not None:
+            listed_at, names = known
+            if now - listed_at <= _LISTED_SECONDS:
+                return names
+        try:
+            identifiers = self._catalog.list_tables((namespace,))
+        except NoSuchNamespaceError:
+            identifiers = []
+        names = [name for *_, name in identifiers if is_name_for_building(name)]
+        self._listed[namespace] = now, names
+        return names
 
     def _name_of(self, table: TableId, loaded: Table) -> Name:
         return self._settings.identifier(table)[0], loaded.name()[-1]

@@ -68,10 +68,13 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
     ours = _sql_error(catalog, error) or _amazon_error(catalog, error) or metastore_error(catalog, error)
     if ours is not None:
         return ours
-    if isinstance(error, OSError | MemoryError):  # left to `lake.errors`, except errors of HTTP
-        return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
-    is_of_manifest = _was_reading_manifest(error) or _is_unknown_spec(error)
-    return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None
+    if _is_http_error(error):
+        return catalog_away(catalog, _message(error))
+    if isinstance(error, OSError | MemoryError):  # left to `lake.errors`
+        return None
+    if _was_reading_manifest(error) or _is_unknown_spec(error):
+        return unreadable(where, f"a manifest: {type(error).__name__}: {error}")
+    return None
 
 
 def _rest_error(catalog: Path | str, error: RESTError) -> LakeIngestError:
@@ -104,7 +107,8 @@ def _amazon_error(catalog: Path | str, error: Exception) -> LakeIngestError | No
         is_away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "LimitExceeded" in code
     else:
         is_away = isinstance(error, botocore.ConnectionError | botocore.HTTPClientError | botocore.IncompleteReadError)
-    return (catalog_away if is_away else catalog_refused)(catalog, _message(error))
+    message = _message(error)
+    return catalog_away(catalog, message) if is_away else catalog_refused(catalog, message)
 
 
 def _message(error: Exception) -> str:

@@ -50,15 +50,16 @@ def evolve(transaction: Transaction, form: Form) -> None:
     A property that we once set, and that nobody asks for any more, gets our default value or is removed.
     """
     metadata = transaction.table_metadata
-    given, current = _given_names(metadata), metadata.properties
+    given = _given_names(metadata)
     withdrawn = [name for name in given["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
     wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}  # an earlier version set no LOCATION
-    if not form.all_properties and GIVEN in current:  # nothing is given any more
-        withdrawn.append(GIVEN)
+    current = metadata.properties
     if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:
         transaction.set_properties(changed)
-    if removed := [name for name in withdrawn if name in current and name not in wanted]:
+    # `form.all_properties` has GIVEN only if there is something to name in it
+    unwanted = [name for name in (*withdrawn, GIVEN) if name not in wanted]
+    if removed := [name for name in unwanted if name in current]:
         transaction.remove_properties(*removed)
     if updates := _comment_updates(metadata, form.comments, given["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema

@@ -92,22 +92,22 @@ def expire(
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    snapshots = due_now(loaded, history)
+    due_snapshots = due_now(loaded, history)
     least = 1 if all_due else WORTH
-    if waiting is None or len(snapshots) < least:
+    if waiting is None or len(due_snapshots) < least:
         return 0
-    snapshots = snapshots if all_due else snapshots[:AT_ONCE]
-    ids = frozenset(snapshot.snapshot_id for snapshot in snapshots)
-    # the property's old value is lost, so the new value also names the old snapshots whose removal is not stored yet
+    removed = due_snapshots if all_due else due_snapshots[:AT_ONCE]
+    ids = frozenset(snapshot.snapshot_id for snapshot in removed)
+    # the new value of EXPIRED also names the snapshots of the old value whose removal is not stored yet
     entries = [
         [snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.manifest_list]
-        for snapshot in (*unfinished_removal(loaded, waiting), *snapshots)
+        for snapshot in (*unfinished_removal(loaded, waiting), *removed)
     ]
     transaction.set_properties({EXPIRED: json.dumps(entries, separators=(",", ":"))})
     removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(ids)})
     unreferenced = AssertUnreferenced(snapshot_ids=ids)
     transaction._stage((removal,), (unreferenced,))  # type: ignore[arg-type] # noqa: SLF001 - as PyIceberg does
-    return len(snapshots)
+    return len(removed)
 
 
 def due_now(loaded: Table, history: History) -> list[Snapshot]:
@@ -128,20 +128,17 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
-    needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    needed = retained | referenced
     # a compaction of others has no progress: our commit below it is needed, too
-    for snapshot_id in list(needed):
+    for snapshot_id in (*retained, *referenced):
         needed |= _down_to_ours(snapshot_id, snapshots)
-    # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
     history_of_staging = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))  # the newest first
-    needed_count = 1  # if no commit of ours is retained there, only the newest snapshot is needed
-    for count, snapshot in enumerate(history_of_staging, start=1):
-        if snapshot.snapshot_id in retained and is_marked(snapshot):
-            needed_count = count
-    needed |= {snapshot.snapshot_id for snapshot in history_of_staging[:needed_count]}
+    needed |= _down_to_oldest_retained(history_of_staging, retained)
     ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
-    removable = (each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main)
-    return sorted((snapshot for snapshot in removable if snapshot.snapshot_id not in needed), key=_sequence_number)
+    removable = [each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main]
+    unneeded = [snapshot for snapshot in removable if snapshot.snapshot_id not in needed]
+    return sorted(unneeded, key=_sequence_number)
 
 
 def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
@@ -169,6 +166,17 @@ def _down_to_ours(snapshot_id: int, snapshots: Mapping[int, Snapshot]) -> set[in
         if is_marked(snapshot):
             break
     return ids
+
+
+def _down_to_oldest_retained(history_of_staging: Sequence[Snapshot], retained: set[int]) -> set[int]:
+    """The ids of the history of staging down to our oldest retained commit, to which readers may roll main back.
+
+    If no commit of ours is retained there, only the newest snapshot is needed.
+    """
+    ids = [snapshot.snapshot_id for snapshot in history_of_staging]  # the newest first
+    ours = [each.snapshot_id for each in history_of_staging if each.snapshot_id in retained and is_marked(each)]
+    needed_count = ids.index(ours[-1]) + 1 if ours else 1  # + 1: our oldest retained commit is needed, too
+    return set(ids[:needed_count])
 
 
 def _ancestry(snapshot_id: int | None, snapshots: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
@@ -212,8 +220,9 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }
-            # `unfinished_removal` looks for a name with this suffix
-            waiting.add(f"{newest_number:012d}{_suffix(_last_removed(loaded))}", document)
+            # `unfinished_removal` looks for the suffix of all snapshots in EXPIRED, also of those that it leaves out
+            suffix = _suffix(_last_removed(loaded))
+            waiting.add(f"{newest_number:012d}{suffix}", document)
         # Step 2: for each removal that is due, delete its files, and only then its document
         for removal in waiting.due(None if all_due else REMOVALS):
             _remove(loaded, removal)
@@ -274,25 +283,25 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
 def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
     """The files of rows and of deletes that only the removed snapshots need, then the manifests that only they need."""
     # Step 1: list the manifests of removed snapshots, and those of remaining snapshots that may have the same files
-    by_snapshot = [
-        {manifest.manifest_path: manifest for manifest in _manifests(snapshot, loaded.io)} for snapshot in removed
-    ]
+    manifests_of_removed = [_manifests(snapshot, loaded.io) for snapshot in removed]  # a list for each snapshot
+    of_removed = {manifest.manifest_path: manifest for manifests in manifests_of_removed for manifest in manifests}
     remaining = {
         manifest.manifest_path: manifest
         for snapshot in _snapshots_with_needed_files(loaded.metadata, removed)
         for manifest in snapshot.manifests(loaded.io)
     }
     # Step 2: list the files of those manifests that no remaining snapshot has
-    of_removed = {path: manifest for by_path in by_snapshot for path, manifest in by_path.items()}
-    manifests = {path: manifest for path, manifest in of_removed.items() if path not in remaining}
-    files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
+    unneeded = {path: manifest for path, manifest in of_removed.items() if path not in remaining}
+    files = {path for manifest in unneeded.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
     # Step 3: take out the files that a remaining manifest has, too. A manifest M of all removed snapshots is not read:
     # a snapshot has each file in one manifest only, so no other manifest of a removed snapshot has a file of M
-    in_every_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
+    in_every_removed = set(of_removed)
+    for manifests in manifests_of_removed:
+        in_every_removed.intersection_update(manifest.manifest_path for manifest in manifests)
     for path, manifest in remaining.items():
         if path not in in_every_removed:
             files.difference_update(_files(manifest, loaded.io))
-    return [*files, *manifests]
+    return [*files, *unneeded]
 
 
 def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snapshot]) -> list[Snapshot]:
@@ -302,16 +311,16 @@ def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snap
     the removed snapshot's nearest remaining ancestor, or one of its nearest remaining descendants, has the file, too.
     These are returned:
 
-    - the nearest remaining ancestor of each removed snapshot; all older snapshots if this ancestor is unknown;
     - each snapshot whose parent does not remain: the nearest descendants are among these;
+    - to be safe, the snapshots of branches and tags;
     - all snapshots of others, because someone else may have added a file of ours again;
-    - to be safe, the snapshots of branches and tags.
+    - the nearest remaining ancestor of each removed snapshot; all older snapshots if this ancestor is unknown.
     """
     remaining = {each.snapshot_id: each for each in metadata.snapshots}
-    removed_parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
     ids = {each.snapshot_id for each in remaining.values() if each.parent_snapshot_id not in remaining}
     ids |= {ref.snapshot_id for ref in metadata.refs.values()}
     ids |= {each.snapshot_id for each in remaining.values() if not is_marked(each)}
+    removed_parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
     for snapshot in removed:
         parent = snapshot.parent_snapshot_id
         while parent in removed_parents:  # the parent was removed, too: go on to its own parent

@@ -42,16 +42,18 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     published = published_snapshot(loaded)
     staging_tip = loaded.metadata.snapshot_by_name(STAGING)
     newest = next((snapshot for snapshot in ancestors_of(staging_tip, loaded.metadata) if is_marked(snapshot)), None)
-    if newest is None and published is None:
+    if newest is None and published is None:  # case 1
         return None
     main = tip(loaded, MAIN).snapshot_id
     changed = latest_time(loaded.metadata) / 1000  # in seconds
-    history = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
-    if newest is not None and (published is None or main in history):
+    history_of_newest = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
+    if newest is not None and (published is None or main in history_of_newest):  # case 2
         same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
         progress = progress_of(table, newest)
         return Staged(progress, newest.snapshot_id, published, changed=changed, same_rows=same_rows)
-    return Staged(progress_of(table, last_published(table, loaded)), main, published, changed=changed)
+    # case 3
+    progress = progress_of(table, last_published(table, loaded))
+    return Staged(progress, main, published, changed=changed)
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
@@ -89,14 +91,16 @@ def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Table
     snapshot never changes. The lineage ends before an ancestor that no version has.
     """
     yield snapshot, loaded.metadata
-    metadata, older = loaded.metadata, _older_metadata(loaded)
+    metadata = loaded.metadata
+    older_versions = _older_metadata(loaded)
     while snapshot.parent_snapshot_id is not None:
         parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
-        while parent is None:  # it is expired in this version of the metadata
-            previous = next(older, None)
-            if previous is None:
+        while parent is None:  # expired in this version of the metadata: go on to the version before
+            older = next(older_versions, None)
+            if older is None:
                 return
-            metadata, parent = previous, previous.snapshot_by_id(snapshot.parent_snapshot_id)
+            metadata = older
+            parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
         snapshot = parent
         yield snapshot, metadata
 

@@ -142,7 +142,8 @@ def is_below(loaded: Table, name: str) -> bool:
     folder, by `..` or by a symbolic link.
     """
     try:
-        (scheme, _, path), (own_scheme, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
+        scheme, _, path = DurableFileIO.parse_location(name)
+        own_scheme, _, folder = DurableFileIO.parse_location(loaded.location())
         if scheme == own_scheme == "file":
             if "\0" in path:  # no file can have such a name
                 return False

@@ -34,10 +34,14 @@ def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
     )
     with catalog.engine.begin() as connection:
         query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
-        lost, previous = connection.execute(query).one_or_none() or (None, None)
+        row = connection.execute(query).one_or_none()
+        if row is None:  # no such table
+            return None
+        lost, previous = row
         if lost is None or _read_metadata(catalog, lost) is not None:
             return None
-        committed = [*([previous] if previous else []), *_committed_files(catalog, lost)]
+        committed = [previous] if previous else []
+        committed += _committed_files(catalog, lost)
         newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None

@@ -90,11 +90,11 @@ class IcebergMerger:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
-            # join the changed keys with those of the file's rows that are not deleted, each with its position
-            keys = read_rows(self.table, task.file, self.key).cast(
-                pa.schema([candidates.field(name) for name in self.key])
-            )
-            living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
+            # all keys of the file, with the types of the changed keys
+            key_schema = pa.schema([candidates.field(name) for name in self.key])
+            keys = read_rows(self.table, task.file, self.key).cast(key_schema)
+            with_positions = keys.append_column(_POS, pa.array(np.arange(keys.num_rows)))
+            living = drop_deleted(with_positions, task.file, dead)
             matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)  # ascending
             positions[task.file.file_path] = matches[_POS].to_numpy()
             change_numbers.append(matches[_NUMBER].to_numpy())
@@ -117,10 +117,13 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     Each comes with the files of deletes that apply to it. None for the bounds, or for one of them: no limit.
     """
     scan = loaded.scan(snapshot_id=version)
-    for condition, bound in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (None, None), strict=True):
+    lower, upper = bounds or (None, None)
+    limits: list[tuple[Any, Any]] = [(GreaterThanOrEqual, lower), (LessThanOrEqual, upper)]
+    for condition, bound in limits:
         if bound is not None:
             # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
-            scan = scan.filter(condition(name, Decimal(bound) if type(bound) is int else bound))
+            literal = Decimal(bound) if type(bound) is int else bound
+            scan = scan.filter(condition(name, literal))
     return tuple(scan.plan_files())
 
 

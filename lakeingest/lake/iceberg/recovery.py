@@ -29,14 +29,17 @@ def newest_whole(loaded: Table) -> Snapshot | None:
 
 
 def _candidates(loaded: Table) -> Iterator[Snapshot]:
-    """Our commits in the order in which `newest_whole` tries them."""
+    """Our commits in the order in which `newest_whole` tries them: those on staging, then those that were published.
+
+    Both begin with the newest. A commit on staging that is older than main is tried only if it was published.
+    """
     main = tip(loaded, MAIN)
     staging = loaded.metadata.snapshot_by_name(STAGING)  # None if someone has removed the branch
     for snapshot in ancestors_of(staging, loaded.metadata):
         if is_marked(snapshot):
             yield snapshot
         if snapshot.snapshot_id == main.snapshot_id:
-            break
+            break  # the rest is older than main
     for entry in reversed(loaded.metadata.snapshot_log):
         published = loaded.metadata.snapshot_by_id(entry.snapshot_id)
         if published is not None and is_marked(published):

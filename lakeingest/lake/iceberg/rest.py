@@ -51,15 +51,15 @@ class TimedRestCatalog(RestCatalog):
         The protocol has no AssertUnreferenced: it cannot assert that nobody has added a branch or tag. In place of
         AssertUnreferenced, the commit asserts that each known branch and tag is where it was.
         """
-        if any(isinstance(requirement, AssertUnreferenced) for requirement in requirements):
-            requirements = tuple(each for each in requirements if not isinstance(each, AssertUnreferenced))
-            asserted = {each.ref for each in requirements if isinstance(each, AssertRefSnapshotId)}
-            requirements += tuple(
+        sent = [each for each in requirements if not isinstance(each, AssertUnreferenced)]
+        if len(sent) < len(requirements):  # an AssertUnreferenced is to be replaced
+            already_asserted = {each.ref for each in sent if isinstance(each, AssertRefSnapshotId)}
+            sent += [
                 AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
                 for name, ref in table.metadata.refs.items()
-                if name not in asserted
-            )
-        return super().commit_table(table, requirements, updates)  # type: ignore[no-any-return]
+                if name not in already_asserted
+            ]
+        return super().commit_table(table, tuple(sent), updates)  # type: ignore[no-any-return]
 
     def _response_to_table(self, name: tuple[str, ...], answer: TableResponse) -> Table:
         """A table in an answer. The catalog decides how its store is reached; the table's own properties do not."""

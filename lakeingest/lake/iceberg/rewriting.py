@@ -63,9 +63,11 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     if not lift.fills:
         return []
     new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
-    update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
+    # the table as the lift will make it: its current schema is the new one
+    new_schema_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
     present = TableFiles.of(loaded)
-    lifted = TableFiles(present.metadata.model_copy(update=update), present.io)
+    lifted = TableFiles(present.metadata.model_copy(update=new_schema_is_current), present.io)
+    # one rewriter for each group of files
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group
     for task in as_staged(loaded, version).scan(snapshot_id=version).plan_files():

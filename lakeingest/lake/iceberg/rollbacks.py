@@ -105,9 +105,10 @@ def rollback_commit(
     transaction = OneTransaction(loaded)
     transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
     show_schema(transaction, ours.snapshot_id)
+    is_partitioned = not metadata.spec().is_unpartitioned()
     unpartitioned_spec = _unpartitioned_spec(metadata)
-    # without such a spec the partitions stay, and `find_rollback` refuses the rollback
-    if unpartitioned_spec is not None and unpartitioned_spec != metadata.default_spec_id:
+    # if there is no such spec any more, the partitions stay, and `find_rollback` refuses the rollback
+    if is_partitioned and unpartitioned_spec is not None:
         transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": unpartitioned_spec}),), ())  # noqa: SLF001
     if (made_in := _original_folder(table, loaded, is_ours)) is not None:
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001

@@ -74,9 +74,11 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
         if is_marked(snapshot):
             break
         schemas = {schema.schema_id: schema for schema in old_metadata.schemas}
-        schema = schemas.get(old_metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
-        # the first snapshot, which has no parent, has no files
-        if snapshot.parent_snapshot_id is not None and (schema is None or not _has_all_columns(schema, ours)):
+        schema_id = old_metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
+        schema = schemas.get(schema_id)
+        may_lack_columns = schema is None or not _has_all_columns(schema, ours)
+        has_files = snapshot.parent_snapshot_id is not None  # the first snapshot, which has no parent, has none
+        if has_files and may_lack_columns:
             raise ForeignWrite(
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_way_out(table)}"
@@ -107,20 +109,25 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     3. The schema of our newest commit that was made before main, if others have expired our commits in that history.
     4. The oldest schema.
     """
-    schemas = {schema.schema_id: schema for schema in metadata.schemas}
+    schemas: dict[int | None, Schema] = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
     main_number = 0 if main is None else main.sequence_number or 0
     ours = [snapshot for snapshot in metadata.snapshots if is_marked(snapshot) and snapshot.schema_id in schemas]
-    ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)
+    ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)  # the newest last
+    # case 1
     later_ids = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > main_number}
     if metadata.current_schema_id in later_ids:
         return metadata.schema()
+    # case 2
     history = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
-    schema_ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in history]
-    if not schema_ids:
-        schema_ids = [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
-    newest_id = schema_ids[-1] if schema_ids else None
-    return schemas[min(schemas) if newest_id is None else newest_id]
+    if in_history := [snapshot for snapshot in ours if snapshot.snapshot_id in history]:
+        return schemas[in_history[-1].schema_id]
+    # case 3
+    if before_main := [snapshot for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]:
+        return schemas[before_main[-1].schema_id]
+    # case 4
+    oldest_id = min(schema.schema_id for schema in metadata.schemas)
+    return schemas[oldest_id]
 
 
 def _has_all_columns(schema: Schema, ours: Schema) -> bool:

@@ -38,6 +38,10 @@ class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
             return [(*self.identifier_to_tuple(text), name) for name in connection.execute(names).scalars()]
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """The table of a row in the catalog. Its metadata.json is read only if the row names another file than before.
+
+        Each call returns a new object, because callers set its metadata.
+        """
         name = orm_table.table_namespace, orm_table.table_name
         table = self._known.get(name)
         if table is None or table.metadata_location != orm_table.metadata_location:

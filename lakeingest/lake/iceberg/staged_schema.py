@@ -96,16 +96,16 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
     old_names = dict(zip(lift.after.names, lift.origins, strict=True))
     fields = []
     for column in lift.after.lake_columns:
-        old_name = old_names.get(column.name, column.name)  # metadata columns keep their names
         is_required = column.name in lift.after.key or not column.nullable
-        if old_name:
-            field = old.find_field(old_name)
-            # for a list the old type, which has the field id of the elements
-            new_type = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
-            required = field.required and is_required  # an optional column stays optional
-            fields.append(NestedField(field.field_id, column.name, new_type, doc=field.doc, required=required))
-        else:  # the lift adds the column
-            fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
+        old_name = old_names.get(column.name, column.name)  # metadata columns keep their names
+        if not old_name:  # the lift adds the column
+            fields.append(ids.new_field(column.name, iceberg_type(column), required=is_required))
+            continue
+        field = old.find_field(old_name)
+        # a list (VECTOR) keeps the old type, because the type of a list has the field id of the elements
+        new_type = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
+        required = field.required and is_required  # an optional column stays optional
+        fields.append(NestedField(field.field_id, column.name, new_type, doc=field.doc, required=required))
     # Step 2: columns that stay for readers only, unless a column after the lift has the name
     names_before = {column.name for column in lift.before.lake_columns}
     taken = {field.name.lower() for field in fields}
@@ -137,14 +137,11 @@ def restarted_schema(
     fields = []
     for column in schema.lake_columns:
         origin = origins.get(column.name, column.name)  # None: the column is new
-        field = old_fields.get(origin or "")
+        field = old_fields.get(origin) if origin else None
         is_key = column.name in schema.key
         is_required = is_key or not column.nullable
-        old_type = None if field is None else field.field_type
-        new_type = iceberg_type(column, 0)
-        are_lists = isinstance(old_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
-        has_same_type = old_type == new_type or are_lists
-        if field is not None and has_same_type and (field.required or not is_key):
+        new_type = iceberg_type(column)
+        if field is not None and _is_kept(field, new_type, is_key=is_key):
             fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:
             fields.append(ids.new_field(column.name, new_type, required=is_required))
@@ -155,6 +152,14 @@ def restarted_schema(
     key = [field.field_id for field in fields if field.name in schema.key]
     schema_id = max(candidate.schema_id for candidate in metadata.schemas) + 1
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+
+
+def _is_kept(field: NestedField, new_type: IcebergType, *, is_key: bool) -> bool:
+    """Whether a column whose origin is this field keeps the field id when the copy is started over."""
+    if is_key and not field.required:  # older rows may have NULL
+        return False
+    are_lists = isinstance(field.field_type, ListType) and isinstance(new_type, ListType)  # all lists are of floats
+    return field.field_type == new_type or are_lists
 
 
 class _Ids:

@@ -162,7 +162,7 @@ class _Statement:
         self._failure: Exception | None = None
 
     def run(self, marks: Mapping[str, str]) -> None:
-        """Run the statement; its commit gets the properties `marks`. SQL itself cannot give properties to a commit."""
+        """Let the JVM run the statement; its commit gets the properties `marks`, which SQL itself cannot give."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         context = self._spark.sparkContext
@@ -170,6 +170,7 @@ class _Statement:
         assert jvm is not None  # noqa: S101 - the session runs
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
         exception_class = jvm.java.lang.Class.forName("java.lang.Exception")  # of errors that `call` may raise in Java
+        # the JVM calls `call` of this object
         jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, exception_class)
         if self._failure is not None:
             raise _worker_error(self._failure) or self._failure

@@ -371,7 +371,7 @@ class IcebergTarget:
         The commit also removes snapshots that are due: some of them, or all with `all_due`.
         """
         table, waiting = progress.table, self._waiting(progress.table)
-        expired = 0  # removed snapshots of all built transactions; after a conflict, another is built
+        expired = 0  # the removed snapshots of all transactions that were built: more than one after a conflict
 
         def build(current: Table) -> Transaction:
             nonlocal expired
@@ -379,13 +379,13 @@ class IcebergTarget:
                 raise stale(table)
             transaction = OneTransaction(current)
             write(transaction)
-            end_merges(self._entries.add_owner(transaction, current), current)
+            self._entries.add_owner(transaction, current)
+            end_merges(transaction, current)
             expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
-        # files are deleted after the commit, because the metadata before the commit still names them
-        trim(loaded)
+        trim(loaded)  # files are deleted after the commit, because the metadata before the commit still names them
         if expired:
             sweep(self._table(table), waiting)
         # `published` stays what this run has seen, so that its publish is refused if main has moved since then

@@ -40,8 +40,12 @@ def with_ordered_times(metadata: TableMetadata) -> TableMetadata:
 
     The time of the last update is at least as late as every entry, too.
     """
-    logs = {"snapshot_log": _ordered(metadata.snapshot_log), "metadata_log": _ordered(metadata.metadata_log)}
-    changed: dict[str, object] = {name: log for name, log in logs.items() if log is not getattr(metadata, name)}
+    changed: dict[str, object] = {}
+    snapshot_log, metadata_log = _ordered(metadata.snapshot_log), _ordered(metadata.metadata_log)
+    if snapshot_log is not metadata.snapshot_log:  # `_ordered` returns the same list if nothing has changed
+        changed["snapshot_log"] = snapshot_log
+    if metadata_log is not metadata.metadata_log:
+        changed["metadata_log"] = metadata_log
     if (last := latest_time(metadata)) > metadata.last_updated_ms:
         changed["last_updated_ms"] = last
     return metadata.model_copy(update=changed) if changed else metadata
@@ -81,7 +85,7 @@ class OrderedCatalog(MetastoreCatalog):
 def _ordered(log: list[Entry]) -> list[Entry]:
     """The log, in which an entry that is older than the entry before it gets the time of the entry before it.
 
-    If no entry changes, the same list is returned: by that, `with_ordered_times` sees that nothing has changed.
+    If no entry changes, the same list is returned.
     """
     latest, entries = 0, []
     for entry in log:

@@ -35,7 +35,8 @@ def effects_of(
     # Step 1: find the changed keys that are in the files of rows
     is_present = np.zeros(changed.num_rows, bool)  # for each change, whether a row has its key
     key_schema = numbered.schema.remove(len(key))  # without _NUMBER
-    for keys in _in_larger_tables((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
+    keys_by_file = (read_rows(file, key).cast(key_schema) for file in rows)  # each file is read when it is needed
+    for keys in _in_larger_tables(keys_by_file, len(numbered)):
         numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
         is_twice_here = len(np.unique(numbers)) < len(numbers)
         if is_twice_here or is_present[numbers].any():  # or an earlier table has the same key
@@ -46,9 +47,10 @@ def effects_of(
     # Step 2: apply the earlier merges in their order: each makes some of the changed keys present or absent
     for merge in merges:
         for file in merge:
-            # afterwards a row has the key, unless the earlier change deletes the row
             matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
-            is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
+            numbers = matches[_NUMBER].to_numpy()
+            # afterwards a row has the key, unless the earlier change deletes the row
+            is_present[numbers] = True if keeps_deleted else ~matches[DELETED].to_numpy()
     # Step 3: count. A change that deletes a row which is not present has no effect
     is_delete = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
     return Effects(

@@ -46,21 +46,21 @@ class StagedRewriter:
         last change of each key; a delete belongs to it only if the table keeps deleted rows. So each key is in one
         part.
         """
-        before = self.lift.before
         with storage_errors(str(self.folder.path)):
-            changes = last_changes(self.merges, before.key)
-            if self.files:
-                rows = read_all_rows(self.files)
-                if changes is not None:
-                    rows = _rows_without_changes(rows, changes, before.key)
-            elif changes is None:
-                rows = lake_schema(before).empty_table()
-            elif before.keeps_deleted:
-                rows = changes
-            else:
-                rows = changes.filter(pc.invert(changes[DELETED]))
-            name = self.folder.write(lifted_rows(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
+            rows = lifted_rows(self._old_rows(), self.lift, self.added, keeps_dropped=self.keeps_dropped)
+            name = self.folder.write(rows)
         return Written(name.encode())
+
+    def _old_rows(self) -> pa.Table:
+        """The rows of this rewriter's part, with the columns before the lift."""
+        before = self.lift.before
+        changes = last_changes(self.merges, before.key)  # None: there are no merges
+        if self.files:
+            rows = read_all_rows(self.files)
+            return rows if changes is None else _rows_without_changes(rows, changes, before.key)
+        if changes is None:
+            return lake_schema(before).empty_table()
+        return changes if before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
 
 
 def rewriters(

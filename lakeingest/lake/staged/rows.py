@@ -64,11 +64,17 @@ def last_changes(
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    changes = [staged_rows(folder, names, spark) for names in merges]
-    if len(changes) < 2:  # noqa: PLR2004 - within a merge, each key has at most one change
-        return changes[0] if changes else None
+    changes = [staged_rows(folder, names, spark) for names in merges]  # an item for each merge
+    if not changes:
+        return None
+    if len(changes) == 1:  # within a merge, each key has at most one change
+        return changes[0]
+    # the changes of all merges: in "change" all columns of the change, in "merge" the number of its merge
+    all_changes = reduce(
+        DataFrame.union,
+        [rows.select(F.struct("*").alias("change"), F.lit(merge).alias("merge")) for merge, rows in enumerate(changes)],
+    )
     # of each key, take the change with the greatest number of a merge
-    numbered = [merge.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, merge in enumerate(changes)]
-    keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
-    last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
+    key_columns = [F.col(f"change.{quote(name)}").alias(f"key{index}") for index, name in enumerate(key)]
+    last = all_changes.groupBy(*key_columns).agg(F.max_by("change", "merge").alias("change"))
     return last.select("change.*")

@@ -106,8 +106,10 @@ class StagingFolder:
         commits = [self._parsed(file, text) for file, text in zip(listed, files.read_all(listed), strict=True)]
         if since is None:
             return commits
-        first = next((index for index, commit in enumerate(commits) if commit.version == since), len(commits))
-        return commits[first:]
+        for index, commit in enumerate(commits):
+            if commit.version == since:
+                return commits[index:]
+        return []
 
     def between(self, published: int | None, version: int) -> list[StagingCommit]:
         """The commits after the version `published`, up to `version`. If `published` is None, from the first commit on.

@@ -203,11 +203,14 @@ class StagedTarget(Target, Generic[Published]):
         """
         published_version = _version(self._published(table))
         commits = [] if published_version == version else self._staging(table).between(published_version, version)
-        added_by_merges = [commit.added for commit in since_restart(commits) if commit.changes]
-        if None in added_by_merges:
-            return None
+        merges = [commit for commit in since_restart(commits) if commit.changes]
+        added_by_merges = 0
+        for merge in merges:
+            if merge.added is None:
+                return None
+            added_by_merges += merge.added
         rows, _ = self._files(table, version)
-        return rows_in(rows) + sum(filter(None, added_by_merges))
+        return rows_in(rows) + added_by_merges
 
     def _staged(self, table: TableId, published: Published | None) -> Staged | None:
         """The commit from which a run continues: the first of these that exists; None if none exists.

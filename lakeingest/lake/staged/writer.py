@@ -56,7 +56,8 @@ class StagedRows:
         """
         first_column = rows[quote(names[0])]
         # an item of `bounds`, or one side of an item, can be None: then no row is left out on that side
-        lowers, uppers = zip(*(limits or (None, None) for limits in bounds), strict=True)
+        pairs: list[Bounds] = [limits or (None, None) for limits in bounds]
+        lowers, uppers = [lower for lower, _ in pairs], [upper for _, upper in pairs]
         if None not in lowers:
             rows = rows.where(first_column >= min(lowers))
         if None not in uppers:
