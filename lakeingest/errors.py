@@ -89,7 +89,7 @@ class SourceBehind(Retryable):
 
 
 class SourceMoved(Retryable):
-    """Somebody wrote to the source during a comparison, which needs a source without writes."""
+    """After the published position, so much of a table was changed that the copy cannot be compared with the source."""
 
 
 class StaleWriter(Retryable):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
 KEYS_NAMED = 10_000  # the most rows that are compared one by one at a time, because the driver holds their checksums
+BUCKETS_AT_ONCE = 2  # that are compared row by row at a time: so that they have fewer rows than KEYS_NAMED
 
 Pair = tuple[Checksum, Checksum]  # of the source, and of the target
 Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the number of a bucket
@@ -48,12 +49,16 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result: each side's checksum of all rows, the number of chunks that the source read, the keys that differ."""
+    """The result: each side's checksum of all rows, the number of chunks that the source read, the keys that differ.
+
+    `complete`: the differences have all keys that differ.
+    """
 
     source: Checksum
     target: Checksum
     chunks: int
     differences: tuple[Difference, ...]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,7 @@ class ChecksumRange:
 def compare(sides: Sides) -> Compared:
     """Compare all rows, and name keys of rows that differ, but not always all such keys.
 
-    Only the first KEYS_NAMED rows of each range that differs are compared one by one; with buckets, only the first
-    KEYS_NAMED rows of all buckets that differ.
+    Only the first KEYS_NAMED rows of each range that differs are compared one by one, or of a few buckets.
     """
     chunks = _cut_range(sides, KeyRange(), CHUNK_ROWS)
     return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
@@ -85,13 +89,10 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     sums = _range_sums(sides, chunks)
     finer_ranges = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
     differing_ranges = _differing_parts(_range_sums(sides, finer_ranges)) if finer_ranges else []
-    differing_rows: list[Difference] = []
+    rows_compared = _RowsCompared(sides)
     for keys in differing_ranges:
-        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
-        rows = sides.rows.where(keys.predicate(sides.schema.key))
-        target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
-        differing_rows += differences(source_rows, target_rows)
-    return _result(sums, len(chunks), differing_rows)
+        rows_compared.compare(keys, sides.rows.where(keys.predicate(sides.schema.key)))
+    return _result(sums, len(chunks), rows_compared)
 
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
@@ -109,16 +110,29 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
         for bucket in in_source.keys() | in_target.keys()
     }
     # Step 2: the rows of buckets that differ
-    differing_rows: list[Difference] = []
-    if differing := sorted(_differing_parts(sums)):
-        all_keys = KeyRange()
-        source_rows = source_side.row_checksums(
-            sides.source.settings, sides.schema, all_keys, KEYS_NAMED, buckets=(bucket_count, differing)
-        )
-        rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(differing))
+    rows_compared, differing = _RowsCompared(sides), sorted(_differing_parts(sums))
+    for first in range(0, len(differing), BUCKETS_AT_ONCE):
+        buckets = differing[first : first + BUCKETS_AT_ONCE]
+        rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(buckets))
+        rows_compared.compare(KeyRange(), rows, (bucket_count, buckets))
+    return _result(sums, len(chunks), rows_compared)
+
+
+class _RowsCompared:
+    """The differences of rows that are compared one by one. `complete`: no row of the parts was left out."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self.differences: list[Difference] = []
+        self.complete = True
+
+    def compare(self, keys: KeyRange, rows: "DataFrame", buckets: tuple[int, Sequence[int]] | None = None) -> None:
+        """Compare the first KEYS_NAMED rows of the source in this range, and in these buckets, with those of `rows`."""
+        sides = self._sides
+        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
-        differing_rows += differences(source_rows, target_rows)
-    return _result(sums, len(chunks), differing_rows)
+        self.differences += differences(source_rows, target_rows)
+        self.complete &= max(len(source_rows), len(target_rows)) < KEYS_NAMED
 
 
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
@@ -156,7 +170,7 @@ def _differing_parts(sums: dict[Part, Pair]) -> list[Part]:
     return [part for part, (in_source, in_target) in sums.items() if in_source != in_target]
 
 
-def _result(sums: dict[Part, Pair], chunks: int, differing_rows: list[Difference]) -> Compared:
+def _result(sums: dict[Part, Pair], chunks: int, rows: _RowsCompared) -> Compared:
     """The result: the checksums of all parts, added up for each side, and the differences."""
     source, target = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
-    return Compared(source, target, chunks, tuple(differing_rows))
+    return Compared(source, target, chunks, tuple(rows.differences), rows.complete)

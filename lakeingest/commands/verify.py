@@ -1,24 +1,31 @@
-"""Verify: proves source = target, chunk by chunk, by checksums that each side computes itself.
+"""Verify: proves source = target, chunk by chunk, by checksums that each side computes itself, also beside writers.
 
-The table must not change during the comparison. So the binlog after the published position is scanned before the
-comparison, and scanned once more after the comparison: a change of the table is an error.
+The copy has the rows as of its published position. The source is read later, so some of its rows may be newer:
+
+1. The checksums are compared. The result are keys whose rows differ.
+2. After that, the binlog from the published position to its present end is read. The row of a key that it does not
+   change has been the same all the time, so a difference of such a key is one.
+3. For a changed key, the binlog has the row as of the position, and this row is compared with the row of the copy.
+4. Differences are found a second time, by all these steps, before they are reported.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from lakeingest.commands.comparison import Sides, compare
+import pyarrow as pa
+
+from lakeingest.commands.comparison import Compared, Sides, compare
 from lakeingest.commands.report import Report
+from lakeingest.commands.rows_before import RowsBefore, rows_before
 from lakeingest.config import Config, Source
 from lakeingest.core.cascades import family
 from lakeingest.core.checksum import Checksum, Difference
-from lakeingest.core.position import Position
+from lakeingest.core.keys import Key, quote
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
 from lakeingest.errors import (
     CatalogAway,
     LakeIngestError,
@@ -27,23 +34,33 @@ from lakeingest.errors import (
     SourceMoved,
     SourceReplaced,
     SparkLost,
+    StaleWriter,
     StorageAway,
     StorageFailed,
     UsageError,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Publishing, Staged, Tables
+from lakeingest.lake.target import Staged, Tables, Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import named_errors
+from lakeingest.mysql.key_values import key_table, values_of, values_of_texts
 from lakeingest.pipeline.opening.absent_tables import known_tables
+from lakeingest.pipeline.rereads.differences import differences
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
+from lakeingest.rows import table_schema
+from lakeingest.spark.checksum import with_keys
+from lakeingest.spark.collected import collected
 from lakeingest.spark.live_rows import live_rows
 from lakeingest.spark.session import open_session
+from lakeingest.state.lease import is_held
 from lakeingest.state.stopped import most_serious, read_stopped
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+PUBLISH_SECONDS = 30.0  # how long `verify` waits for a run that has merged a table and not published it yet
+_POLL_SECONDS = 0.2
 
 # The errors that are raised at once, because they concern all tables
 _CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
@@ -51,7 +68,11 @@ _CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, Stor
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """The comparison of a table. `repaired` are differences that a repair has removed before this comparison."""
+    """The comparison of a table. `repaired` are differences that a repair has removed before this comparison.
+
+    `moved`: rows were changed meanwhile. Then the checksums are of different moments, and may be unequal without
+    differences.
+    """
 
     table: TableId
     source: Checksum
@@ -60,11 +81,12 @@ class TableVerification:
     differences: tuple[Difference, ...]
     seconds: float
     repaired: tuple[Difference, ...] = ()
+    moved: bool = False
 
     @property
     def equal(self) -> bool:
         """Whether source = target."""
-        return self.source == self.target and not self.differences
+        return not self.differences and (self.moved or self.source == self.target)
 
 
 class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a tuple with attributes
@@ -113,7 +135,10 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         for verified in self:
             rows = verified.source.rows, verified.target.rows
             keys = len(verified.differences), len(verified.repaired)
-            checksum = str(verified.source) if verified.equal else f"{verified.source} ≠ {verified.target}"
+            are_same = verified.source == verified.target
+            checksum = str(verified.source) if are_same else f"{verified.source} ≠ {verified.target}"
+            if verified.moved:
+                checksum += " (rows changed meanwhile)"
             result = "source = target" if verified.equal else "source ≠ target"
             yield str(verified.table), result, *rows, *keys, checksum, verified.chunks, verified.seconds
 
@@ -132,8 +157,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
     """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
     Rows of the copy that are marked as deleted are left out. A table that cannot be compared is in `refused` with its
-    error: for example, a table whose current definition is not published, or a table that has changed since its
-    published position. Errors that concern all tables are raised.
+    error: for example, a table whose current definition is not published. Errors that concern all tables are raised.
     """
 
     def open_spark() -> "SparkSession":
@@ -141,21 +165,22 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
 
     target = open_target(config, open_spark)
     results, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
-    prepared = dict[TableId, tuple[TableSchema, Staged]]()
+    prepared = dict[TableId, TableSchema]()
     # Step 1: find the tables that can be compared. Spark is not needed for this.
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         for table in chosen:
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
-                prepared[table] = schema, _published_state(config, target, schema)
+                _await_published(config, target, schema)  # raises the reason why the table cannot be compared
+                prepared[table] = schema
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
         # with `are_logged=True`, the result is empty if the server's settings say that such changes are logged
         unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
-    for table, (schema, staged) in prepared.items():
+    for table, schema in prepared.items():
         with (
             _collect_refusal(config.source, refused, table),
             BinlogSource.open(config.source) as source,
@@ -165,7 +190,8 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             parents = {key.parent for key in family(table, unlogged)} - {table}
             parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in sorted(parents)]
             assert session is not None  # noqa: S101 - a table is prepared
-            results.append(_verify_table(source, target, session, schema, staged, parent_schemas))
+            comparison = _Comparison(config, source, target, session, schema, parent_schemas)
+            results.append(comparison.result())
     return Verifications.of(results, refused)
 
 
@@ -201,44 +227,105 @@ def _published_state(config: Config, target: Tables, schema: TableSchema) -> Sta
     return staged
 
 
-def _verify_table(
-    source: BinlogSource,
-    target: Publishing,
-    spark: "SparkSession",
-    schema: TableSchema,
-    staged: Staged,
-    parents: Sequence[TableSchema],
-) -> TableVerification:
-    """Compare one table. `parents` are the tables whose changes can change rows of this table by foreign keys."""
-    began = time.monotonic()
-    position = staged.progress.position
-    assert position is not None  # noqa: S101 - it is published
-    # The check before the comparison saves the time of a comparison that must fail. The check after the comparison
-    # proves that no change came during the comparison.
-    _assert_unchanged(source, position, schema, parents)
-    rows = live_rows(target.read(schema.table, staged.version), schema)
-    result = compare(Sides(source, spark, schema, rows))
-    _assert_unchanged(source, position, schema, parents)
-    seconds = time.monotonic() - began
-    return TableVerification(schema.table, result.source, result.target, result.chunks, result.differences, seconds)
+def _await_published(config: Config, target: Tables, schema: TableSchema) -> Staged:
+    """`_published_state`, once readers see the last commit: a run may be about to publish it."""
+    deadline = time.monotonic() + PUBLISH_SECONDS
+    while True:
+        try:
+            return _published_state(config, target, schema)
+        except (Retryable, StaleWriter):  # StaleWriter: the run is writing right now
+            if time.monotonic() > deadline or not is_held(state_of(config)):
+                raise
+        time.sleep(_POLL_SECONDS)
 
 
-def _assert_unchanged(
-    source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
-) -> None:
-    """Raise an error if the binlog cannot prove that the table is unchanged since the position.
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A table whose source and copy are compared. `parents`: their changes can change its rows by foreign keys."""
 
-    Raises:
-        SourceMoved: the binlog after the position has changes of the table, or of one of its `parents`.
-        BinlogGone: the source no longer has the binlog after the position.
-        SourceReplaced: the source is another server now.
+    config: Config
+    source: BinlogSource
+    target: Target
+    spark: "SparkSession"
+    schema: TableSchema
+    parents: Sequence[TableSchema]
 
-    """
-    watched = {watched_schema.table: watched_schema for watched_schema in (schema, *parents)}
-    source.assert_there(position)
-    for table, batch in source.changes(Segment.after(position, source.written()), watched):
-        if table is not None and batch.num_rows:
+    def result(self) -> TableVerification:
+        """Compare; if there are differences, compare once more, and report those that both comparisons have found."""
+        began = time.monotonic()
+        compared, moved = self._compare()
+        if compared.differences:
+            earlier = {difference.key for difference in compared.differences}
+            compared, moved = self._compare()
+            confirmed = tuple(difference for difference in compared.differences if difference.key in earlier)
+            compared = replace(compared, differences=confirmed)
+        return TableVerification(
+            self.schema.table,
+            compared.source,
+            compared.target,
+            compared.chunks,
+            compared.differences,
+            time.monotonic() - began,
+            moved=moved,
+        )
+
+    def _compare(self) -> tuple[Compared, bool]:
+        """Compare once, as of the position that is published now; and whether the table was changed after it.
+
+        Raises SourceMoved if so many rows were changed that not all keys that differ are known.
+        """
+        schema = self.schema
+        staged = _await_published(self.config, self.target, self.schema)
+        position = staged.progress.position
+        assert position is not None  # noqa: S101 - it is published
+        rows = live_rows(self.target.read(schema.table, staged.version), schema)
+        compared = compare(Sides(self.source, self.spark, schema, rows))
+        if compared.source == compared.target and not compared.differences:
+            return compared, False
+        keys = [_values(schema, difference) for difference in compared.differences]
+        before = rows_before(self.source, position, schema, key_table(schema, keys), self.parents)
+        if not before.has_changes:
+            return compared, False
+        if not compared.complete:
             raise SourceMoved(
-                f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`,"
-                " and verify while nobody writes to it"
+                f"{schema.table}: too many rows were changed after {position.at}, where it is published: run"
+                " `lakeingest run`, and verify again"
             )
+        by_key = {tuple(key.values()): each for key, each in zip(keys, compared.differences, strict=True)}
+        changed = _as_tuples(before.changed)
+        differing = {key: each for key, each in by_key.items() if key not in changed}
+        changed_keys = [each.key for key, each in by_key.items() if key in changed]
+        for key, where in self._differences_before(rows, before, changed_keys).items():
+            differing[key] = replace(by_key[key], where=where)
+        return replace(compared, differences=tuple(sorted(differing.values(), key=lambda each: each.key))), True
+
+    def _differences_before(
+        self, rows: "DataFrame", before: RowsBefore, changed: Sequence[Key]
+    ) -> dict[tuple[Any, ...], str]:
+        """The changed keys whose row as of the published position is not the row of the copy, and how it differs.
+
+        `rows`: the copy as of this position. `changed`: the keys of `before.changed` in the form of a difference.
+        """
+        schema = self.schema
+        found_rows = collected(with_keys(rows.select(*map(quote, schema.names)), schema, changed))
+        empty = table_schema(schema).empty_table()
+        copy = empty if found_rows is None else found_rows.cast(empty.schema)
+        unequal, only_in_copy = differences(before.rows, copy, schema.key)
+        in_copy = _as_tuples(copy.select(schema.key))
+        found = dict.fromkeys(_as_tuples(only_in_copy), "only in the target")
+        for key in _as_tuples(unequal.select(schema.key)):
+            found[key] = "differs" if key in in_copy else "only in the source"
+        return found
+
+
+def _values(schema: TableSchema, difference: Difference) -> dict[str, Any]:
+    """The Arrow values of a difference's key, by column."""
+    key = difference.key
+    values = values_of(schema, key) if schema.ordered else values_of_texts(schema, tuple(map(str, key)))
+    [row] = key_table(schema, [values]).to_pylist()  # as Arrow gives them back
+    return dict(row)
+
+
+def _as_tuples(keys: pa.Table) -> set[tuple[Any, ...]]:
+    """The keys as tuples of Python's values."""
+    return {tuple(key.values()) for key in keys.to_pylist()}

@@ -63,6 +63,19 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
     ]
 
 
+def with_keys(rows: "DataFrame", schema: TableSchema, keys: Sequence[Key]) -> "DataFrame":
+    """The rows that have one of these keys. Keys have the form of `mysql.checksum`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [f"_lakeingest_key{i}" for i in range(len(schema.key))]
+    texts = [tuple(map(str, key)) for key in keys]
+    listed = rows.sparkSession.createDataFrame(texts, ", ".join(f"{name} string" for name in names))
+    are_equal = [
+        _text(column, _NO_DOUBLES) == F.col(name) for column, name in zip(schema.key_columns, names, strict=True)
+    ]
+    return rows.join(F.broadcast(listed), on=are_equal, how="left_semi")
+
+
 def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 

@@ -1,0 +1,26 @@
+"""Rows of Spark as an Arrow table on the driver. PySpark 3.5 has no public way for this, other than `mapInArrow`."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def collected(rows: "DataFrame") -> pa.Table | None:
+    """All rows, with the types that Spark gives its columns in Arrow; None if there are no rows."""
+    parts = rows.mapInArrow(_as_messages, "message binary").collect()
+    tables = [pa.ipc.open_stream(bytes(part["message"])).read_all() for part in parts]
+    return pa.concat_tables(tables) if tables else None
+
+
+def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """Each batch as a row of one value: its bytes in Arrow's form for streams."""
+    for batch in batches:
+        if batch.num_rows:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            yield pa.RecordBatch.from_pydict({"message": [sink.getvalue().to_pybytes()]})
