@@ -296,7 +296,8 @@ def agenda(
     # `seen`: the re-snapshots whose rows readers see; `answered`: also those whose rows are all on staging
     seen = {number for progress in visible.values() for number in progress.answered}
     answered = seen | {number for progress in staged.values() for number in progress.answered}
-    to_cancel = {signal.cancels for signal in open_cancels} - answered - {signal.number for signal in open_cancels}
+    not_cancellable = answered | {signal.number for signal in open_cancels}
+    to_cancel = {signal.cancels for signal in open_cancels} - not_cancellable
     cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
     # Step 2: how far the other signals are, and which tables are paused
     valid = [signal for signal in ordered if signal.number not in cancelled]
