@@ -224,12 +224,19 @@ def _value(form: Mapping[str, Any]) -> str:
     """What may stand there, in words."""
     if "const" in form or "enum" in form:
         return ", ".join(f"`{value}`" for value in form.get("enum", [form.get("const")]))
-    least, most = form.get("minimum"), form.get("maximum")
-    if form["type"] == "integer":
-        return (
-            "a number" + (f" from {least}" if least is not None else "") + (f" to {most}" if most is not None else "")
-        )
-    texts = {"path": "a path", "duration": "a duration such as `12h` or `5d`"}
+    least, most, above = form.get("minimum"), form.get("maximum"), form.get("exclusiveMinimum")
+    if form["type"] in {"integer", "number"}:
+        bounds = [
+            f" {word} {bound:g}"
+            for word, bound in (("from", least), ("above", above), ("to", most))
+            if bound is not None
+        ]
+        return "a number" + "".join(bounds)
+    texts = {
+        "path": "a path",
+        "duration": "a duration such as `12h` or `5d`",
+        "window": "times of day such as `22:00-06:00`",
+    }
     names = {"array": "a list", "object": "keys and values", "string": "text", "boolean": "`true`, `false`"}
     return texts.get(form.get("format", ""), names[form["type"]])
 

@@ -196,8 +196,8 @@ def run(
             def draw_and_record(event: Any) -> None:
                 draw(event)
                 if follow:  # the run may last for weeks, so its state is recorded with each event
-                    progress = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
-                    _record_outcome(loaded, overridden | {"exit": None, "error": None, **progress})
+                    so_far = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
+                    _record_outcome(loaded, overridden | {"exit": None, "error": None, **so_far})
 
             observe = committed.collecting_before(draw_and_record)
             result = stage.run(
@@ -206,18 +206,18 @@ def run(
     except BaseException as error:
         ending_error = _ending_error(error, committed)
         failure = {"exit": exit_code(ending_error), "error": message(ending_error)}
-        # the RunResult, if the run went on with other tables after the error; otherwise None
-        partial = error.result if isinstance(error, LakeIngestError) else None
-        if partial is None:
+        # None if the error ended the run at once; otherwise the run went on with other tables, and has a RunResult
+        run_result = error.result if isinstance(error, LakeIngestError) else None
+        if run_result is None:
             progress = {"caught_up": False, "tables": console.to_document(committed.tables)}
         else:
-            progress = console.to_document(partial)
-        # with this error the state folder belongs to another pipeline, and keeps the outcome of that pipeline's run
+            progress = console.to_document(run_result)
+        # with NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run
         if not isinstance(ending_error, NotOurState):
             _record_outcome(loaded, overridden | failure | progress)
-        if partial is not None:
-            print_result(partial, as_json, console.run_lines(partial))
-            for line in console.stopped_lines(partial, error):
+        if run_result is not None:
+            print_result(run_result, as_json, console.run_lines(run_result))
+            for line in console.stopped_lines(run_result, error):
                 terminal.say(f"lakeingest: {line}")
         if ending_error is error:
             raise
@@ -366,10 +366,10 @@ def _run_command() -> int:
 
 
 def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error to raise for the error that ended a run.
+    """The error to raise for the error that ended a run. The message of some errors gets the commits of this run.
 
-    Ctrl-C, SIGTERM and a Retryable that is of no subclass get a message that names the commits of this run, or says
-    that there are none. A subclass of Retryable gets one only if there are commits. Other errors stay as they are.
+    Ctrl-C, SIGTERM and errors of the class Retryable itself always get them: the message says so if there are none. An
+    error of a subclass of Retryable gets them if there are any. All other errors stay as they are.
     """
     if isinstance(error, Terminated):
         error = _TERMINATED_ERROR

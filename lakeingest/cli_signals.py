@@ -60,7 +60,10 @@ def resnapshot(
 
     loaded = loaded_config(config, overrides)
     options: dict[str, Any] = {"where": where, "gap": gap}
-    options |= {name: stage.key_of(key) for name, key in (("start", start), ("stop", stop)) if key is not None}
+    if start is not None:
+        options["start"] = stage.key_of(start)
+    if stop is not None:
+        options["stop"] = stage.key_of(stop)
     if keys is not None:
         try:
             options["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())

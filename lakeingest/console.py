@@ -32,6 +32,7 @@ from lakeingest.pipeline.events import (
     Spooled,
     StartedOver,
     TableStopped,
+    Throttled,
     WaveCommitted,
     WentBack,
 )
@@ -83,6 +84,8 @@ def _raw_line(event: Event) -> str | None:
                 f" {event.inserted:,} keys inserted, {event.updated:,} updated, {event.deleted:,} deleted"
                 f" ({event.seconds:.1f} s)"
             )
+        case Throttled():
+            return f"{event.table}: its copy waits: {event.reason}"
         case GateRun():
             verdict = f"{event.failed} of {event.evaluated} expectations fail" if event.failed else "passed"
             warnings = f", {event.warnings} warnings" if event.warnings else ""
@@ -156,7 +159,7 @@ def line_maker() -> Callable[[Event], str | None]:
 
     def line_of(event: Event) -> str | None:
         nonlocal is_following
-        shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
+        shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | Throttled
         has_line = not is_following or isinstance(event, shown_always)
         is_following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None

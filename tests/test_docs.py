@@ -148,7 +148,7 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
         "target.table": {"target": {"table": "lake.orders"}},
         "quality.on_failure": {"quality": {"on_failure": "quarantine"}},
         "changelog.table": {"changelog": {"table": True}},
-        **{key: {key: {}} for key in ("points", "throttle")},
+        "points": {"points": {}},
     }
     assert named - {"initial", "tables.options"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}

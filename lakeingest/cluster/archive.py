@@ -82,8 +82,9 @@ def requirements(*more: str) -> list[str]:
             versions[name] = installed.version
             for line in installed.requires or ():
                 needed = Requirement(line)
-                if needed.marker is None or needed.marker.evaluate(_MARKERS | {"extra": extra}):
-                    needed.marker = None  # without the marker, which holds, messages name only the package
+                condition = needed.marker  # such as a version of Python, or an extra
+                if condition is None or condition.evaluate(_MARKERS | {"extra": extra}):
+                    needed.marker = None  # messages need not show a condition that holds
                     waiting.append(needed)
     del versions["lakeingest"]
     return [f"{name}=={version}" for name, version in sorted(versions.items())]
@@ -118,20 +119,21 @@ def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
 
     The files of one package are in the same part. Each part has its files by their names in the archive.
     """
-    packages: dict[str, dict[str, Path]] = {}
+    packages: dict[str, dict[str, Path]] = {}  # by the package's name, its files by their names in the archive
     for path in fetched.rglob("*"):
         name = path.relative_to(fetched).as_posix()
         if path.is_file() and not _is_left_out(name):
             # such as numpy, for the folders numpy, numpy.libs and numpy-2.2.6.dist-info
-            packages.setdefault(re.split(r"[./-]", name)[0], {})[name] = path
+            package = re.split(r"[./-]", name)[0]
+            packages.setdefault(package, {})[name] = path
     parts: list[dict[str, Path]] = [{} for _ in range(count)]
     sizes = [0] * count
-    by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
-    for key in sorted(packages, key=lambda key: (-by_size[key], key)):  # the largest package first
+    size_of = {package: sum(path.stat().st_size for path in files.values()) for package, files in packages.items()}
+    for package in sorted(packages, key=lambda package: (-size_of[package], package)):  # the largest package first
         # each package goes into the part that is the smallest so far
         smallest = sizes.index(min(sizes))
-        parts[smallest] |= packages[key]
-        sizes[smallest] += by_size[key]
+        parts[smallest] |= packages[package]
+        sizes[smallest] += size_of[package]
     return parts
 
 

@@ -53,15 +53,15 @@ def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> A
         ours, adoptions = identify(config), open_adoptions(config)
         # Step 1: check the owners of all tables, so that nothing is changed if one of them is refused.
         owners = {table: adoptions.owner(table) for table in chosen}
-        # None also for copies that this pipeline owns already: there is nobody to take them from
-        other_owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
+        # only copies that another pipeline owns: the others are taken from nobody
+        other_owners = {table: owner for table, owner in owners.items() if owner and not owner.is_same(ours)}
         for table, owner in other_owners.items():
-            if owner is not None and owner.pipeline != before:
+            if owner.pipeline != before:
                 raise UsageError(f"{table} belongs to {owner}; {hand_over(table, owner)}")
         # Step 2: adopt one table after the other, as long as this process holds the lease.
         for table in chosen:
             lease.assert_held()
             adoptions.adopt(table)
         return AdoptedTables(
-            Adopted(table, None if owner is None else str(owner)) for table, owner in other_owners.items()
+            Adopted(table, str(other_owners[table]) if table in other_owners else None) for table in owners
         )

@@ -34,11 +34,10 @@ def positions(part: Part, name: str) -> list[str]:
     if isinstance(part, Changed):
         columns = (part.rows[column].to_pylist() for column in (*change.ORDER, change.COMMITTED_AT))
         texts = []
-        for *place, ordinal, committed_at in zip(*columns, strict=True):
-            if committed_at is None:  # the row was read again
-                read_to = ReadTo(Place(*place), reread=ordinal, log=name)
-            else:
-                read_to = ReadTo(Place(*place), ordinal, log=name)
+        for epoch, file, pos, ordinal, committed_at in zip(*columns, strict=True):
+            place = Place(epoch, file, pos)
+            is_reread = committed_at is None
+            read_to = ReadTo(place, reread=ordinal, log=name) if is_reread else ReadTo(place, ordinal, log=name)
             texts.append(str(read_to))
         return texts
     # only the last row of a copy has another position: after it, the reader has the whole copy

@@ -93,9 +93,11 @@ class Changelog:
         self._versions: Versions = open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
         self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
-        suffix = "" if self._restarted_at is None else f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
+        suffix = ""
+        if self._restarted_at is not None:
+            suffix = f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
         self._log = StoredChangelog(self._state / "spool", self._newest_published_place, suffix)
-        self._stored_name = self._held().name  # the same for all tables
+        self._stored_name = self._held().name  # the name of the stored changelog, which is the same for all tables
         self.name = self._stored_name + suffix
 
     @property
@@ -115,13 +117,12 @@ class Changelog:
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
         with reading(self._log.folder) as reader:  # runs keep the segments that this reader has still to read
-            start = None if since is None else parse_since(since, datetime.now(UTC))
+            parsed = None if since is None else parse_since(since, datetime.now(UTC))
             # before the first publish no reader had a copy, so such a reader counts as new
-            if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
+            if parsed is None or (isinstance(parsed, datetime) and self._is_before_first_publish(parsed)):
                 read_to, has_all_rows = yield from self._parts_of_new_reader(reader)
             else:
-                if isinstance(start, datetime):
-                    start = self._start_after(start)
+                start = self._start_after(parsed) if isinstance(parsed, datetime) else parsed
                 read_to = position_after(self.table, start, self._log, self.name, self._restarted_at)
                 has_all_rows = self._has_all_rows(read_to)
                 read_to, has_all_rows = yield from self._parts_after(reader, read_to, has_all_rows=has_all_rows)
@@ -165,7 +166,8 @@ class Changelog:
                     break
                 except ChangelogGone:
                     # If a file was lost or removed, the stored changes begin later now: try again with a later version.
-                    begins_later = self._log.stretch(self.table)[1].start > stretch.start
+                    _, stretch_now = self._log.stretch(self.table)
+                    begins_later = stretch_now.start > stretch.start
                     if not begins_later:
                         raise
             # Step 4: read the copy, then the changes.
@@ -265,10 +267,11 @@ class Changelog:
         first = self._stored_definition().first
         # If the place of the first publish is not known, the places of all versions that are still listed are used.
         places = [version.place for version in self._published()] if first is None else [first.place]
-        # A reader that has passed one of these places has got a copy there. At a place, all change rows come before
-        # the copy. So a reader that is among the change rows of the place (`ordinal`) does not have the copy yet.
-        has_read_place = read_to.ordinal is None
-        return any(place < read_to.place or (place == read_to.place and has_read_place) for place in places)
+        # At each of these places a reader gets a copy, after all change rows of the place.
+        is_within_place = read_to.ordinal is not None  # among the change rows of its place, so still before the copy
+        if is_within_place:
+            return any(place < read_to.place for place in places)
+        return any(place <= read_to.place for place in places)
 
     def _published(self) -> Sequence[Published]:
         """The versions that were published since the copy was last started over, the oldest first.
@@ -297,22 +300,24 @@ class Changelog:
         held, stretch = self._log.stretch(self.table)
         # The time of the first publish is unknown. But `moment` is before it if two conditions hold: the stored changes
         # begin before the first publish, and `moment` is before the first stored transaction (then it has no place).
-        is_unpublished = stored.first is None and not self._published()
-        begins_before_publish = is_unpublished or (stored.first is not None and stretch.start <= stored.first.place)
+        # If its place is unknown, too (`first`), the first publish is still to come unless a version is published.
+        begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
         return begins_before_publish and self._log.place_of_time(held, moment) is None
 
     def _start_after(self, moment: datetime) -> datetime | ReadTo:
         """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
 
-        The start is the place of the first publish if three conditions hold: the copy was never started over, all
-        changes since the first publish are stored, and no place is known for `moment`. Otherwise it is `moment`.
+        It is `moment` if the copy was started over, if the place of the first publish is unknown, if changes since that
+        place are not stored, or if a place is known for `moment`. Otherwise it is the place of the first publish.
         """
         stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)
         was_started_over = stored.before is not None
-        if was_started_over or stored.first is None or stretch.start > stored.first.place:
+        if was_started_over or stored.first is None:
             return moment
-        return ReadTo(stored.first.place) if self._log.place_of_time(held, moment) is None else moment
+        if stretch.start > stored.first.place or self._log.place_of_time(held, moment) is not None:
+            return moment
+        return ReadTo(stored.first.place)
 
     def _change_parts(
         self, reader: Reader, changes: Changes, rows: Iterator[pa.RecordBatch | Altered], reader_place: Place

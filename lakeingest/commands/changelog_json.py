@@ -32,7 +32,7 @@ from lakeingest.commands.change_lines import (
     time_encoder,
     values_of_added,
 )
-from lakeingest.commands.changelog import Changed, Part
+from lakeingest.commands.changelog import Copied, Part
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
@@ -67,7 +67,7 @@ class ChangelogJson:
         if isinstance(part, Altered):
             yield self._ddl_line(part)
             return
-        if part.schema is not self._schema:
+        if part.schema is not self._schema:  # encoders are made once for parts with the same definition
             self._schema = part.schema
             self._columns = [
                 (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
@@ -77,8 +77,9 @@ class ChangelogJson:
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
             for name, label, encode in self._columns
         ]
-        ops, times, gtids = ["+I"] * row_count, ["null"] * row_count, ["null"] * row_count
-        if isinstance(part, Changed):
+        if isinstance(part, Copied):
+            ops, times, gtids = ["+I"] * row_count, ["null"] * row_count, ["null"] * row_count
+        else:
             ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
             committed_at = rows[change.COMMITTED_AT].to_pylist()
             times = ["null" if value is None else _COMMITTED_AT(value) for value in committed_at]

@@ -118,7 +118,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     in_lake = preflight.held
-    # without copies that only cannot be read now (Retryable), because the next run may continue them
+    # copies that no run can continue; with a Retryable, the next run may be able to read and continue the copy
     refused = [table for table, error in in_lake.refused.items() if not isinstance(error, Retryable)]
     checked, schemas = preflight.of_source_and_lake(refused)  # `schemas`: only tables that can be copied
     progress = {table: in_lake.staged[table].progress for table in schemas if table in in_lake.staged}
@@ -174,13 +174,13 @@ def _statement_warning(config: Config, source: BinlogSource, schemas: Mapping[Ta
     """
     try:
         spool = Spool.load(state_of(config) / "spool")
+        start = None  # None: from the start of the current file
         if spool is None:
             tells_read_views = source.has_exact_lows() or source.state().executed is not None
             if tells_read_views:
                 return None
-        start = None if spool is None else spool.position.at  # None: from the start of the current file
-        if start is not None and not is_in_one_of(start, source.files()):
-            start = None  # the file is deleted, which another condition reports: search only the current file
+        elif is_in_one_of(spool.position.at, source.files()):  # otherwise another condition says that it is deleted
+            start = spool.position.at
         finding = statement_ahead(config.source, start, schemas)
     except LakeIngestError:  # other conditions report errors of the spool, the rights, the settings and the binlog
         return None
@@ -208,9 +208,10 @@ def _state_and_positions(
 
         Tables of which someone has asked to read all rows again are left out: a run starts their copies over.
         """
-        started_over = asked_to_read_again(config, copied, copied)
+        started_over = asked_to_read_again(config, tables=copied.keys(), staged=copied)
         failed = resumption(config, source, schemas, progress, asked=started_over).failed
-        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in started_over) or None
+        errors = [f"{table}: {error}" for table, error in failed.items() if table not in started_over]
+        return "; ".join(errors) or None
 
     findings: dict[str, Callable[[], str | None]] = {
         "owner of the state folder": assert_owned,
@@ -235,16 +236,17 @@ def _include_patterns(config: Config, existing: Sequence[TableId], views: Sequen
     `existing` are the tables of the source, `views` its views.
     """
     patterns = config.tables.include
-    alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
-    unmatched = [pattern for pattern in patterns if not alone[pattern].select(existing)]
-    finding = (
-        f"no table that {config.source.user} may see matches tables.include {unmatched}; correct it, or GRANT SELECT"
-    )
-    if matching := sorted({str(view) for pattern in unmatched for view in alone[pattern].select(views)}):
-        finding += (
-            f"; {', '.join(matching)} is a view, which the binlog has no changes of: include the tables that it reads"
-        )
-    return Checked("tables.include", finding if unmatched else None, fatal=len(unmatched) == len(patterns))
+    # for each pattern, the options with this pattern alone in `include`
+    with_only = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
+    unmatched = [pattern for pattern in patterns if not with_only[pattern].select(existing)]
+    finding = None
+    if unmatched:
+        user = config.source.user
+        finding = f"no table that {user} may see matches tables.include {unmatched}; correct it, or GRANT SELECT"
+        if matching := sorted({str(view) for pattern in unmatched for view in with_only[pattern].select(views)}):
+            names = ", ".join(matching)
+            finding += f"; {names} is a view, which the binlog has no changes of: include the tables that it reads"
+    return Checked("tables.include", finding, fatal=len(unmatched) == len(patterns))
 
 
 def _unchanged_definitions(changed: Sequence[TableId], *, follows: bool) -> Checked:

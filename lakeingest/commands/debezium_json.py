@@ -13,7 +13,7 @@ The lines, by the kind of change:
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -146,17 +146,11 @@ class DebeziumJson:
                 _Row(RowKind.INSERT, key, text, position, now, place.file, place.pos, ordinal=0, gtid=None)
                 for key, text, position in zip(keys, texts, sequences, strict=True)
             ]
-        origin: list[Sequence[Any]] = [
-            rows[name].to_pylist() for name in (change.KIND, change.FILE, change.POS, change.ORDINAL, change.GTID)
-        ]
+        kinds = [RowKind(kind) for kind in rows[change.KIND].to_pylist()]
+        origin = [rows[name].to_pylist() for name in (change.FILE, change.POS, change.ORDINAL, change.GTID)]
         times = rows[change.COMMITTED_AT].cast("int64").to_pylist()
-        # `origin` is first in the zip, so the fields come in another order than in _Row
-        return [
-            _Row(RowKind(kind), key, text, position, micros, file, pos, ordinal, gtid)
-            for kind, file, pos, ordinal, gtid, micros, key, text, position in zip(
-                *origin, times, keys, texts, sequences, strict=True
-            )
-        ]
+        # the columns are in the order of the fields of _Row
+        return [_Row(*fields) for fields in zip(kinds, keys, texts, sequences, times, *origin, strict=True)]
 
     def _reread_line(self, row: _Row, schema: TableSchema) -> str:
         """The line of a row that was read again. A key that has no row any more is a delete, with only the key."""

@@ -128,8 +128,11 @@ def _decimal_encoder(scale: int) -> Callable[[Decimal | str], str]:
     """The encoder of Kafka Connect's Decimal: the digits as one integer in two's complement, big endian."""
 
     def encode(value: Decimal | str) -> str:
-        unscaled = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
-        size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1  # bytes, with room for the sign bit
+        number = Decimal(value)
+        # the text of a number with decimals, without its point, is the unscaled integer
+        unscaled = int(f"{number:f}".replace(".", "")) if scale else int(number)
+        bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()  # without the sign bit
+        size = bits // 8 + 1  # in bytes, with room for the sign bit
         return json_binary(unscaled.to_bytes(size, "big", signed=True))
 
     return encode

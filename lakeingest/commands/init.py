@@ -118,7 +118,7 @@ def _read_tables(
     """
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
-        tables = [table for table in list_tables(connection) if database in {None, table.database}]
+        tables = [table for table in list_tables(connection) if database is None or table.database == database]
         for table in tables:
             try:
                 read_schema(connection, table)
@@ -212,7 +212,9 @@ def _pattern(database: str, name: str | None = None) -> str:
     """
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
-    return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")
+    if name:
+        return "re:" + re.escape(str(TableId(database, name)))
+    return "re:" + re.escape(str(TableId(database, ""))) + ".*"
 
 
 def _quoted(text: str) -> str:

@@ -99,17 +99,17 @@ def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
-    """The parity of the column with this number. Each pair is a row of a SELECT, and the same row from the binlog."""
+    """The parity of the column with this number. `rows` has pairs: a row of a SELECT, and that row in the binlog."""
     column, name = schema.columns[number], schema.columns[number].name
-    pairs = [(selected, logged) for selected, logged in rows if (selected[name], logged[name]) != (None, None)]
+    compared = [(selected, logged) for selected, logged in rows if (selected[name], logged[name]) != (None, None)]
     # compared as text, because 1.50 and 1.5 are different values here, and so are -0.0 and 0.0
-    differing = [(selected, logged) for selected, logged in pairs if repr(selected[name]) != repr(logged[name])]
+    differing = [(selected, logged) for selected, logged in compared if repr(selected[name]) != repr(logged[name])]
     example = ""
     if differing:
         selected, logged = differing[0]
         key = ", ".join(f"{part}={selected[part]!r}" for part in schema.key)
         example = f"of {key} the snapshot reads {_shortened(selected[name])}, the binlog {_shortened(logged[name])}"
-    return ColumnParity(schema.table, name, str(column.source_type), len(pairs), len(differing), example)
+    return ColumnParity(schema.table, name, str(column.source_type), len(compared), len(differing), example)
 
 
 def _last_changes(
@@ -137,7 +137,8 @@ def _last_changes(
     last_changes: LastChanges = {}
     for table, latest in batches.items():
         rows_after = last_changes[table] = {}
-        for row in (row for batch in latest for row in batch.to_pylist()):
+        latest_rows = (row for batch in latest for row in batch.to_pylist())
+        for row in latest_rows:
             key = tuple(row[name] for name in schemas[table].key)
             rows_after.pop(key, None)  # so that the keys are in the order of their last changes
             rows_after[key] = row if exists(row) else None

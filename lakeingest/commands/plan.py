@@ -141,8 +141,8 @@ def _plan_table(
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    # Step 2: changes by foreign keys. Those that are missing by the user's choice are no reason, but a loss (`lossy`).
-    # `cascades` is asked only if it can have a finding.
+    # Step 2: changes by foreign keys that the source does not log. If they are missing by the user's choice, they are a
+    # loss (`lossy`), and no reason. Only tables with such keys, or with unknown keys, can get a reason from `cascades`.
     unlogged_count = len(unlogged.keys.get(table, ()))
     are_missing = unlogged_count > 0 and config.tables.of(table).cascades == "missing"
     missing_changes = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []
@@ -221,10 +221,11 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     uuid, written = source.state().uuid, source.written()
     read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=written)
     chunk_seconds = time.monotonic() - began
-    if wave[0].range.upper is None:
-        rows_left = read.rows.num_rows  # the chunk reaches the end of the table, so this number is exact
+    chunk_ends_table, wave_ends_table = wave[0].range.upper is None, wave[-1].range.upper is None
+    if chunk_ends_table:
+        rows_left = read.rows.num_rows  # exact, because no rows are left after this chunk
     chunks = len(wave)
-    if wave[-1].range.upper is not None:  # the wave does not reach the end of the table: at least one chunk follows it
+    if not wave_ends_table:  # at least one chunk follows the wave
         chunks = max(chunks + 1, math.ceil(rows_left / planner.chunk_rows))
     waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
     seconds = chunk_seconds * math.ceil(chunks / at_once)

@@ -18,6 +18,7 @@ from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds.bounded import run_bounded
 from lakeingest.pipeline.rounds.follow import follow as follow_source
+from lakeingest.pipeline.rounds.missing_chunks import tables_to_copy
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.profile import StageCost
 from lakeingest.pipeline.run.table_run import TableRun
@@ -49,7 +50,8 @@ class RunResult(Report):
     caught up with the source; False if the run was ended before that, because its time was up or someone ended it.
     `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
     has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
-    table, or the table is no longer included. `profile` is the time that each stage took.
+    table, the table is no longer included, or its missing chunks wait for `throttle.window`. `profile` is the time that
+    each stage took.
     """
 
     tables: tuple[TableResult, ...]
@@ -141,8 +143,14 @@ def run(
         caught_up = follow_source(open_run, must_end, began) if follow else run_bounded(open_run, must_end)
         results = tuple(_result(table) for table in open_run.requested)
         failures = open_run.failures.values()
-        paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
+        paused = tuple(table.id for table in open_run.paused)
+        left = tuple(open_run.left.items())
+        if caught_up and not follow:  # chunks are missing only because of the window
+            wait = f"has missing chunks, which wait for throttle.window, {config.throttle.window}"
+            left += tuple((table.id, wait) for table in tables_to_copy(open_run))
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
+        for table_id, reason in left[len(open_run.left) :]:
+            observe(LeftAsItIs(table_id, reason))
     records = tuple(failure.record for failure in failures)
     seconds = time.monotonic() - began
     result = RunResult(

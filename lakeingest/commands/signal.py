@@ -115,17 +115,19 @@ def ask(
     least_number = _least_number(config, folder)
     numbers = []  # of the stored signals
     for concerned, cancels in to_store:
-        # the defaults hold the values of this turn of the loop
-        def make_signal(
-            number: int, concerned: tuple[TableId, ...] = concerned, cancels: int | None = cancels
-        ) -> Signal:
-            return Signal(number, kind, this_process(), datetime.now(UTC), concerned, scope, cancels, ddl=ddl)
-
+        make_signal = _signal_maker(kind, concerned, scope, cancels, ddl)
         numbers.append(folder.add(make_signal, least_number).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
     documents = (folder.one(number) for number in numbers)  # None for a signal that is not stored any more
     return SignalResults(SignalResult.of(document) for document in documents if document is not None)
+
+
+def _signal_maker(
+    kind: Action, tables: tuple[TableId, ...], scope: Scope | None, cancels: int | None, ddl: str | None
+) -> Callable[[int], Signal]:
+    """A function that makes a signal of this process, as of now, with the given number."""
+    return lambda number: Signal(number, kind, this_process(), datetime.now(UTC), tables, scope, cancels, ddl=ddl)
 
 
 def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:

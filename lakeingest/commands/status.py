@@ -215,12 +215,11 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     excluded_copies = {
         table for table in all_copies if table not in included_copies and has_reports(state_of(config), table)
     }
-    with_copy = [table for table in included_copies if _may_be_ours(target, table)]
-    if source.error is not None and not with_copy:
+    our_included_copies = [table for table in included_copies if _may_be_ours(target, table)]
+    if source.error is not None and not our_included_copies:
         raise source.error
-    all_tables = sorted(
-        {*with_copy, *source.tables, *(table for table in excluded_copies if _may_be_ours(target, table))}
-    )
+    our_excluded_copies = [table for table in excluded_copies if _may_be_ours(target, table)]
+    all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     states = list[TableStatus]()
@@ -327,13 +326,14 @@ def _table_status(
     progress, properties = staged.progress, target.properties(table)
     shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
+    shows_earlier_commit = shown is not None and not staged.visible
     if staged.visible:
         state = "published"
     elif progress.gap:  # changes are lost, so all rows are read again and compared
         state = "comparing"
     elif staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
         state = "copying again"
-    elif shown is not None:  # readers see an earlier commit
+    elif shows_earlier_commit:
         state = "published"
     else:
         state = progress.phase.value
@@ -353,7 +353,7 @@ def _table_status(
         ),
         binlog_gone=retention is not None and unread_since is not None and retention.has_deleted(unread_since),
         shown=shown,
-        staged=None if staged.visible or shown is None else progress.position,
+        staged=progress.position if shows_earlier_commit else None,
         rolled_back=signals.rollback_note(table, staged.published),
     )
 

@@ -87,7 +87,8 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     Raises ConfigError if a cluster cannot run the pipeline, or if the file itself has a secret. Raises OperatorNeeded
     if the service's client or pip is missing, or if the job's files cannot be written.
     """
-    for overridden in (override.partition("=")[0] for override in overrides):
+    for override in overrides:
+        overridden = override.partition("=")[0]
         if overridden in {"source", "source.password"}:
             raise ConfigError(
                 f"--set {overridden}: a job has the file as it is written, with its password; change the file"
@@ -128,9 +129,10 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     # can fail.
     with _build_errors(folder):
         dependencies = archive.dependencies(folder, pins)
-    # in the order of their URIs: the program, the job's archive, the archives of the dependencies
+    # both have this order: the program, the job's archive, the archives of the dependencies
     files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
-    uploads = tuple(map(Upload, files, (job.entry_point, *uris.values())))
+    uris_of_files = (job.entry_point, *uris.values())
+    uploads = tuple(map(Upload, files, uris_of_files))
     secret_of_variable = {name: service.secrets.get(name) for name in sorted(variables.names | service.secrets.keys())}
     return Submission(service, config, uploads, secret_of_variable, job, request, pending)
 

@@ -105,8 +105,10 @@ def _outcome(submission: Submission, job_id: str, state: State) -> Outcome:
         recorded = last_run.of_job(_state_folder(submission), submission.job.token)
     except (Retryable, StorageFailed):  # perhaps only the role of the job has the right to read the state folder
         recorded = None
-    if recorded is not None and (recorded["exit"] or state.succeeded):
-        return Outcome(job_id, recorded["exit"], recorded["error"])
+    if recorded is not None:
+        is_contradicted = recorded["exit"] == 0 and not state.succeeded
+        if not is_contradicted:
+            return Outcome(job_id, recorded["exit"], recorded["error"])
     if state.succeeded:
         return Outcome(job_id, 0, None)
     # the words of the services for a job that somebody has ended

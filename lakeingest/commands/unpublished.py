@@ -47,14 +47,16 @@ def unpublished_rows(
     # some changes up to `floor`: the high watermark, or after a merge the stop of this merge.
     marks: list[Mark] = []
     for split, mark in zip(splits.all, all_marks, strict=True):
-        if mark <= end and split.floor <= end:
+        has_only_changes_up_to_end = mark <= end and split.floor <= end
+        if has_only_changes_up_to_end:
             marks.append((split.range, mark))
     if not marks:
         return end, iter(())
     rows = versions.rows(schema, staged.version)
     if len(marks) < len(splits.all):  # some splits are left out
         rows = _rows_in_ranges(rows, schema.key, [keys for keys, _ in marks])
-    return end, rows_after_changes(rows, _needed_changes(spool, schema, marks, end), schema.key, schema)
+    changes = _needed_changes(spool, schema, marks, end)
+    return end, rows_after_changes(rows, changes, schema.key, schema)
 
 
 def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Place) -> list[pa.Table]:
@@ -66,10 +68,13 @@ def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], en
     if not files:
         return []
     last_changes = collapsed(files, schema.key, marks, end, Slice())
-    # the last changes are in the order of their files: split them where the next file begins
-    numbers, starts = np.unique(last_changes.files, return_index=True)
-    parts = np.split(last_changes.rows, starts[1:])  # one empty part if there is no change, hence `strict=False`
-    return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
+    # the last changes are in the order of their files: `starts` has the index of the first change of each file
+    file_numbers, starts = np.unique(last_changes.files, return_index=True)
+    rows_of_files = np.split(last_changes.rows, starts[1:])  # cut where the second and each later file begins
+    # without changes, `split` gives one empty part for no file, hence `strict=False`
+    return [
+        take(files[number], rows, end, deleted=True) for number, rows in zip(file_numbers, rows_of_files, strict=False)
+    ]
 
 
 def _rows_in_ranges(

@@ -151,7 +151,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
                 prepared[table] = schema, _published_state(config, target, schema)
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
-        # with `are_logged=True`, the server's settings decide whether such changes are logged
+        # with `are_logged=True`, the result is empty if the server's settings say that such changes are logged
         unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
@@ -161,6 +161,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             BinlogSource.open(config.source) as source,
             target.storage_errors(),
         ):
+            # without the table itself, which may be its own parent
             parents = {key.parent for key in family(table, unlogged)} - {table}
             parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in sorted(parents)]
             assert session is not None  # noqa: S101 - a table is prepared

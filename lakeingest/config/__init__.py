@@ -7,6 +7,7 @@ from lakeingest.config.quality import Quality
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import Spark
 from lakeingest.config.target import History, Target
+from lakeingest.config.throttle import Throttle
 
 __all__ = [
     "CATALOG",
@@ -19,6 +20,7 @@ __all__ = [
     "Source",
     "Spark",
     "Target",
+    "Throttle",
     "Tls",
     "load_config",
     "parse_config",

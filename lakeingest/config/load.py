@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.place import Place
+from lakeingest.config.place import Place, unreachable_message
 from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
@@ -27,6 +27,7 @@ from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Target
+from lakeingest.config.throttle import Throttle
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -40,7 +41,6 @@ _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.partition_by",
     "tables.options.*.columns",
     "points",
-    "throttle",
 )
 
 
@@ -56,6 +56,7 @@ class Config(Frozen):
     changelog: Changelog = Changelog()
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     quality: Quality = Quality()
+    throttle: Throttle = Throttle()
     spark: Spark = Spark()
     submit: Submit = Submit()
 
@@ -77,16 +78,16 @@ class Config(Frozen):
     @model_validator(mode="after")
     def _assert_built(self, info: ValidationInfo) -> Self:
         """Raise NotBuiltYet or ValueError for unusable values. `info.context` is True if Spark runs on a cluster."""
-        lake = FORMATS[self.target.format]
-        catalogs = lake.cluster_catalogs if info.context else lake.catalogs
-        for key, value, built in (
+        lake, on_cluster = FORMATS[self.target.format], info.context
+        catalogs = lake.cluster_catalogs if on_cluster else lake.catalogs
+        for key, value, usable in (
             ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
             ("quality.on_failure", self.quality.on_failure, ("stop",)),
             ("changelog.table", self.changelog.table, (False,)),
         ):
-            if value not in built:
-                where, choices = " on a cluster" if info.context else "", ", ".join(map(str, built))
+            if value not in usable:
+                where, choices = " on a cluster" if on_cluster else "", ", ".join(map(str, usable))
                 raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {choices}")
         if self.target.catalog.uri is not None and lake.by_folder and self.target.catalog.type != "hive":
             raise NotBuiltYet(
@@ -94,7 +95,7 @@ class Config(Frozen):
                 " leave it out"
             )
         self._assert_stores_built()
-        if not info.context:  # on a cluster, `Place` has refused folders of this machine
+        if not on_cluster:  # on a cluster, `Place` has refused folders of this machine
             self._assert_executors_reach_places()
         if self.target.warehouse.scheme is not None and not lake.by_folder and self.target.catalog.is_embedded:
             raise ValueError(
@@ -105,6 +106,13 @@ class Config(Frozen):
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        return self
+
+    @model_validator(mode="after")
+    def _assert_lag_has_replica(self) -> Self:
+        """Raise ValueError for a limit of the replica's lag if no replica is named."""
+        if self.throttle.replica_lag is not None and self.source.replica is None:
+            raise ValueError("throttle.replica_lag is the lag of source.replica, which is not set")
         return self
 
     @model_validator(mode="after")
@@ -178,15 +186,6 @@ class Config(Frozen):
         quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
         return self.model_copy(update=changed)
-
-
-def unreachable_message(places: Sequence[str]) -> str:
-    """The message for these folders of this machine, which executors on other machines cannot reach."""
-    verb = "is" if len(places) == 1 else "are"
-    return (
-        f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
-        " s3://bucket/folder, with a target.catalog that is a server"
-    )
 
 
 def load_config(
@@ -277,23 +276,23 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
         _DependsOnVariable: with `unread`, only values with a variable are refused, and they may be right in a run.
 
     """
-    not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
-    refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in not_built]
+    unbuilt = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
+    not_built = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in unbuilt]  # messages
     config = None
     try:
-        config = Config.model_validate(_without_keys(filled, not_built), context=cluster)
+        config = Config.model_validate(_without_keys(filled, unbuilt), context=cluster)
     except ValidationError as error:
         # with `unread`, a value with a variable may be right once the variable is read
         details = [detail for detail in error.errors() if not (unread and _has_variable(detail))]
         # mistakes are raised first: a key that is not built yet must not hide a typo
         if mistakes := [_mistake_text(detail) for detail in details if not _is_not_built(detail)]:
-            raise ConfigError("; ".join([*mistakes, *refused])) from None
+            raise ConfigError("; ".join([*mistakes, *not_built])) from None
         if not details:  # all refused values have variables in them
             raise _DependsOnVariable from None
         # the remaining details are values that are not built yet
-        refused += [str(detail["ctx"]["error"]) for detail in details]
-    if refused or config is None:  # `config` is None only if something is refused
-        raise NotBuiltYet("; ".join(refused))
+        not_built += [str(detail["ctx"]["error"]) for detail in details]
+    if not_built or config is None:  # `config` is None only if there are messages
+        raise NotBuiltYet("; ".join(not_built))
     return config
 
 

@@ -16,11 +16,14 @@ _DIGITS = 8  # the digits of the digest at the end of a name in which characters
 
 def _checked_pattern(location: str) -> str:
     """The pattern without a slash at its end. Raises ValueError for a malformed pattern."""
-    plain = _FIELD.sub("x", location)
-    if set(_FIELD.findall(location)) - {"database", "table"} or re.search(r"[{}]", plain):
+    plain = _FIELD.sub("x", location)  # the same path or URI, with a plain name in the place of each field
+    unknown_fields = set(_FIELD.findall(location)) - {"database", "table"}
+    has_other_braces = re.search(r"[{}]", plain) is not None
+    if unknown_fields or has_other_braces:
         raise ValueError(f"{location!r} has other fields than {{database}} and {{table}}")
     has_dot_parts = not set(plain.split("/")).isdisjoint({".", ".."})
-    if has_dot_parts or not re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain):
+    is_path_or_uri = re.fullmatch(r"([a-z][a-z0-9]+://)?[\w$ .=/-]+", plain) is not None
+    if has_dot_parts or not is_path_or_uri:
         raise ValueError(f"{location!r} is neither a folder below the warehouse nor a URI")
     return location.rstrip("/")
 

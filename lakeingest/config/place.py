@@ -1,6 +1,7 @@
 """Folders on this machine, or in an object store."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -78,3 +79,12 @@ class Place:
         if place.scheme is None and info.context:
             raise ValueError(f"{place} is on this machine; a cluster needs a URI such as s3://bucket/folder")
         return place
+
+
+def unreachable_message(places: Sequence[str]) -> str:
+    """The message for these folders of this machine, which executors on other machines cannot reach."""
+    verb = "is" if len(places) == 1 else "are"
+    return (
+        f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
+        " s3://bucket/folder, with a target.catalog that is a server"
+    )

@@ -71,7 +71,9 @@ class PostgreSql:
         mode = self.url.query.get(_MODE)
         if mode is not None:
             return str(mode)
-        return None if is_loopback(self.url.host or "") and _ROOTS not in self.url.query else "verify-full"
+        if is_loopback(self.url.host or "") and _ROOTS not in self.url.query:
+            return None
+        return "verify-full"
 
     @property
     def proof_warning(self) -> str | None:

@@ -43,26 +43,30 @@ def with_secrets(doc: Mapping[str, Any]) -> dict[str, Any]:
 
     """
     fetch_once = cache(_fetch)
+
+    def resolve(reference: str, dotted_key: str) -> str:
+        return _value_of(reference, dotted_key, fetch_once)
+
     filled = dict(doc)
     for path in _SECRET_KEYS:
-        filled = _with_values(filled, path, "", lambda reference, key: _value_of(reference, key, fetch_once))
+        filled = _with_values(filled, path, "", resolve)
     return filled
 
 
-def _with_values(doc: Any, path: tuple[str, ...], doc_key: str, value: Callable[[str, str], str]) -> Any:
-    """The document with each reference at this path of keys replaced by `value(reference, dotted_key)`.
+def _with_values(doc: Any, path: tuple[str, ...], doc_key: str, resolve: Callable[[str, str], str]) -> Any:
+    """The document with each reference at this path of keys replaced by `resolve(reference, dotted_key)`.
 
     `doc` is the whole document or a value in it, `doc_key` its dotted key, '' for the whole document. `*` in the path
     stands for each key.
     """
     if not path:
-        return value(doc, doc_key) if is_reference(doc) else doc
+        return resolve(doc, doc_key) if is_reference(doc) else doc
     if not isinstance(doc, Mapping):
         return doc
     key_here, inner_path = path[0], path[1:]
     matching_keys = {key for key in doc if key_here in {"*", key}}
     return {
-        key: _with_values(item, inner_path, f"{doc_key}.{key}".lstrip("."), value) if key in matching_keys else item
+        key: _with_values(item, inner_path, f"{doc_key}.{key}".lstrip("."), resolve) if key in matching_keys else item
         for key, item in doc.items()
     }
 
@@ -109,7 +113,9 @@ def _fetch_from_file(name: str) -> str:
 
 def _fetch_from_amazon(name: str) -> str:
     """The text of a secret. An ARN names its region; any other secret is in the region of the environment."""
-    region = name.split(":")[3] if name.startswith("arn:") and name.count(":") > 3 else None  # noqa: PLR2004 - of an ARN
+    fields = name.split(":")  # of an ARN: arn, partition, service, region, and more
+    is_arn = fields[0] == "arn" and len(fields) > 4  # noqa: PLR2004 - the fields above
+    region = fields[3] if is_arn else None
     client = amazon.client("secretsmanager", region)
     with amazon.translate_errors(f"Secrets Manager does not give the secret {name}"):
         answer = client.get_secret_value(SecretId=name)

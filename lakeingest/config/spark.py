@@ -58,9 +58,8 @@ class Spark(Frozen):
 
         `local` alone stands for one task. Without a master, no number is named.
         """
-        # `local[*]`, which stands for a missing master, does not match: the result is None then
-        slots = re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", self.master or "local[*]")
-        return None if slots is None else int(slots[1] or 1)
+        match = re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", self.master or "")
+        return None if match is None else int(match[1] or 1)
 
     @property
     def loads_code(self) -> tuple[str, ...]:

@@ -35,13 +35,13 @@ def store_of(scheme: str | None) -> Store:
 
 def _s3_pyiceberg(storage: Storage) -> Options:
     # without this property, PyIceberg's client acts as with `path_style`: it puts the bucket into the path of a URL
-    virtual = None if storage.path_style or storage.endpoint is None else "true"
+    has_bucket_in_host = storage.endpoint is not None and not storage.path_style
     return without_none(
         {
             "s3.endpoint": storage.endpoint,
             "s3.region": storage.region,
             "client.region": storage.region,
-            "s3.force-virtual-addressing": virtual,
+            "s3.force-virtual-addressing": "true" if has_bucket_in_host else None,
         }
     )
 

@@ -97,12 +97,12 @@ class Target(Frozen):
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
         """The source's table whose copy has this namespace and name; None if no copy can have them."""
-        # NUL separates namespace and name, because both may have dots. If a field comes twice, `(?P=…)` wants the same
-        # text in both places.
+        # NUL separates namespace and name, because both may have dots
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
-            group = re.escape("{" + field + "}")
-            pattern = pattern.replace(group, f"(?P<{field}>.+)", 1).replace(group, f"(?P={field})")
+            placeholder = re.escape("{" + field + "}")
+            pattern = pattern.replace(placeholder, f"(?P<{field}>.+)", 1)
+            pattern = pattern.replace(placeholder, f"(?P={field})")  # if the field comes again, it has the same text
         match = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
         return None if match is None else TableId(match["database"], match["table"])
 

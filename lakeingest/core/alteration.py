@@ -157,11 +157,11 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
     # Step 3: a lift for each statement n, from schemas[n - 1] to schemas[n]
     lifted = []
-    for statement in range(1, len(schemas)):
+    for statement, (old, new) in enumerate(pairwise(schemas), start=1):
         old_names, new_names = names_after[statement - 1], names_after[statement]
         origins = tuple(old_names.get(identity) for identity in new_names)
         redefined = frozenset(name for identity, name in new_names.items() if statement in defined.get(identity, ()))
-        lifted.append(Lift(schemas[statement - 1], schemas[statement], origins, redefined))
+        lifted.append(Lift(old, new, origins, redefined))
     return lifted
 
 
@@ -240,16 +240,15 @@ def _definition_after(
     """The definition that a column had after the statement of this number, when its name was `name`.
 
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
-    If no later statement defined or dropped the column, it is the current definition; else it is `column.first`, if
-    neither this statement nor an earlier one defined or added the column. Raises NotLiftable if neither holds.
+    It is the current definition if no later statement defined or dropped the column. It is `column.first` if the
+    table had the column before all statements, and only later ones defined it. Otherwise NotLiftable is raised.
     """
     definers = defined.get(column, ())
-    is_unchanged_since = column in current and all(definer <= statement for definer in definers)
-    if is_unchanged_since:
+    is_defined_later = any(definer > statement for definer in definers)
+    if column in current and not is_defined_later:
         return replace(current[column], name=name)
-    # `first` is the definition before the first statement; None if a statement has added the column
-    is_unchanged_until_then = column.first is not None and all(definer > statement for definer in definers)
-    if column.first is not None and is_unchanged_until_then:
+    is_defined_by_then = any(definer <= statement for definer in definers)
+    if column.first is not None and not is_defined_by_then:
         return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
@@ -265,8 +264,9 @@ def _assert_explained(
         first = identity.first
         if first is None or identity in defined:
             continue  # a statement has added or defined the column
-        same_charset = not first.charset or not column.charset or first.charset == column.charset
-        if replace(first, name=column.name) != column or not same_charset:
+        knows_charsets = bool(first.charset and column.charset)
+        has_other_charset = knows_charsets and first.charset != column.charset
+        if replace(first, name=column.name) != column or has_other_charset:
             raise Unexplained(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
 
 

@@ -41,8 +41,9 @@ def row_checksums(
     `buckets` restricts the rows: the number of all buckets, and the numbers of the buckets to read. If only the server
     knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
     """
-    values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
-    order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
+    # SQL for the key's columns: their integers, or their canonical texts
+    key_terms = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
+    order_terms = key_terms if schema.ordered else [f"CAST({text} AS BINARY)" for text in key_terms]
     in_buckets = ""
     if buckets is not None:
         bucket_count, numbers = buckets
@@ -50,11 +51,11 @@ def row_checksums(
     with connect(source) as connection:
         rows = query(
             connection,
-            f"SELECT {', '.join(values)}, {_as_uint64(_digest(schema), 1)}, {_as_uint64(_digest(schema), 17)}"
-            f" FROM {_table_and_range(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
+            f"SELECT {', '.join(key_terms)}, {_as_uint64(_digest(schema), 1)}, {_as_uint64(_digest(schema), 17)}"
+            f" FROM {_table_and_range(schema, keys)}{in_buckets} ORDER BY {', '.join(order_terms)} LIMIT {limit}",
         )
-    part_of_key = int if schema.ordered else str
-    return {tuple(map(part_of_key, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
+    to_part = int if schema.ordered else str  # the server sends each part of a key as text
+    return {tuple(map(to_part, key)): Checksum(1, int(left), int(right)) for *key, left, right in rows}
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:

@@ -19,6 +19,7 @@ primary's. `mysql.replica` says why the chunk is right nevertheless.
 Rows, low and high are returned together, because a retried task must never combine parts of two attempts.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -52,6 +53,7 @@ from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
+PACED_SECONDS = 20.0  # of a chunk: for so long its read view may be open because it is read slowly
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
@@ -72,10 +74,20 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The limits of a chunk: seconds of its SELECT, and bytes of its Arrow columns (None: no limit)."""
+    """The limits of a chunk: seconds of its SELECT, bytes of its Arrow columns, and bytes that are read in a second.
+
+    None: no limit. A chunk that takes longer than `PACED_SECONDS` is read at full speed from then on.
+    """
 
     seconds: float = SECONDS_MAX
     bytes: int | None = None
+    bytes_per_second: float | None = None
+
+    def pause(self, size: int, seconds: float) -> float:
+        """The seconds to wait after so many bytes were read in so many seconds."""
+        if self.bytes_per_second is None:
+            return 0.0
+        return max(0.0, min(size / self.bytes_per_second, PACED_SECONDS) - seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +248,8 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
     COMMIT. Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
     low = written_position(connection)
-    if not (dialect(connection).is_xa_late and prepared_xids(connection)):
+    view_may_lack_commits = dialect(connection).is_xa_late and prepared_xids(connection)
+    if not view_may_lack_commits:
         return low
     if settled is None:
         raise SplitUnstable("XA transactions are prepared on the source; end them, and run the same command again")
@@ -299,7 +312,7 @@ def _matching_rows(
     """The rows that meet the conditions, and the number of values that are NULL only because the user chose so."""
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
-    size = 0
+    size, began = 0, time.monotonic()
     for condition in conditions:
         rest = f"FROM {table_name(schema.table)} WHERE {condition}"
         for batch in select_rows(connection, schema, select, rest, nulled):
@@ -309,4 +322,5 @@ def _matching_rows(
                 raise ChunkTooLarge(
                     f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"
                 )
+            time.sleep(cap.pause(size, time.monotonic() - began))
     return pa.Table.from_batches(batches, table_schema(schema)), nulled.total()

@@ -85,16 +85,19 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     event, last = history.event, history.last
     # Step 1: compare the event that ends at the position. If the history has no such event, read the first event of the
     # file. The read also tells when the file was begun, which is compared, too.
-    begins = FilePosition(at.file, FILE_START if event is None else event.pos)
-    if history.began is not None and can_begin_at(begins):
-        began, _, raw = _read_event_at(source, begins, at, position)
+    event_begins = FilePosition(at.file, FILE_START if event is None else event.pos)
+    if history.began is not None and can_begin_at(event_begins):
+        began, _, raw = _read_event_at(source, event_begins, at, position)
         if event is not None and digest(raw) != event.digest:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
     # Step 2: compare the last transaction before the position, unless its file was purged.
-    if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
-        _, beginning, _ = _read_event_at(source, FilePosition(last.file, last.pos), at, position)
+    if last is None or last.file not in files:
+        return
+    last_begins = FilePosition(last.file, last.pos)
+    if can_begin_at(last_begins):
+        _, beginning, _ = _read_event_at(source, last_begins, at, position)
         if not _begins_transaction(beginning, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
 
@@ -122,7 +125,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
             segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, skip=GtidSet())  # any epoch: no row is used
             try:
                 for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
-                    pass
+                    pass  # read to the end, which sets `facts`
             except UnsupportedEvent:
                 return None
         if facts.history is not None and facts.history.last is not None:

@@ -6,6 +6,7 @@ In the binary protocol the values have the column's own type, charset and digits
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from lakeingest.config import Source
 from lakeingest.core.default import Default, Value
@@ -39,9 +40,11 @@ def _read(source: Source, schema: TableSchema, column: Column) -> Default | Valu
     alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
     sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()
+    values: list[Any] = []  # one value, or none if the table has no row
     try:
         with connect(source, stream=True) as connection:  # a connection of its own, because an error makes it unusable
-            values = [value for batch in stream_rows(connection, alone, sql, nulled) for value in batch[0].to_pylist()]
+            for batch in stream_rows(connection, alone, sql, nulled):
+                values += batch[0].to_pylist()
     except (UnsupportedValue, SchemaChanged):
         return Default.CONSTANT
     is_exact = not nulled.total()  # else the value is NULL only because the user chose so

@@ -95,9 +95,9 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             checksums = has_checksums(raw)
-        # skip what is not in the file: heartbeats, and artificial events before its first event; a later artificial
-        # event is not skipped, because it may be the ROTATE that ends the file
-        if event.type in HEARTBEATS or (event.is_artificial and not end):
+        if event.type in HEARTBEATS:  # not in the file
+            continue
+        if event.is_artificial and not end:  # before the file; a later one may be the ROTATE that ends the file
             continue
         if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)

@@ -96,14 +96,14 @@ class Driver(BoundedConnection):
         offered: int = driver.server_capabilities
         if offered & _NEEDED != _NEEDED:
             raise Surprise("the greeting of a server that is too old, or of none")
-        flags = driver.client_flag | (CLIENT.SSL if self._context else 0)
-        if self._context and not offered & CLIENT.SSL:
-            if self.source.tls_mode != "preferred":
-                raise ServerUnproven(f"{self._where} offers no TLS, and source.tls.mode is {self.source.tls_mode}")
-            flags &= ~CLIENT.SSL  # the mode `preferred` does without TLS
+        wants_tls, offers_tls = self._context is not None, bool(offered & CLIENT.SSL)
+        if wants_tls and not offers_tls and self.source.tls_mode != "preferred":  # this mode does without TLS
+            raise ServerUnproven(f"{self._where} offers no TLS, and source.tls.mode is {self.source.tls_mode}")
+        begins_tls = wants_tls and offers_tls
+        flags = driver.client_flag | (CLIENT.SSL if begins_tls else 0)
         charset: Any = charset_by_name(driver.charset)  # its types lack the number
         head = _LOGIN.pack(flags, _PACKET_MAX, charset.id, b"")  # asks for TLS if sent alone, and begins the login
-        if flags & CLIENT.SSL:
+        if begins_tls:
             self._protect(head)
         self._log_in(head)
 
@@ -156,7 +156,8 @@ class Driver(BoundedConnection):
             # begin with a plugin whose response shows no password; if the user has another, the server asks for that
             plugin = _NATIVE
         response = self._first(plugin, salt)
-        attributes = b"".join(_with_length(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
+        pairs = driver._connect_attrs.items()  # noqa: SLF001
+        attributes = b"".join(_with_length(name.encode()) + _with_length(value.encode()) for name, value in pairs)
         driver.write_packet(
             head
             + self.source.user.encode()

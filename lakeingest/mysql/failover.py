@@ -62,7 +62,7 @@ class ThisServer:
         # Step 2: read the file up to that end, for the history that later runs compare
         stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, skip=GtidSet(), facts=facts):
-            pass
+            pass  # read to the end, which sets `facts`
         # Step 3: wait until the second in which the file began is over. A binlog that is reset from now on begins in a
         # later second, by which later runs tell it from this binlog
         if facts.history is not None and facts.history.began is not None:
@@ -91,6 +91,7 @@ class ThisServer:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed = self._state.executed
         last = None if saved.history is None else saved.history.last  # the position's last transaction
+        # on MariaDB the position is found by its last transaction
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
             replicates = is_replicating(self._connection)
             return find_on(self._source, self._connection, last, replicates=replicates)
@@ -110,8 +111,12 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file before which not all of the position's transactions are
-        file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
+
+        def has_more_to_come(name: str) -> bool:
+            """Whether transactions of the position are in this file or in later files."""
+            return bool(saved.gtids and not saved.gtids <= self._before_file(name))
+
+        file = newest(self._files, has_more_to_come)  # the position ends in this file
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
         return find(saved, self._before_file(file), self._transactions(file))
@@ -156,14 +161,16 @@ class ThisServer:
         # the newest file that begins before all errant transactions; without such a file, all binlog is read
         start = file_start(newest(self._files, self._begins_before(end_here.errant)) or self._files[0])
         copied = saved.gtids or GtidSet()
-        # The reads differ in what they skip: rows of copied transactions are no finding, but DDL of copied transactions
-        # counts, too.
-        changed = self._changed_in(
-            tables, lambda examined: self._read(start, end_here.end, skip=copied, watched=examined)
-        )
-        altered = self._changed_in(
-            tables, lambda examined: self._read(start, end_here.end, skip=GtidSet(), waiting=examined)
-        )
+
+        def read_rows(examined: Mapping[TableId, TableSchema]) -> Iterator[Part]:
+            return self._read(start, end_here.end, skip=copied, watched=examined)
+
+        def read_ddl(examined: Mapping[TableId, TableSchema]) -> Iterator[Part]:
+            # nothing is skipped: DDL of copied transactions counts, too
+            return self._read(start, end_here.end, skip=GtidSet(), waiting=examined)
+
+        changed = self._changed_in(tables, read_rows)
+        altered = self._changed_in(tables, read_ddl)
         return frozenset(changed | altered)
 
     def _begins_before(self, gtids: GtidSet) -> Callable[[str], bool]:
@@ -180,7 +187,8 @@ class ThisServer:
         changed = set[TableId]()
         while True:  # a refused event ends the read; the next read leaves the event's tables out, so it gets further
             try:
-                changed |= {table for table, _ in read(_tables_without(tables, changed)) if table is not None}
+                parts = read(_tables_without(tables, changed))
+                changed |= {table for table, _ in parts if table is not None}
             except LakeIngestError as error:
                 if not error.tables:
                     raise

@@ -46,14 +46,14 @@ def choose_key(
         if not int(row["non_unique"]):
             unique_indexes.setdefault(str(row["index_name"]), []).append(row)
     refusals = {index: _refusal(index, parts, by_name) for index, parts in unique_indexes.items()}
-    usable = {
-        index: tuple(str(part["column_name"]) for part in parts)
+    usable = {  # the columns of each index that can be the key
+        index: [by_name[str(part["column_name"])] for part in parts]
         for index, parts in unique_indexes.items()
         if not refusals[index]
     }
     if usable:
-        best = min(usable, key=lambda index: _rank(index, [by_name[name] for name in usable[index]]))
-        return usable[best], best
+        best = min(usable, key=lambda index: _rank(index, usable[index]))
+        return tuple(column.name for column in usable[best]), best
     if PRIMARY in refusals:  # there is a primary key, but it was refused
         raise NoKey(f"{refusals[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(

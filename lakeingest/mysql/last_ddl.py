@@ -31,8 +31,8 @@ def last_ddl(
             with beside(source) as reading:
                 server_id = free_server_id(reading, source)
                 for _ in read_segment(reading, segment, NO_TABLES, server_id, SegmentFacts(), waiting=tables):
-                    pass
-            break
+                    pass  # only for the error that the read raises at DDL
+            break  # no more DDL
         except UnsupportedEvent as error:
             if error.ddl is None:  # an event that cannot be passed over
                 return dict.fromkeys(tables)

@@ -44,6 +44,7 @@ def stream_rows(
     with surprises("an answer to a prepared statement"):
         wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
         statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
+        # read these packets and ignore them: the result has definitions of its own
         _definitions(wire, parameters)
         _definitions(wire, columns)
         wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
@@ -86,15 +87,16 @@ class Receiver:
         """
         began = time.monotonic()
         try:
-            if self._is_drained:
+            if not self._is_drained:
+                # at most the size of the driver's buffer, because for more bytes the call would wait for the server
+                count = self._buffered.readinto1(buffer[: io.DEFAULT_BUFFER_SIZE])
+                self._is_drained = True
+            else:
                 if self._pauses:
                     time.sleep(_PAUSE_SECONDS)
                 count = self._socket.recv_into(buffer)
                 is_buffer_full = count == len(buffer)
                 self._pauses = count < self._short_read_bytes and not is_buffer_full
-            else:  # at most the size of the driver's buffer, because for more bytes the call would wait for the server
-                count = self._buffered.readinto1(buffer[: io.DEFAULT_BUFFER_SIZE])
-                self._is_drained = True
         except OSError as error:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
         if not count:

@@ -335,13 +335,15 @@ def _kind_by_choices(kind: Kind | None, type_: SourceType, choices: Choices) -> 
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""
-        return kind, NULL_DATES if choices.zero_dates == "null" else ""
+        choice = NULL_DATES if choices.zero_dates == "null" else ""
+        return kind, choice
     if kind is Kind.TIME and choices.time == "micros":
         return Kind.MICROS, ""
     is_flag = (type_.name, type_.size, type_.unsigned) == ("tinyint", 1, False)
     if is_flag and choices.tinyint1 == "boolean":
         return Kind.BOOLEAN, ""
-    return kind, EWKB if type_.name in GEOMETRIES and choices.geometry == "ewkb" else ""
+    is_ewkb = type_.name in GEOMETRIES and choices.geometry == "ewkb"
+    return kind, EWKB if is_ewkb else ""
 
 
 def _kind(type_: SourceType, precision: int) -> Kind | None:

@@ -12,6 +12,7 @@ import pymysql
 
 from lakeingest.config import Source as Settings
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.load import Load
 from lakeingest.core.position import FilePosition, Position, is_before
 from lakeingest.core.schema import USUAL, Choices, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
@@ -19,6 +20,7 @@ from lakeingest.mysql import connection as connections
 from lakeingest.mysql import key_space, schema_reader
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS
+from lakeingest.mysql.load import LoadMeter
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
@@ -106,6 +108,10 @@ class Source:
     def clock(self) -> int:
         """The server's time, in seconds since 1970."""
         return connections.clock(self.connection)
+
+    def load_meter(self, limit: Load) -> LoadMeter:
+        """What measures the load, as far as it has a limit."""
+        return LoadMeter(self.settings, limit)
 
     def retention_seconds(self) -> int | None:
         """The age at which the server purges binlog files; None if it never purges them on its own."""

@@ -57,7 +57,8 @@ class StatementReach:
             # The user may not see all triggers, views and functions. None of them matters to a change with `in_system`:
             # its table has no triggers, and its statement names no view and calls no function. Foreign keys matter, and
             # the user sees them.
-            return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
+            changes_only_its_table = change.in_system and table not in objects.referenced
+            return "" if changes_only_its_table else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
         if table in objects.with_triggers:

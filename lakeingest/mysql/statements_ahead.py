@@ -34,8 +34,8 @@ def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping
 def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
     """As `statement_ahead`, for `schemas` that are not empty. Raises Damaged for a damaged binlog."""
     with beside(source) as connection:
-        at = start or file_start(written_position(connection).file)
-        at = at if can_begin_at(at) else at.start_of_file  # a dump cannot begin beyond 4 GiB
+        begin = start or file_start(written_position(connection).file)
+        at = begin if can_begin_at(begin) else begin.start_of_file  # a dump cannot begin beyond 4 GiB
         watched = Watched(schemas, reach=StatementReach(source))
         is_mariadb = dialect(connection) is MARIADB
         bytes_left = _BYTES

@@ -66,9 +66,8 @@ def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
     """The Arrow columns of fetched rows. Errors of `from_text` get the table's name."""
     try:
-        return [
-            from_text(column, values) for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
-        ]
+        values_of_columns = zip(*rows, strict=True)
+        return [from_text(column, values) for column, values in zip(schema.columns, values_of_columns, strict=True)]
     except UnsupportedValue as error:
         raise UnsupportedValue(f"{schema.table}: {error}") from error
 

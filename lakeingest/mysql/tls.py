@@ -41,13 +41,19 @@ def pin_of(certificate: bytes) -> str:
     with the serial number 0. The public key is the part after version, serial number, algorithm, issuer, validity and
     subject (RFC 5280, section 4.1). Raises ValueError if `certificate` is no certificate, or not in DER.
     """
-    # without an element, the empty bytes make `_header` raise ValueError
-    signed = next(_elements(certificate), (0, b""))[1]  # the body with the authority's signature
-    body = next(_elements(_contents(signed)), (0, b""))[1]  # without the signature
+    signed = _first_element(certificate)  # the body with the authority's signature
+    body = _first_element(_contents(signed))  # without the signature
     parts = [part for tag, part in _elements(_contents(body)) if tag != _VERSION]  # not every certificate has a version
     if len(parts) <= _KEY:
         raise ValueError("a certificate without a public key")
     return PIN + base64.b64encode(hashlib.sha256(parts[_KEY]).digest()).decode()
+
+
+def _first_element(data: bytes) -> bytes:
+    """The first element of a part in DER; without an element, empty bytes, for which `_header` raises ValueError."""
+    for _, element in _elements(data):
+        return element
+    return b""
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -76,7 +82,8 @@ def _header(data: bytes) -> tuple[int, int]:
     if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
         return 2, data[1]
     length_bytes = data[1] & 0x7F  # the number of bytes that have the length; in DER they do not begin with a zero
-    if not 0 < length_bytes <= 4 or len(data) < 2 + length_bytes or not data[2]:  # noqa: PLR2004
+    is_length_of_der = 0 < length_bytes <= 4 and len(data) >= 2 + length_bytes and data[2] != 0  # noqa: PLR2004
+    if not is_length_of_der:
         raise ValueError("an element of a certificate has no length of DER")
     return 2 + length_bytes, int.from_bytes(data[2 : 2 + length_bytes], "big")
 

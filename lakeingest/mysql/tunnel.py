@@ -53,7 +53,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
     import paramiko
 
     with _LOCK:
-        shared = _CLIENTS.pop((os.getpid(), ssh), None)
+        shared = _CLIENTS.pop((os.getpid(), ssh), None)  # put back if it is not broken
         if shared is not None:
             transport = shared.get_transport()
             if transport is not None and transport.is_active():

@@ -40,9 +40,9 @@ def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     on MariaDB, the foreign keys.
     """
     try:
-        return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(
-            lambda: create_statement(connection, table)
-        )
+        if is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0"):
+            return True
+        return _is_denied(lambda: create_statement(connection, table))
     except pymysql.err.Error as error:
         if error.args[0] not in ABSENT:
             raise

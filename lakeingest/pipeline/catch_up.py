@@ -20,14 +20,17 @@ PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
 def catch_up(run: OpenRun) -> None:
-    """Spool to the written position; publish, as of that position, every table that can go on; trim the spool."""
+    """Spool to the written position; publish, as of that position, every table that can go on; trim the spool.
+
+    A table with missing chunks is left out.
+    """
     # Step 1: spool to the written position
     spool_to_now(run.edges, run.binlog)
     # Step 2: before anything is published, stop the tables whose changes or DDL the spool may lack
     stop_hidden(run)
-    look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
+    look_for_unseen_ddl(run.edges, run.binlog, run.copied)
     # Step 3: merge and publish, parents first: a child needs the changes that foreign keys made to its parents
-    for table in parents_first(run.binlog, run.going_on):
+    for table in parents_first(run.binlog, run.copied):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
@@ -56,7 +59,9 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
             return
         except MainMoved:
             staged = edges.committing.recover(table.id)  # staging is built on the compacted commit now
-            if not tries_left or staged is None or staged.progress.needed_from < binlog.spool.start:
+            if not tries_left or staged is None:
+                raise
+            if staged.progress.needed_from < binlog.spool.start:  # the spool lacks changes after the compacted commit
                 raise
             reload(edges, table, staged)
 

@@ -35,6 +35,14 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Throttled:
+    """The next wave of a table waits for this `reason`: a limit of `throttle` is reached."""
+
+    table: TableId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaveCommitted:
     """A wave of a copy is on staging. `complete`: no chunk of the table is missing any more."""
 
@@ -190,6 +198,7 @@ class SignalMoved:
 
 OfTable = (
     Planned
+    | Throttled
     | WaveCommitted
     | RowsReread
     | Merged

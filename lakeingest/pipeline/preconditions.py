@@ -18,6 +18,7 @@ from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.replica import replica_conditions
+from lakeingest.mysql.preflight.throttle import throttle_conditions
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
@@ -84,7 +85,7 @@ def require(
     refused |= _changed_meanwhile(chosen, {*schemas, *refused})
     shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
     none_can_go_on = refused.keys() >= set(chosen)
-    if unmet and (shared or none_can_go_on or _is_unmet_by_server(preflight.server)):
+    if unmet and (shared or none_can_go_on or _is_unmet_by_server(preflight.server)):  # then nothing can go on
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
     # a refused table with a copy is watched, too
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
@@ -111,7 +112,9 @@ def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joina
     copied = preflight.held.staged.keys()
     refused = _refused_tables(preflight.of_tables(tables), copied)
     accepted = [table for table in tables if table not in refused and table not in copied]
-    schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)[1] if accepted else {}
+    schemas: dict[TableId, TableSchema] = {}
+    if accepted:
+        _, schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)
     return Joinable(schemas, refused | _changed_meanwhile(accepted, schemas), copied)
 
 
@@ -151,12 +154,12 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
 class Preflight:
     """The facts from which the preconditions of some tables are checked: the server, the lake, and its copies (`held`).
 
-    `replica`: the checked conditions on a replica, which are the same for all tables.
+    `beside`: the checked conditions on a replica and on `throttle`, which are the same for all tables.
     """
 
     config: Config
     server: conditions.Server
-    replica: tuple[Checked, ...]
+    beside: tuple[Checked, ...]
     target: Tables
     generated: GeneratedColumns
     held: Copies
@@ -170,7 +173,9 @@ class Preflight:
         # new tables are also refused if their folders would be nested
         new = [table for table in tables if table not in held.staged]
         held = replace(held, refused={**nested_folders(config, new), **held.refused})
-        return cls(config, server, replica_conditions(source.settings, server), target, generated, held)
+        beside = replica_conditions(source.settings, server)
+        beside += throttle_conditions(source.settings, config.throttle, source.connection)
+        return cls(config, server, beside, target, generated, held)
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:
         """The preflight of fewer tables."""
@@ -188,7 +193,7 @@ class Preflight:
         new = [schema for table, schema in schemas.items() if table not in copied]
         return [
             *conditions.ask(self.server, conditions.CONDITIONS | table_conditions.CONDITIONS),
-            *self.replica,
+            *self.beside,
             foreign_keys.cascades(self.server, self.config.tables),
             usable,
             self.generated.checked(schemas.values()),

@@ -104,12 +104,14 @@ def run_gate(
     }
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
-    failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
+    not_passed = [result for result in validation.results if not result.success]
+    failed = [result for result in not_passed if _error(result.exception_info) is None]  # else it raised an error
     # Step 2: evaluate the failed expectations a second time, with counts and examples, and put these results in the
     # place of the first ones. They count as failed, even if they pass now
     if failed:
         detailed = _validate(name, rows, [_document(result) for result in failed], detailed_format).results
-        validation.results = [result for result in validation.results if result not in failed] + detailed
+        other_results = [result for result in validation.results if result not in failed]
+        validation.results = other_results + detailed
         for result in detailed:
             result.success = False
             result.result = _with_hex_bytes(result.result) if samples else _details_without_values(result, key)
@@ -202,7 +204,8 @@ def _details_without_values(result: "ExpectationValidationResult", key: Sequence
     """The details of a result without values of rows: only its counts, and the keys of the rows that fail."""
     details = _with_hex_bytes(result.result)
     # an expectation without columns is about the table, so its observed value is not the value of a row
-    is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
+    column_keys = _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
+    is_of_table = not column_keys
     without_rows = {
         name: value
         for name, value in details.items()

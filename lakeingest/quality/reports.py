@@ -50,8 +50,9 @@ def _unique_time(folder: File, now: datetime) -> str:
 
     It is `now` or, if the clock was set back, a microsecond after the time of the newest report.
     """
-    pages = (file.name.partition("-")[0] for file in reversed(folder.listed("*.html")))
-    last = next((time for time in pages if _NAME.fullmatch(time)), "")  # a person may have put other files there
+    newest_first = reversed(folder.listed("*.html"))
+    beginnings = (file.name.partition("-")[0] for file in newest_first)
+    last = next((text for text in beginnings if _NAME.fullmatch(text)), "")  # a person may have put other files there
     time = now.strftime(_MOMENT)
     if time > last:
         return time

@@ -127,11 +127,15 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
         size = column.source_type.size
         yield _expectation("expect_column_value_lengths_to_be_between", column=column.name, max_value=size)
         return
-    bounds = {"min_value": 0} if column.kind in _NUMBERS and column.source_type.unsigned else {}
-    if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:  # `bound` has a digit more
-        # the bound itself passes, because values are compared as doubles: the largest value can be rounded to it
-        bound = 10 ** (column.precision - column.scale)
-        bounds = {"min_value": -bound, "max_value": bound} | bounds  # an unsigned column keeps its 0
+    bounds: dict[str, int] = {}
+    if column.kind is Kind.DECIMAL:
+        digits = column.precision - column.scale  # before the decimal point; `bound` has one digit more
+        if digits < _DIGITS_MAX:
+            # the bound itself passes, because values are compared as doubles: the largest value can be rounded to it
+            bound = 10**digits
+            bounds = {"min_value": -bound, "max_value": bound}
+    if column.kind in _NUMBERS and column.source_type.unsigned:
+        bounds["min_value"] = 0
     if bounds:
         yield _expectation("expect_column_values_to_be_between", column=column.name, **bounds)
 

@@ -73,6 +73,7 @@ def double_text(value: float | None, most: int) -> str | None:
         return None
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
+    # `sign` is 1 for a negative value, else 0
     sign, digit_tuple, exponent = Decimal(repr(value)).normalize().as_tuple()
     digits = "".join(map(str, digit_tuple))
     length = len(digits)
@@ -86,7 +87,8 @@ def double_text(value: float | None, most: int) -> str | None:
         width = point
     is_tiny = point <= -_FIXED_DIGITS
     is_huge = point >= length and point > _FIXED_DIGITS  # an integer of many digits
-    if is_tiny or is_huge or width > most - sign:  # `sign` is 1 for a negative value, else 0
+    is_too_long = sign + width > most
+    if is_tiny or is_huge or is_too_long:
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -113,6 +115,7 @@ def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
     hashed = F.sha2(F.concat(*_parts(schema.columns, widths)), 256)
+    # to base -10: `conv` returns signed numbers for a negative base
     return [
         F.conv(hashed.substr(first, 16), 16, -10).cast("bigint").alias(name)
         for first, name in ((1, "left"), (17, "right"))

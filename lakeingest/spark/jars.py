@@ -48,8 +48,10 @@ def settings_with_jars(
         return
     folder = ivy_folder(work_folder(config))
     names = FORMATS[config.target.format].jars(config.target)
-    # whether pipeline.yml sets neither other jars nor another way to resolve them
-    has_only_our_jars = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
+    # pipeline.yml may set other jars, or another way to resolve them
+    has_other_jars = settings.get(PACKAGES) != ",".join(names) or JARS in settings
+    has_other_way = bool(settings.keys() & _RESOLVING)
+    has_only_our_jars = not has_other_jars and not has_other_way
     if not all(_is_whole(folder, name) for name in names):
         make_folder(folder, PRIVATE)
         with (folder / "lakeingest.lock").open("ab") as lock:

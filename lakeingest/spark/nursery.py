@@ -72,7 +72,7 @@ class Nursery:
             except BaseException:  # noqa: BLE001 - the code of the run must not go on in two processes
                 traceback.print_exc()
             finally:
-                end_process(1)
+                end_process(1)  # after an error: otherwise `nurse` ends the process
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
         theirs.close()
         if pid is None:
@@ -124,7 +124,7 @@ def nurse(control: int, import_all: Callable[[], None]) -> NoReturn:
     # if a scheduler sends SIGTERM to all processes, the run still needs its workers, until its next commit
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    files: list[int] = []
+    files: list[int] = []  # the log, then the end of a socket for each worker
     with socket.socket(fileno=control) as run:
         while received := socket.recv_fds(run, 1, 1)[1]:  # no file: the run has closed the socket, or has ended
             files += received
@@ -149,7 +149,7 @@ def _fork_workers(ends: Sequence[int]) -> None:
             for other in ends:
                 if other != end:  # while it is open, the run does not notice that the other worker has ended
                     os.close(other)
-            _work(Connection(end))
+            _work(Connection(end))  # never returns
     for end in ends:
         os.close(end)
     with suppress(ChildProcessError):  # no worker is left

@@ -53,14 +53,14 @@ def prepare(
         return lambda: [function(descriptor) for descriptor in descriptors]
     if isinstance(workers, OwnWorkers):
         return workers.prepare(function, descriptors, at_once)
-    # one task for each descriptor, so that no descriptor waits for a slow one; but at most `at_once` tasks if Spark
-    # would run more tasks at the same time
-    slots = workers.sparkContext.defaultParallelism
-    task_count = len(descriptors) if at_once >= slots else min(len(descriptors), at_once)
+    task_count = len(descriptors)  # a task for each descriptor, so that no descriptor waits for a slow one
+    if at_once < workers.sparkContext.defaultParallelism:  # Spark would run more than `at_once` tasks at the same time
+        task_count = min(task_count, at_once)
     # Spark cuts the list into a part for each task. So that neighbours go to different tasks, the list begins with the
     # descriptors 0, n, 2n, … for the first of n tasks
     numbered = list(enumerate(descriptors))
-    by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
+    parts = [numbered[first::task_count] for first in range(task_count)]
+    by_task = [item for part in parts for item in part]
     # `parallelize` pickles the descriptors; `run` starts the tasks
     tasks = workers.sparkContext.parallelize(by_task, task_count).mapPartitions(_task_of(function))
 

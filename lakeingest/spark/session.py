@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS, spark_properties
-from lakeingest.config.load import unreachable_message
+from lakeingest.config.place import unreachable_message
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.jars import settings_with_jars
@@ -194,9 +194,13 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         for name, lake in FORMATS.items()
         if name != config.target.format and _has_value(session, EXTENSIONS, lake.extension)
     ]
-    if not missing and not harmful:
+    reasons = []
+    if missing:
+        reasons.append(f"lacks {', '.join(missing)}")
+    if harmful:
+        reasons.append(f"has {', '.join(harmful)}")
+    if not reasons:
         return None
-    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", missing), ("has", harmful)) if names]
     return (
         f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
         " Pipeline.spark_settings(), or let lakeingest start it"

@@ -128,7 +128,8 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
                 _delete_files(spool, segment)
         archived = all_archived(spool)
         _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
-        levels = [segment.level for segment in archived]  # by the files' names: `_join` reads all manifests
+        # `_join` reads all manifests, so it is called only if the levels in the files' names show that it has work
+        levels = [segment.level for segment in archived]
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
@@ -150,7 +151,8 @@ def _unneeded(
         if connected and segment.stop != connected[-1].start:
             break
         connected.append(segment)
-    unneeded += chain[: len(chain) - len(connected)]
+    count_before_gap = len(chain) - len(connected)
+    unneeded += chain[:count_before_gap]
     # Step 3: the oldest of the other segments. The first needed segment ends the loop, because a removal after it would
     # make a gap.
     for segment in reversed(connected):
@@ -168,7 +170,8 @@ def _join(spool: File, epoch: int) -> None:
         archived = [(segment, segment.read()) for segment in all_archived(spool)]
         if sum(segment.level == level for segment, _ in archived) < JOIN:
             continue
-        for (has_level, *_), group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
+        for kind, group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
+            has_level, *_ = kind
             if has_level:
                 _join_group(spool, epoch, list(group), level + 1)
 

@@ -85,7 +85,7 @@ class StoredChangelog:
         except (OSError, ValueError) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
         segments = chain(list(manifests.values()), opened)
-        end = opened
+        end = opened  # moved on by each segment of the spool; those of the archive end at or before `opened`
         for segment in segments:
             if segment.stop.place(opened.epoch) > opened.place:
                 end = end.moved(segment.stop, segment.gtids, segment.history)
@@ -167,14 +167,9 @@ class StoredChangelog:
             if table in segment.followed:
                 parts.append(Altered(segment.alterations[table], segment.followed[table]))
                 definition_before_ddl = segment.followed[table].before.fingerprint
-            elif entry := segment.tables[table]:
-                try:
-                    # an open file can still be read after a run removes it
-                    part = pq.ParquetFile(stack.enter_context((self.folder / entry[0]).open_lasting()))
-                except FileNotFoundError as error:
-                    raise _Moved(entry[0]) from error
-                except (OSError, pa.ArrowException) as error:
-                    raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
+            elif entry := segment.tables[table]:  # else the segment has no change of the table
+                file_name, _ = entry
+                part = self._open_file(file_name, stack)
                 parts.append(ChangeFile(part, definition_of(part) or definition_before_ddl))
         try:
             # Step 2: list the reread rows, after the segments. A run stores a segment only after the reread rows as of
@@ -189,6 +184,17 @@ class StoredChangelog:
             raise _Moved
         parts.reverse()
         return Changes(table, since, stretch.end, tuple(parts), rereads=tuple(rereads), ends_watch=stretch.ends_watch)
+
+    def _open_file(self, name: str, stack: ExitStack) -> pq.ParquetFile:
+        """A file of change rows, which `stack` closes. Raises `_Moved` if the file is missing."""
+        path = self.folder / name
+        try:
+            # an open file can still be read after a run removes it
+            return pq.ParquetFile(stack.enter_context(path.open_lasting()))
+        except FileNotFoundError as error:
+            raise _Moved(name) from error
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(f"{path} cannot be read: {error}") from error
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which every transaction is in the set.
@@ -256,7 +262,8 @@ class StoredChangelog:
                         # `argmax` gives the number of transactions before the first sought one
                         count_before = int(np.argmax(sought)) if sought.any() else len(sought)
                         if count_before:
-                            place = Place(*(batch[name][count_before - 1].as_py() for name in ("epoch", "file", "pos")))
+                            last = count_before - 1  # the number of the last transaction before it
+                            place = Place(*(batch[name][last].as_py() for name in ("epoch", "file", "pos")))
                         if count_before < len(sought):
                             return place
             except FileNotFoundError as error:
@@ -302,20 +309,25 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
     """
     lost = set[str]()
     while True:
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                return read()
-            except _Moved as error:
-                name = next(iter(error.args), None)
-                if tries_left:
-                    time.sleep(_PAUSE_SECONDS)
-                elif name is None or name in lost:
-                    raise StateUnreadable(
-                        f"the spool lacks a file that it names: {error.__cause__}; run once, then try again"
-                    ) from error
-                else:
-                    lost.add(name)
-                    note_lost(name)
+        try:
+            return _with_tries(read)
+        except _Moved as error:
+            name = next(iter(error.args), None)
+            if name is None or name in lost:
+                raise StateUnreadable(
+                    f"the spool lacks a file that it names: {error.__cause__}; run once, then try again"
+                ) from error
+            lost.add(name)
+            note_lost(name)
+
+
+def _with_tries(read: Callable[[], Result]) -> Result:
+    """The result of `read`, which is called again while it raises `_Moved`. The last `_Moved` of `_TRIES` is raised."""
+    for _ in range(_TRIES - 1):
+        with suppress(_Moved):
+            return read()
+        time.sleep(_PAUSE_SECONDS)
+    return read()
 
 
 def _ends_by(history: History | None, micros: int) -> bool:

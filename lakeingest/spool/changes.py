@@ -70,18 +70,28 @@ class Changes:
                     yield part
                 continue
             for batch in part.file.iter_batches(BATCH_ROWS):
-                remaining = batch.replace_schema_metadata({DEFINITION: part.definition})
-                # reread rows as of a place come before the first change row after that place
-                while waiting:
-                    is_later = _is_after(remaining, ReadTo(waiting[0].last.place))
-                    if not is_later.any():  # a later batch may have more rows up to this place
-                        break
-                    yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
-                    yield from self._reread(waiting.pop(0), since, stop)
-                    remaining = remaining.filter(pa.array(is_later))
-                yield from _between(remaining, since, stop)
+                changes = batch.replace_schema_metadata({DEFINITION: part.definition})
+                yield from self._with_rereads(changes, waiting, since, stop)
         for reread in waiting:
             yield from self._reread(reread, since, stop)
+
+    def _with_rereads(
+        self, changes: pa.RecordBatch, waiting: list[RereadRows], since: ReadTo, stop: Place | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The change rows of a batch, and the reread rows that come between them.
+
+        Reread rows as of a place come before the first change row after that place. Their files are taken from the
+        front of `waiting`; the others come in or after a later batch.
+        """
+        remaining = changes
+        while waiting:
+            is_later = _is_after(remaining, ReadTo(waiting[0].last.place))
+            if not is_later.any():  # a later batch may have more rows up to this place
+                break
+            yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
+            yield from self._reread(waiting.pop(0), since, stop)
+            remaining = remaining.filter(pa.array(is_later))
+        yield from _between(remaining, since, stop)
 
     def _reread(self, rows: RereadRows, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
         """The rows of one file, all as of one place, that come after `since`; none if the place is `stop` or later."""

@@ -104,8 +104,8 @@ def collapsed(
     last_rows = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
     file_numbers = np.searchsorted(starts, orders, side="right") - 1  # the last file that starts at or before the row
     row_numbers = orders - np.array(starts)[file_numbers]  # within each row's file
-    changes = last_rows.select(list(key)).append_column(DELETED, _deletes(last_rows))
-    return Collapsed(changes, file_numbers, row_numbers, read_count, applied.num_rows)
+    last_changes = last_rows.select(list(key)).append_column(DELETED, _deletes(last_rows))
+    return Collapsed(last_changes, file_numbers, row_numbers, read_count, applied.num_rows)
 
 
 def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
@@ -116,8 +116,9 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
     sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up, so at most `_SAMPLES` groups are read
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
-    # fewer slices if several bounds are equal
-    bounds = dict.fromkeys(ordered[len(ordered) * part // parts] for part in range(1, parts))
+    count = len(ordered)
+    cuts = [ordered[count * part // parts] for part in range(1, parts)]  # the first value of each later slice
+    bounds = dict.fromkeys(cuts)  # fewer slices if several bounds are equal
     return [Slice(lower, upper) for lower, upper in pairwise([None, *bounds, None])]
 
 

@@ -78,6 +78,6 @@ def is_watched_to_halt(spool: Spool, table: TableId, after: Place) -> bool:
     for _, _, segment, stop in spool.parts():
         has_halt = has_halt or table in segment.alterations
         lacks_changes = stop.place > after and table not in segment.tables
-        if lacks_changes:
+        if lacks_changes:  # this is the first such segment
             return has_halt
     return False

@@ -1,5 +1,6 @@
 """The segments that the changelog holds at one moment, and the stretch of them with every change of one table."""
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -109,25 +110,20 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead without a gap to the latest stop. Of overlapping ones, the first to begin is taken."""
     epoch = opened.epoch
     chained: list[Manifest] = []
-    # The chain is built from its last segment back to its first one. `end` is the place where its next segment must
-    # end or overlap. Of the segments that reach `end`, `earliest` is the one that begins first: it becomes the next
-    # segment once all of them have been compared.
+    # The chain is built from its last segment back to its first one. `end` is the place that its next segment must
+    # reach. A segment that reached an earlier `end` is of no more use: it begins at or after the new `end`.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
-    earliest: Manifest | None = None
-    for segment in sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True):
-        if _stop(segment, opened) < end:  # all segments that stop at or after `end` have been compared
-            if earliest is None:
-                break  # a gap before `end`
-            chained.append(earliest)
-            end = earliest.start.place(epoch)
-            earliest = None
-            if _stop(segment, opened) < end:
-                break  # a gap before the new `end`
-        start = segment.start.place(epoch)
-        if start < end and (earliest is None or start < earliest.start.place(epoch)):
-            earliest = segment
-    if earliest is not None:
+    waiting = deque(sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True))
+    while True:
+        reaching: list[Manifest] = []
+        while waiting and _stop(waiting[0], opened) >= end:
+            reaching.append(waiting.popleft())
+        leading = [segment for segment in reaching if segment.start.place(epoch) < end]
+        if not leading:  # no segment is left, or there is a gap before `end`
+            break
+        earliest = min(leading, key=lambda segment: segment.start.place(epoch))
         chained.append(earliest)
+        end = earliest.start.place(epoch)
     chained.reverse()
     return chained
 

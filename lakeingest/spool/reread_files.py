@@ -97,16 +97,16 @@ class RereadFolder:
         named_files: list[RereadRows] = []  # the files that the documents name, in order
         documents = self.path.listed("*.json")
         positions = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda position: position.order)
-        for first in positions:
-            if first.log == since.log and since.place <= first.place <= end:
-                # the rows as of each place are numbered from 0 on, without a gap
-                expected = replace(first, reread=0)
-                if named_files and named_files[-1].last.place == first.place:
-                    expected = _advanced(named_files[-1].last, 1)
-                # if two documents are added while the folder is listed, the listing may have only the later document
-                if first != expected:
-                    raise FileNotFoundError(f"{self.path / str(expected)}.json")
-                named_files += self._files(first)
+        wanted = [first for first in positions if first.log == since.log and since.place <= first.place <= end]
+        for first in wanted:
+            # the rows as of each place are numbered from 0 on, without a gap
+            expected = replace(first, reread=0)
+            if named_files and named_files[-1].last.place == first.place:
+                expected = _advanced(named_files[-1].last, 1)
+            # if two documents are added while the folder is listed, the listing may have only the later document
+            if first != expected:
+                raise FileNotFoundError(f"{self.path / str(expected)}.json")
+            named_files += self._files(first)
         return [file for file in named_files if file.last.order > since.order]
 
     def _files(self, first: ReadTo) -> Iterator[RereadRows]:

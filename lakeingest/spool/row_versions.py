@@ -40,6 +40,7 @@ def has_removed(
     An update counts only if it changes a value in `columns`; if `columns` is None, each update counts.
     """
     if columns is not None:
+        # a file is read only if the files before it have no such change; `row_change.after` is None for a delete
         removed = (row_change for file in files for row_change in removed_rows([file], columns, after, stop))
         return any(deletes if row_change.after is None else updates for row_change in removed)
     # each update counts, so the values of columns need not be read

@@ -51,9 +51,7 @@ class Spool:
         *,
         head: Head,
     ) -> None:
-        self.folder = folder
-        self._head = head
-        self._boundaries = boundaries
+        self.folder, self._head, self._boundaries = folder, head, boundaries
         self._opened, self._opened_pending = opened, pending  # `pending`: the XA transactions prepared at `opened`
         self._segments = dict(segments)
         self._position = reduce(_position_after, self._segments.values(), opened)
@@ -178,7 +176,8 @@ class Spool:
         for new in segments:
             if new.start != self.position.at:
                 raise SpoolGap(f"a segment from {new.start} does not continue {self.position.at}")
-            pending = new.pending and new.pending.after(self.pending or Pending())
+            pending_before = self.pending or Pending()
+            pending = None if new.pending is None else new.pending.after(pending_before)
             segment = replace(new, pending=pending)  # with the XA transactions of earlier segments
             path = self._manifest(self._last + 1)
             if not store.create(path, segment.to_json()):
@@ -323,7 +322,8 @@ class Spool:
         self.assert_owned()
         opened = reduce(_position_after, (self._segments[number] for number in ended), self._opened)
         # The start moves first. If the process then ends, `load` skips the manifests that end at or before the start.
-        self._move_start(opened, self._segments[ended[-1]].pending if ended else self._opened_pending)
+        pending = self._segments[ended[-1]].pending if ended else self._opened_pending
+        self._move_start(opened, pending)
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
         self._archive_or_delete(dropped, keep)

@@ -70,6 +70,7 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
         passed = sum(place <= start.place for place in stands)  # the number of copies at or before the segment
         return can_be_joined, passed, sorted(segment.tables)
 
-    for (can_be_joined, *_), group in groupby(pairwise(spool.parts()), kind):
+    with_next = pairwise(spool.parts())  # without the last segment, which has no next one
+    for (can_be_joined, *_), group in groupby(with_next, kind):
         if can_be_joined:
             yield [(number, segment) for (number, _, segment, _), _ in group]

@@ -116,13 +116,13 @@ def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
     """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
     unknown = ("",) * len(doc["columns"])  # documents of earlier versions do not have all parts of the layout
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
-    # the parts after `stored` have a value for each column: by column, these are the values of the fields LAID_OUT
-    layouts_of_columns = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
+    parts = [layout[name] for name in _LAYOUT[1:]]  # the parts after `stored`: each has a value for each column
+    layouts_of_columns = (dict(zip(LAID_OUT, values, strict=True)) for values in zip(*parts, strict=True))
     return TableSchema(
         TableId.parse(doc["table"]),
         tuple(
-            _column(column, dict(zip(LAID_OUT, values, strict=True)))
-            for column, values in zip(doc["columns"], layouts_of_columns, strict=True)
+            _column(column, layout_of_column)
+            for column, layout_of_column in zip(doc["columns"], layouts_of_columns, strict=True)
         ),
         tuple(doc["key"]),
         choices=_choices(doc["choices"]),
@@ -268,8 +268,8 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     version from before the copy was started over. For other publishes nothing is stored.
     """
     stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
-    is_first = published is None or (stored is not None and stored.before == published)
-    if is_first:
+    is_started_over = stored is not None and stored.before == published
+    if published is None or is_started_over:
         first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         first_at = int(time.time())

@@ -97,7 +97,8 @@ class Owner:
         if process is None:  # not known
             return False
         state, started = process
-        return state in "ZX" or started != self.started  # Z, X: zombie, dead; another start: the number was given again
+        is_another = started != self.started  # the number was given again
+        return is_another or state in "ZX"  # Z, X: zombie, dead
 
 
 class Lease:
@@ -224,7 +225,9 @@ def _is_valid(path: Local, owner: Owner | None) -> bool:
     None if lease.json is damaged: then only the time of the renewal counts.
     """
     is_expired = abs(_now(path) - path.stat().st_mtime) > VOID_SECONDS
-    return not is_expired and not (owner and owner.has_ended)
+    if is_expired:
+        return False
+    return owner is None or not owner.has_ended
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:

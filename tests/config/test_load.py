@@ -130,7 +130,6 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),
-        ("throttle={threads_running: 50}", "throttle"),
         ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
@@ -174,7 +173,7 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         (
             "zzz=1",
             "unknown key zzz; known are changelog, name, quality, schema, source, spark, state, submit, tables, target,"
-            " version",
+            " throttle, version",
         ),
         ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
         (

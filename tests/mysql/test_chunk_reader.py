@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +21,7 @@ from lakeingest.errors import (
     UnsupportedValue,
 )
 from lakeingest.mysql.chunk_reader import (
+    PACED_SECONDS,
     Cap,
     ChunkRead,
     Hooks,
@@ -341,6 +343,19 @@ def test_a_chunk_over_its_limit_of_bytes_is_stopped_by_the_reader(db: Db) -> Non
     with pytest.raises(ChunkTooLarge, match=r"w: a chunk has more than 20,000 bytes; set a smaller chunk_rows"):
         read(db, schema, cap=Cap(bytes=20_000))
     assert read(db, schema, cap=Cap(bytes=60_000)).rows.num_rows == 50
+
+
+def test_a_chunk_is_read_at_a_pace(db: Db) -> None:
+    """The server waits between its parts; a chunk that is too large for the pace is not held open for it."""
+    schema = wide(db, *[100_000] * 50)
+    began = time.monotonic()
+    rows = read(db, schema, cap=Cap(bytes_per_second=2_500_000)).rows
+    assert rows.num_rows == 50
+    assert time.monotonic() - began >= rows.nbytes / 2_500_000
+    assert Cap(bytes_per_second=10.0).pause(50, 1.0) == 4.0
+    assert Cap(bytes_per_second=10.0).pause(50, 6.0) == 0.0
+    assert Cap(bytes_per_second=10.0).pause(5_000, PACED_SECONDS - 1.0) == 1.0
+    assert Cap().pause(50, 0.0) == 0.0
 
 
 def test_estimated_bytes_include_long_texts(db: Db) -> None:

@@ -39,21 +39,11 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownK
     A table of which any key or rule is hidden is in the second part; its known keys are in the first part nevertheless.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
+    rules: dict[ShownKey, Rules | None]  # None if the rules are not known
     if server.dialect.hides_rules:
-        # Take the rules from SHOW CREATE TABLE. If its text has another number of keys than KEY_COLUMN_USAGE has shown,
-        # some keys are hidden.
-        texts = {table: _definition(server, table) for table in tables}
-        shown_counts = Counter(key.table for key in keys)
-        unknown = {
-            table for table, text in texts.items() if text is not None and _count_keys(text) != shown_counts[table]
-        }
-        rules: dict[ShownKey, Rules | None] = {}
-        for key in keys:
-            text_of_table = texts[key.table]
-            if text_of_table is not None:  # the table still exists
-                rules[key] = rules_in(text_of_table, key)
+        rules, unknown = _rules_in_texts(server, tables, keys)
     else:
-        # Take the rules from information_schema. It leaves hidden tables out, so a table without any key may be hidden.
+        # information_schema leaves hidden tables out, so a table without any key may be hidden
         unknown = {table for table in set(tables) - tables_with_keys if is_hidden(server.connection, table)}
         rules_by_name = _shown_rules(server, {key.table for key in keys})
         rules = {key: rules_by_name.get((key.table, key.name)) for key in keys}
@@ -71,23 +61,41 @@ def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[Shown
         f" WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(tables)})"
         " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
     )
-    # by database, table and key: for each column its name, the parent's database, the parent, and the parent's column
-    parts: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for row in rows:
-        if row[5] is not None:  # a foreign key: it has a parent
-            texts = tuple(map(str, row))
-            parts.setdefault(texts[:3], []).append(texts[3:])
+    # by the table and the name of a foreign key: for each of its columns the name, the parent, and the parent's column
+    parts_of: dict[tuple[TableId, str], list[tuple[str, TableId, str]]] = {}
+    for database, name, constraint, column, parent_database, parent_name, referenced in rows:
+        if parent_name is not None:  # else it is no foreign key
+            table, parent = TableId(str(database), str(name)), TableId(str(parent_database), str(parent_name))
+            parts_of.setdefault((table, str(constraint)), []).append((str(column), parent, str(referenced)))
     keys = [
         ShownKey(
-            TableId(database, name),
+            table,
             constraint,
-            tuple(part[0] for part in columns),
-            TableId(*columns[0][1:3]),  # the parent, which is the same for all columns
-            tuple(part[3] for part in columns),
+            tuple(column for column, _, _ in parts),
+            parts[0][1],  # the parent, which is the same for all columns
+            tuple(referenced for _, _, referenced in parts),
         )
-        for (database, name, constraint), columns in parts.items()
+        for (table, constraint), parts in parts_of.items()
     ]
-    return keys, {TableId(str(row[0]), str(row[1])) for row in rows}
+    return keys, {TableId(str(database), str(name)) for database, name, *_ in rows}
+
+
+def _rules_in_texts(
+    server: Server, tables: Collection[TableId], keys: Collection[ShownKey]
+) -> tuple[dict[ShownKey, Rules | None], set[TableId]]:
+    """The rules of these keys in the texts of SHOW CREATE TABLE (`rules_in`); and the tables of which a key is hidden.
+
+    Keys of a table that does not exist any more are left out.
+    """
+    texts: dict[TableId, str] = {}
+    for table in tables:
+        text = _definition(server, table)
+        if text is not None:
+            texts[table] = text
+    shown_counts = Counter(key.table for key in keys)
+    # a text that has more or fewer keys than KEY_COLUMN_USAGE shows
+    with_hidden_keys = {table for table, text in texts.items() if _count_keys(text) != shown_counts[table]}
+    return {key: rules_in(texts[key.table], key) for key in keys if key.table in texts}, with_hidden_keys
 
 
 def _definition(server: Server, table: TableId) -> str | None:

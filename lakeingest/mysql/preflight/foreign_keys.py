@@ -53,8 +53,9 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
     while unread:  # first the tables, then their parents, then the parents' parents, …
         found_keys, hidden = _changing_keys(server, unread)
         unknown |= hidden
-        keys_of |= {table: found_keys.get(table, ()) for table in unread}
-        unread = {key.parent for keys in found_keys.values() for key in keys} - keys_of.keys()
+        keys_of |= {table: found_keys.get(table, ()) for table in unread}  # (): no keys, but the table is read
+        parents = {key.parent for keys in found_keys.values() for key in keys}
+        unread = parents - keys_of.keys()
     return Unlogged({table: keys for table, keys in keys_of.items() if keys}, frozenset(unknown))
 
 
@@ -72,9 +73,13 @@ def cascades(server: Server, options: Tables) -> Checked:
 
     def finding(server: Server) -> Finding:
         unlogged = unlogged_keys(server, server.tables)
-        tables = sorted((unlogged.keys.keys() | unlogged.unknown) & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in refusals(options, table, unlogged))
-        return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
+        tables_and_ancestors = unlogged.keys.keys() | unlogged.unknown
+        reasons: list[str] = []
+        for table in sorted(tables_and_ancestors & set(server.tables)):
+            reasons += refusals(options, table, unlogged)
+        if not reasons:
+            return None
+        return f"foreign keys change rows outside the binlog: {'; '.join(reasons)}; {CASCADES_FIX}"
 
     [checked] = ask(server, {NAME: finding})
     return checked
@@ -99,11 +104,11 @@ def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
     The list is empty for the choice `missing`, and for the choice `read` if these changes can be read again. It is not
     empty for the choice `refuse`.
     """
-    match options.of(table).cascades:
-        case "missing":
-            return []
-        case "refuse" if table not in unlogged.unknown:  # a table with unknown keys is refused by `hindrance` below
-            return [f"{table}: tables.options → cascades is `refuse`"]
+    choice = options.of(table).cascades
+    if choice == "missing":
+        return []
+    if choice == "refuse" and table not in unlogged.unknown:  # `hindrance` refuses a table with unknown keys
+        return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
@@ -140,7 +145,8 @@ def _changing_keys(
         if rules != (Rule.NONE, Rule.NONE):
             key = ForeignKey(shown_key.table, shown_key.columns, shown_key.parent, shown_key.referenced, *rules)
             keys_of.setdefault(shown_key.table, []).append(key)
-    types = _types(server, [key for keys in keys_of.values() for key in keys])
+    all_keys = [key for keys in keys_of.values() for key in keys]
+    types = _types(server, all_keys)
     with_types = {
         table: tuple(sorted(replace(key, types=_types_of_values(key, types)) for key in keys))
         for table, keys in keys_of.items()
@@ -197,7 +203,8 @@ def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
         return UNLIKE
     name, full_type, collation = description
     if name in TEXTS:
-        return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
+        label = name if key.on_update is Rule.CASCADE else "text"
+        return f"{label} {collation}"
     if name in _INTEGERS:
         return ""
     if name in {"enum", "set"}:

@@ -76,8 +76,8 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     generated, layouts = _generated(connection)
     (version,) = query_row(connection, "SELECT @@version", 1)
     answer: bool | None = None
-    names: dict[int, tuple[str, ...]] = {}  # the columns of tables with generated columns, by table id
-    generated_in: dict[int, frozenset[str]] = {}  # the generated columns of these tables, by table id
+    # tables with generated columns, by table id: all columns, and the generated columns
+    known: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
     bytes_read = 0
     checksums = True
     is_of_version = False  # whether the present version of the server has written the file
@@ -90,12 +90,13 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 is_of_version = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
-                names.pop(table_id, None)  # the id may have been another table's
-                if table in generated and is_of_version:
-                    names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
-            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):  # if the columns are known
-                missing_names = missing_columns(event.data, columns)
-                if missing_names and missing_names == generated_in[read_table_id(event)]:
+                known.pop(table_id, None)  # the id may have been another table's
+                if table in generated and is_of_version and (names := _names(event, layouts[table])):
+                    known[table_id] = names, generated[table]
+            elif event.type in _CHANGES and read_table_id(event) in known:
+                names, generated_names = known[read_table_id(event)]
+                missing_names = missing_columns(event.data, names)
+                if missing_names and missing_names == generated_names:
                     return False
                 if not missing_names and event.type not in _INSERTS:
                     answer = True  # so far: a later image may lack its generated columns
@@ -137,4 +138,6 @@ def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
         table_map = read_table_map(event, is_mariadb=True)
     except (Damaged, UnknownCharset):  # for example for a type that is not supported yet
         return ()
-    return table_map.names or (layout if len(layout) == len(table_map.columns) else ())
+    if table_map.names:
+        return table_map.names
+    return layout if len(layout) == len(table_map.columns) else ()

@@ -63,7 +63,8 @@ class Server:
         seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
         days = float(self.variables.get("expire_logs_days", "0"))  # before 8.4
         age_seconds = seconds or round(days * DAY_SECONDS)
-        return None if age_seconds == 0 and self.service.zero_keeps else age_seconds
+        keeps_all = age_seconds == 0 and self.service.zero_keeps
+        return None if keeps_all else age_seconds
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a boolean variable is on. If the server does not have the variable, `default` is its value."""
@@ -182,11 +183,12 @@ def replica(server: Server) -> Finding:
         return None
     # MariaDB has no variable for the order, because it always preserves the order
     for_order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
-    variables_off = [
-        f"{name} is OFF"
-        for name in ("log_replica_updates", *for_order)
-        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # or by its old name
-    ]
+
+    def is_on(name: str) -> bool:
+        old_name = name.replace("replica", "slave")
+        return server.is_on(name, server.variables.get(old_name, "OFF"))
+
+    variables_off = [f"{name} is OFF" for name in ("log_replica_updates", *for_order) if not is_on(name)]
     return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
 

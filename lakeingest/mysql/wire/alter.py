@@ -219,7 +219,8 @@ class _ActionReader(Action):
             definition = definition[:-2]
         if not definition or definition[0].sort is not Sort.WORD or definition[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
-        for index, (previous, token) in enumerate(pairwise(definition), start=1):  # the tokens after the type's name
+        # for each token after the type's name: its index, the token before it, and the token
+        for index, (previous, token) in enumerate(pairwise(definition), start=1):
             is_known_word = token.text.upper() in _PLAIN or _NUMBER.fullmatch(token.text)
             if token.sort is Sort.NAME or (token.sort is Sort.WORD and not is_known_word):
                 raise Unclear("it has more than a type and a constant default")

@@ -58,7 +58,7 @@ def key_texts(values: Values, charset: str) -> pa.Array:
         return strings
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure_utf8(values.data, values.start, values.size, key_table(charset), offsets)
-    if total < 0:  # a row has a code that is not in the table of keys
+    if total < 0:  # −1 minus the first row with a code that is not in the table of keys
         row = -1 - total
         raise ValueError(
             f"row {row} is a key with a second code of a character of {charset}: {_hex(values, row)};"
@@ -224,7 +224,8 @@ def _texts_by_codec(values: Values, charset: str) -> pa.Array:
     distinct_texts = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in distinct_texts:
         # None stands for an invalid value; the first such value of the dictionary is also the first in the rows
-        first_row = distinct.indices.index(distinct_texts.index(None)).as_py()
+        invalid = distinct_texts.index(None)
+        first_row = distinct.indices.index(invalid).as_py()
         raise _not_text(values, first_row, charset)
     return pa.array(distinct_texts, pa.string()).take(distinct.indices)
 

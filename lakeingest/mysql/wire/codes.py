@@ -162,7 +162,9 @@ def _by_codec(codec: str) -> dict[int, str]:
     characters = _characters(codec, 1, range(0x100))
     leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in characters]  # first bytes of longer codes
     characters |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
-    return characters | (_characters(codec, 3, range(0x8F8080, 0x900000)) if codec == _EUC else {})
+    if codec == _EUC:
+        characters |= _characters(codec, 3, range(0x8F8080, 0x900000))
+    return characters
 
 
 def _characters(codec: str, size: int, codes: Iterable[int]) -> dict[int, str]:
@@ -187,4 +189,5 @@ def _differences(charset: str) -> Iterator[tuple[int, str]]:
         # the extensions that have a code in eucjpms already: by `_DIFFERENCES`, or by Python's codec
         present = {sign for sign in extensions if sign in "￢￤" or sign.encode(_EUC, "ignore")}
         added = [sign for sign in extensions if sign not in present or sign == "№"]  # № gets a second code
-        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], added, strict=True)
+        added_codes = [*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)]
+        yield from zip(added_codes, added, strict=True)

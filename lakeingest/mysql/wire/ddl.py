@@ -91,8 +91,10 @@ class DdlReader:
             self._read_name()
         self._expect("ON")
         for schema in self._read_tables():
-            if is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)):
-                return True  # the index may become the key, or add a hidden column
+            if is_unique and not _keeps_its_key(schema):  # the index may become the key
+                return True
+            if is_unique and self._may_add_hidden_column(schema):
+                return True
             if schema.changed_by_any_ddl or (replaces and _may_be_key(schema, name)):  # OR REPLACE drops the old index
                 return True
         return False
@@ -164,7 +166,7 @@ class DdlReader:
             schema
             for table, schema in self._copied.items()
             if folded(table.name) == folded(table_id.name)
-            and (folded(table.database) == folded(table_id.database) or not table_id.database)  # '': of any database
+            and (not table_id.database or folded(table.database) == folded(table_id.database))  # '': of any database
         ]
 
     def _read_table_id(self) -> TableId:
@@ -240,7 +242,8 @@ class DdlReader:
         columns without a length are counted: one with a length, as in `name(10)`, takes few bytes.
         """
         tokens = self._tokens[self._at :]
-        without_length = [token for token, next_ in zip_longest(tokens, tokens[1:]) if next_ != Token(Sort.SIGN, "(")]
+        each_and_next = zip_longest(tokens, tokens[1:])
+        without_length = [token for token, next_ in each_and_next if next_ != Token(Sort.SIGN, "(")]
         names = {folded(token.text) for token in without_length if token.sort in {Sort.WORD, Sort.NAME}}
         size = sum(_index_bytes_max(column) for column in schema.columns if folded(column.name) in names)
         return size > _INDEX_BYTES or self._has("HASH")
@@ -260,14 +263,11 @@ class Action(DdlReader):
         return maintains and self._skip("PARTITION")
 
     def other_tables(self) -> list[TableSchema] | None:
-        """The copied tables that a RENAME, EXCHANGE or CONVERT names beside the altered table.
-
-        None for an action that names no other table.
-        """
+        """The copied tables that the action names beside the altered table; None if it names no other table."""
         if self._skip("RENAME"):
             if self._peek() in {*_INDEX, "COLUMN"}:
                 return None
-            if not self._skip("TO", "AS") and self._is_sign("="):
+            if not self._skip("TO", "AS") and self._is_sign("="):  # RENAME TO t, RENAME AS t, RENAME = t, or RENAME t
                 self._at += 1
             renamed_to = self._read_tables()
             if not self._is_over:

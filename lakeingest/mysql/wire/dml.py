@@ -7,6 +7,7 @@ Sources: MySQL manual, "INSERT Statement", "REPLACE Statement", "UPDATE Statemen
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lakeingest.mysql.wire.ddl import DdlReader, folded
 from lakeingest.mysql.wire.query import Query
@@ -70,9 +71,9 @@ class DmlReader(DdlReader):
                 raise Unclear("it is no change of one table")
         database, name_at = self._database, self._at
         table = self._read_name()
-        if self._is_sign("."):
+        if self._is_sign("."):  # the name before the dot is that of the database, the table's name comes next
             self._expect_sign(".")
-            database, name_at = table, self._at  # the name before the dot is that of the database
+            database, name_at = table, self._at
             table = self._read_name()
         # raises Unclear if a second table follows, as in UPDATE a, b
         if verb == "UPDATE":
@@ -90,11 +91,10 @@ class DmlReader(DdlReader):
         """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
         tokens = self._tokens[name_at + 1 :]
         # a token before an opening parenthesis may call a stored function, unless it is a sign or in `_CALLS_NOTHING`
-        for at in range(1, len(tokens)):
-            called = tokens[at - 1]
-            if tokens[at] != _OPEN or called.sort is Sort.SIGN:
+        for at, (called, following) in enumerate(pairwise(tokens)):
+            if following != _OPEN or called.sort is Sort.SIGN:
                 continue
-            is_stored = at > 1 and tokens[at - 2] == _DOT  # as in database.function
+            is_stored = at > 0 and tokens[at - 1] == _DOT  # as in database.function
             calls_nothing = called.sort is Sort.WORD and called.text.upper() in _CALLS_NOTHING and not is_stored
             if not calls_nothing:
                 return False

@@ -57,8 +57,8 @@ class GtidPrefixes:
             self._uuids_and_tags.append(uuid_and_tag)
             if not gtid.tag:
                 uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-                # of the last range of numbers to skip, the only one that the kernel knows
-                least, greatest = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))[-1]
+                ranges_to_skip = self._skip.get(uuid_and_tag, (_NO_NUMBERS,))
+                least, greatest = ranges_to_skip[-1]  # the kernel knows only the last range
             else:  # the kernel does not read tags: with these numbers it finds no GTID of this prefix
                 uuid_halves = np.zeros(2, np.int64)
                 least = greatest = _NUMBER_MAX
@@ -73,11 +73,11 @@ class GtidPrefixes:
 
         UUID and tag are null for a prefix of MariaDB. All three are null for the index −1.
         """
-        chosen = pa.array(indexes, mask=indexes < 0)
-        all_uuids = [uuid_ for uuid_, _ in self._uuids_and_tags]
-        all_tags = [tag for _, tag in self._uuids_and_tags]
-        uuids, tags, texts = (pa.array(each, pa.string()).take(chosen) for each in (all_uuids, all_tags, self._texts))
-        return uuids, tags, texts
+        chosen = pa.array(indexes, mask=indexes < 0)  # null for −1
+        uuids = pa.array([uuid_ for uuid_, _ in self._uuids_and_tags], pa.string())
+        tags = pa.array([tag for _, tag in self._uuids_and_tags], pa.string())
+        texts = pa.array(self._texts, pa.string())
+        return uuids.take(chosen), tags.take(chosen), texts.take(chosen)
 
 
 class EventBuffer:
@@ -166,9 +166,12 @@ class EventBuffer:
         transaction = rows[:, Row.TRANSACTION]
         # `searchsorted` finds the first row event of each event's transaction
         before_transaction = before_event[np.searchsorted(transaction, transaction)]
-        ordinals = before_event - before_transaction + np.where(transaction == 0, self._images_before, 0)
+        in_earlier_batches = np.where(transaction == 0, self._images_before, 0)
+        ordinals = before_event - before_transaction + in_earlier_batches
         last = transactions - 1
-        last_count = int(image_counts[transaction == last].sum()) + (self._images_before if last == 0 else 0)
+        last_count = int(image_counts[transaction == last].sum())
+        if last == 0:  # the last transaction is also the first
+            last_count += self._images_before
         self._images_before = last_count if is_open else 0
         return ordinals
 

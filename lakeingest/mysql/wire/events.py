@@ -274,8 +274,7 @@ def has_checksums(raw: bytes) -> bool:
 def read_rotate(event: Event) -> tuple[str, int]:
     """The file that a ROTATE event names, and the position in this file at which the binlog continues."""
     body = event.body
-    pos = body.number(8)
-    file = body.text(body.left)
+    pos, file = body.number(8), body.text(body.left)
     try:
         file_number(file)
     except ValueError as error:
@@ -322,7 +321,7 @@ def read_gtid(event: Event) -> Beginning:
         return Beginning(gtid, event.seconds * 1_000_000, length=0)
     committed_here = body.number(7)
     committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known, as in the event
-    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, length=body.packed())
+    return Beginning(gtid, committed_first or (committed_here & ~HAS_ORIGINAL), length=body.packed())
 
 
 class _Tagged(enum.IntEnum):
@@ -357,7 +356,8 @@ def _read_tagged_gtid(event: Event) -> Beginning:
             field = body.variable()
             if field > _Tagged.LENGTH:  # the fields are in order: this one and those after it are not needed
                 break
-            fields[field] = readers.get(field, body.variable)()
+            read_field = readers.get(field, body.variable)
+            fields[field] = read_field()
         number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=fields[_Tagged.UUID])), number, fields[_Tagged.TAG])
         committed_here = fields[_Tagged.COMMITTED_AT]

@@ -212,7 +212,7 @@ def _begin_at_gtid(
         is_skipped = load64(data, start + HEADER + 17) <= prefixes[prefix, _GREATEST]
     elif reader[_GTIDS]:  # an ANONYMOUS_GTID event, although each transaction must have a GTID: `segment` refuses it
         return False
-    where = start + HEADER + 42
+    where = start + HEADER + 42  # of the commit time
     committed_at = number(data, where, 7)
     where += 7
     if committed_at & HAS_ORIGINAL:

@@ -189,9 +189,10 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
     if query.databases is not None and copied_databases.isdisjoint(map(folded, query.databases)):
         return
     change = change_of(query)
-    # why the statement may change other tables than the table that it names; empty if it does not
-    why_others = watched.reach(change) if change is not None else "it may change several tables"
-    if change is None or why_others:
+    if change is None:
+        what = "a change in statement format, and it may change several tables"
+        raise _unclear_error(query, what, _ROW_FORMAT, schemas, at)
+    if why_others := watched.reach(change):  # why it may change other tables than the table that it names
         raise _unclear_error(query, f"a change in statement format, and {why_others}", _ROW_FORMAT, schemas, at)
     target = change.database, change.table
     changed = [table for table in schemas if (folded(table.database), folded(table.name)) == target]

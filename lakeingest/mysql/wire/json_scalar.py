@@ -185,7 +185,7 @@ def double_text(content: bytes) -> str:
     if exponent:
         return f"{sign}{mantissa}e{int(exponent)}"
     whole = mantissa.removesuffix(".0")
-    has_fraction = whole == mantissa  # there was no `.0` to remove
+    has_fraction = not mantissa.endswith(".0")
     if has_fraction or len(whole) <= _WHOLE_DIGITS_MAX:
         return text
     # a whole number of 16 digits: MySQL writes an exponent, Python does not
@@ -217,14 +217,15 @@ def _decimal(content: bytes) -> str:
     full_fractions, last_count = divmod(scale, 9)  # so may the last group of the fraction
     counts = [first_count, *[9] * full_wholes, *[9] * full_fractions, last_count]  # of digits, by group
     sizes = [_GROUP_SIZES[count] for count in counts]
+    total_size = sum(sizes)
     has_precision = 1 <= precision <= _PRECISION_MAX and scale <= precision
-    if not has_precision or len(content) != 2 + sum(sizes):
+    if not has_precision or len(content) != 2 + total_size:
         raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
     # undo the inversions: first that of the first bit, then that of a negative decimal
-    packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
+    packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (total_size - 1)
     if is_negative:
-        packed ^= (1 << 8 * sum(sizes)) - 1
+        packed ^= (1 << 8 * total_size) - 1  # every bit
     digits = ""
     for count, size in zip(reversed(counts), reversed(sizes), strict=True):  # the last group first
         packed, group = divmod(packed, 1 << 8 * size)

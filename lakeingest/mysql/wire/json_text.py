@@ -136,7 +136,7 @@ def _insert_deferred(
     Returns the complete texts in one array; and the offset of each text and of the end of the last one.
     """
     pieces: list[memoryview | bytes] = []  # parts of the kernel's text and the texts of scalars, in turn
-    scalar_sizes = [0]  # then the size of each deferred scalar's text, in order
+    scalar_sizes = [0]  # 0 for no scalars, then the size of each deferred scalar's text, in order
     whole = memoryview(text)  # type: ignore[arg-type]
     at = 0  # the end of the kernel's text in `pieces`
     for row, text_at, start, size, kind in deferred.tolist():
@@ -149,9 +149,10 @@ def _insert_deferred(
         scalar_sizes.append(len(scalar))  # the text is ASCII, so its letters are its bytes
         at = text_at
     pieces.append(whole[at:])
-    # an offset moves by the sizes of all scalars in earlier rows; the first 0 is the sum if there are none
+    # an offset moves by the sizes of all scalars in earlier rows
     earlier_counts = np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))  # of these scalars, by offset
-    shifts = np.cumsum(scalar_sizes)[earlier_counts]
+    sizes_of_first = np.cumsum(scalar_sizes)  # at n: the size of the first n scalars together
+    shifts = sizes_of_first[earlier_counts]
     if offsets[-1] + shifts[-1] > _TEXT_MAX:
         raise _too_large()
     return np.frombuffer(b"".join(pieces), np.uint8), (offsets + shifts).astype(np.int32)

@@ -126,7 +126,8 @@ def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
         part = int.from_bytes(plain[at : at + size])
         if part >= power:
             raise Damaged("a decimal with invalid digits")
-        digits += str(part).zfill(len(str(power)) - 1)  # with all digits of the group
+        digit_count = len(str(power)) - 1  # `power` is 10 to the digit count of the group
+        digits += str(part).zfill(digit_count)
         at += size
     sign = "-" if is_negative else ""
     whole, fraction = digits[: len(digits) - scale].lstrip("0") or "0", digits[len(digits) - scale :]
@@ -197,12 +198,12 @@ def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarra
         negative = False
         if at >= 0:
             negative = data[at] & 0x80 == 0
-            sign = int64(0x80)  # of the first group the first bit is inverted; 0 for the other groups
+            sign = int64(0x80)  # inverts the first bit of the first group, which is stored inverted; 0 for other groups
             for group in range(len(groups)):
                 size, power = groups[group, 0], groups[group, 1]
                 mask = (int64(1) << (8 * size)) - 1
                 part = big_number(data, at, size) ^ (sign << (8 * (size - 1)))
-                if negative:  # all bits are inverted
+                if negative:  # all its bits are stored inverted
                     part ^= mask
                 if part >= power:  # more digits than the group can have
                     return row
@@ -232,7 +233,7 @@ def _read_decimal_texts(
                 return row
             if scale and data[end - scale - 1] != _POINT:
                 return row
-            part, digits = int64(0), 0  # up to nine digits at a time, and their number
+            part, digits = int64(0), 0  # up to nine digits at a time, also across the point, and their number
             while at < end:
                 if scale and at == end - scale - 1:  # the point
                     at += 1

@@ -135,22 +135,22 @@ class SegmentDecoder:
             self._must_prove_no_checksums = False
             if events.ends_with_checksum(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
                 raise Damaged("a file whose events have checksums although it says that they have none")
-        is_outer = buffer is self._outer
-        checksum = framing.CHECKSUM_BYTES if self._checksums and is_outer else 0
+        is_inner = buffer is not self._outer
+        checksum = framing.CHECKSUM_BYTES if self._checksums and not is_inner else 0
         index = 0  # of the next event
         while not self.is_done:
             rows, transactions = self._events.rows[: self._rows_max(buffer)], self._events.transactions
             arrays = self.reader, self.maps.entries, self.maps.data, self._events.prefixes.table, rows, transactions
-            index = follow(buffer.data, offset, size, index, framed, checksum, int(not is_outer), *arrays)
+            index = follow(buffer.data, offset, size, index, framed, checksum, int(is_inner), *arrays)
             if index == framed:
                 return
             # the kernel has left this event to this class
             start = int(offset[index])
             raw = buffer.data[start : start + int(size[index])].tobytes()
-            if is_outer:
-                yield from self._handle_event(raw, start)
-            else:
+            if is_inner:
                 yield from self._act(Event.from_data(raw), buffer, start)
+            else:
+                yield from self._handle_event(raw, start)
             index += 1
 
     def _rows_max(self, buffer: Buffer) -> int:
@@ -179,7 +179,7 @@ class SegmentDecoder:
         end = begins + event.size
         if end & 0xFFFFFFFF != event.end and not is_inside:  # a header has only 32 bits of the end
             raise Damaged(f"an event that should end at {end} says {event.end}")
-        if end > self.reader[ReaderState.START]:
+        if end > self.reader[ReaderState.START]:  # else the event is skipped, because it is before the segment
             yield from self._act(event, self._outer, start)
         if begins < self.reader[ReaderState.START] <= end:  # the last event before the segment
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
@@ -271,12 +271,14 @@ class SegmentDecoder:
 
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of the prepared transaction `committed`, as rows of the open transaction that commits them."""
-        if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
+        if committed is None:
+            return
+        if committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state = self._state
             self.reader[ReaderState.STATE] = State.OPEN
             yield from self._read_events(self._prepared_buffer, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
-        elif committed and self._replay:  # the events were not kept in memory: read them from the binlog again
+        elif self._replay:  # the events were not kept in memory: read them from the binlog again
             yield from self._flush()
             stamp = self._events.stamp_of_last(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
             yield from self._replay.rows(committed.prepared, self._transaction_begins, stamp)
@@ -376,8 +378,8 @@ class SegmentDecoder:
             return
         if self._state is State.PASSING and end == ends:
             self.reader[ReaderState.STATE] = State.OUTSIDE
-        is_complete = self._state is State.OUTSIDE
-        if end > ends or (end == ends) != is_complete:
+        is_at_end, is_complete = end == ends, self._state is State.OUTSIDE
+        if end > ends or is_at_end != is_complete:
             raise Damaged(f"a transaction that should end at {ends}, and is {self._state.in_words} at {end}")
 
     def _end_segment(self, end: int) -> None:

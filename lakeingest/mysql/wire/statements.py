@@ -82,14 +82,17 @@ def classify(query: Query) -> Statement:
 
     With MariaDB's `SET STATEMENT … FOR`, it is the kind of the statement after the FOR; UNKNOWN if that is unclear.
     """
-    text = query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text)
+    text = query.text
+    if not query.is_mariadb:  # to MySQL, a comment that MariaDB executes is a plain comment
+        text = _without_comments(_MARIADB_COMMENT, text)
     plain = _text_without_comments(text)
     has_settings = query.is_mariadb and _SETTINGS.match(plain)
     if not has_settings:
         return _kind_of(plain)
+    kinds = set[Statement]()  # in all charsets in which the server may have read the statement
     try:
-        # of the tokens without the settings: `readings` leaves the settings out
-        kinds = {_kind_of(" ".join(map(_as_text, tokens))) for tokens in readings(query)}
+        for tokens in readings(query):  # `readings` leaves the settings out
+            kinds.add(_kind_of(" ".join(map(_as_text, tokens))))
     except Unclear:
         return Statement.UNKNOWN
     return kinds.pop() if len(kinds) == 1 else Statement.UNKNOWN
@@ -117,7 +120,7 @@ def _without_comments(comment: re.Pattern[str], text: str) -> str:
     while opened := comment.search(text, at):
         at = opened.end()
         if opened[0].startswith("/*"):  # else a comment up to the line's end, which the pattern has matched completely
-            if at > last_end:  # the comment has no end
+            if at > last_end:  # the comment has no end: its text is kept, and the search goes on behind its begin
                 continue
             at = text.index("*/", at) + 2
         kept.append(text[kept_to : opened.start()])

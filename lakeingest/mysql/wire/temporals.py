@@ -127,7 +127,8 @@ def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: 
     if is_impossible.any():
         if column.choice != NULL_DATES:
             first_row = int(is_impossible.argmax())
-            raise NotADay(first_row, text_of(_bytes_of(values, first_row)).partition(" ")[0])
+            date, _, _ = text_of(_bytes_of(values, first_row)).partition(" ")  # without the time of day
+            raise NotADay(first_row, date)
         values = values.with_nulls(is_impossible)
     if column.kind is Kind.DATE:
         return values.column(pa.date32(), (instants // _DAY).astype(np.int32))

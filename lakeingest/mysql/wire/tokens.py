@@ -124,7 +124,7 @@ def _possible_texts(query: Query) -> set[str]:
         decoded.add(text)
         if charset not in _UTF8:
             decoded.add(raw.decode())
-    except UnicodeDecodeError:  # the text is not UTF-8, so the server did not generate it: the reading above suffices
+    except UnicodeDecodeError:  # not UTF-8: the server did not generate the text, so the first reading suffices
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error
@@ -152,9 +152,10 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
         at = part.end()
         match part.lastgroup:
             case "opened" | "closed" as bracket:
-                if is_in_comment == (bracket == "opened"):  # opened within a comment, or closed outside of one
+                is_opened = bracket == "opened"
+                if is_in_comment == is_opened:  # opened within a comment, or closed outside of one
                     raise Unclear("it has a comment within a comment")
-                is_in_comment = not is_in_comment
+                is_in_comment = is_opened
             case "quoted":
                 sort = Sort.NAME if has_ansi_quotes else Sort.TEXT
                 yield Token(sort, part["quoted"].replace('""', '"'))

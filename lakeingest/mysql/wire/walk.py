@@ -113,7 +113,7 @@ def walk_result(
     """
     while row < start.shape[1]:
         status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)
-        if status == _FULL:
+        if status == _FULL:  # the payload is complete: it is a row, or ends the result set
             status = payload_kind(data, begin, stop)
         # + 1 because each row's payload begins with a zero byte
         if status == _FULL and not _walk_result_row(data, begin + 1, stop, widths, start, size, row):

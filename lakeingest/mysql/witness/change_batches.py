@@ -50,14 +50,15 @@ class ChangeBatches:
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns
-        columns = list(zip(*rows, strict=True))  # of the origin, then of the table
-        origin_count = len(types) - len(table_columns)  # all columns, if it is the log
-        arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origin_count], strict=False)]
+        columns = list(zip(*rows, strict=True))  # of the origin, then of the table; the log has only the origin
+        origin_count = len(types) - len(table_columns)
+        origin_columns, value_columns = columns[:origin_count], columns[origin_count:]
+        arrays = [pa.array(values, field.type) for field, values in zip(types, origin_columns, strict=False)]
         _, _, file, pos, *_ = rows[-1]  # the place of a change row, for messages; unused for the log
         with concerning(table):
             arrays += [
                 column_array(column, values, f"{table} up to {file}:{pos}")
-                for column, values in zip(table_columns, columns[origin_count:], strict=True)
+                for column, values in zip(table_columns, value_columns, strict=True)
             ]
         rows.clear()
         self._bytes[table] = 0

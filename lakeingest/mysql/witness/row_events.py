@@ -202,8 +202,8 @@ def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
     for column, read in zip(schema.columns, columns, strict=True):
         digits = (column.precision, column.scale)
-        # `_TYPES` has a type alone, or for an integer the type with its sign
-        has_type = bool({read.type, (read.type, int(read.unsigned))} & _TYPES[column.kind])
+        type_with_sign = (read.type, int(read.unsigned))  # as `_TYPES` has integers; it has other types alone
+        has_type = read.type in _TYPES[column.kind] or type_with_sign in _TYPES[column.kind]
         is_decimal = PYTHON[column.kind] is Decimal
         if not has_type or (is_decimal and (read.precision, read.decimals) != digits):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")

@@ -67,8 +67,10 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
-        # a place of the parent after `since` is the end of its DDL: the spool does not get its changes before the DDL
-        if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
+        if run.watch is not Watch.WATCHED:
+            continue
+        covered_from = _cover_own_changes(edges, binlog, run)
+        if since < covered_from:  # the end of the parent's DDL: the spool does not get its changes before the DDL
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
                 f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}: without GTIDs a"
@@ -88,11 +90,12 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
         return position.place
     # Step 1: search the file for DDL of the table, from the end of the last search on
     start = position.start_of_file
-    searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))  # `BinlogRun.searched` explains both
+    # `covered_at`: the end of the last DDL found in the file, or the start of the file; None: DDL in the file may have
+    # run beside changes of the table
+    searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
     if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
     unsearched = Segment.after(replace(start, at=searched_to, history=None), position.at)
-    # None: DDL in the file may have run beside changes of the table
     covered_at = source.last_ddl(unsearched, {table.id: table.schema}).get(table.id, covered_at)
     binlog.searched[table.id] = position.at, covered_at
     if covered_at is None:

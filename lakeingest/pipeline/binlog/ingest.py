@@ -98,8 +98,8 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
         know_foreign_keys(edges, binlog)  # now foreign keys matter, because a part of the binlog lacks their changes
-    entries = (entry for manifest in manifests for entry in manifest.tables.values())
-    rows = sum(entry[1] for entry in entries if entry is not None)
+    files = (file for manifest in manifests for file in manifest.tables.values() if file is not None)
+    rows = sum(row_count for _, row_count in files)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 

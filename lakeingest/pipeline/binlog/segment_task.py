@@ -103,11 +103,11 @@ class _Reading:
                 raise
             ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
             to_stop = tables if ddl is None else tables - self._task.follows
-            if ddl is None or to_stop:
-                self._ddl = None  # it may be DDL of these tables alone; if not, the next step meets it again
-                self._stop_tables(to_stop, error)
-            else:
+            if not to_stop:  # DDL of followed tables alone
                 self._ddl = ddl
+                return
+            self._ddl = None  # it may be DDL of these tables alone; if not, the next step meets it again
+            self._stop_tables(to_stop, error)
 
     def _read_part(self) -> None:
         """Read the next part of the rest: if no DDL is known, all of the rest; else the rest up to the DDL.

@@ -143,7 +143,7 @@ def _filter_for_classes(
         else pa.field(name, arrow_type(schema.column(name)))
         for name in key.columns
     ]
-    columns_of_classes = zip(*classes, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns_of_classes, fields, strict=True)]
+    values_by_column = zip(*classes, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(values_by_column, fields, strict=True)]
     table = pa.table(arrays, schema=pa.schema(fields))
     return WithValues(edges.source.settings, _types(schema, columns), key.columns, collation_of, table)

@@ -7,6 +7,7 @@ rounds spool the binlog; these waves do not read the binlog.
 from collections.abc import Iterable
 
 from lakeingest.pipeline.copying.waves import TableCopy
+from lakeingest.pipeline.events import Throttled
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.stopping import working_on
@@ -21,6 +22,7 @@ class CopyingBeside:
         self._edges, self._binlog = edges, binlog
         self._table: TableRun | None = None
         self._copy: TableCopy | None = None
+        self._reported: str | None = None  # why the next wave waits, as the observer knows it
 
     def step(self, tables: Iterable[TableRun]) -> bool:
         """If executors have read a wave, commit it and begin to read the next wave. True if a wave was committed.
@@ -52,11 +54,22 @@ class CopyingBeside:
 
     def _advance(self, table: TableRun) -> bool:
         """Commit the wave of the table's copy, and begin the next wave. False if the wave is still being read."""
-        # a new `TableCopy` begins to read its first wave
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
+        if self._copy.wave is None:
+            self._begin_unless_throttled(table, self._copy)
         if not self._copy.is_read:
             return False
         self._copy.step()
-        if self._copy.wave is None:  # that was the last wave
-            self.cancel()
         return True
+
+    def _begin_unless_throttled(self, table: TableRun, copy: TableCopy) -> None:
+        """Begin to read a wave, or report once why it waits."""
+        throttle = self._edges.throttle
+        if throttle.seconds_left:  # every wave waits for its pace: this is not reported
+            return
+        reason = throttle.reason_to_wait()
+        if reason is None:
+            copy.begin()
+        elif reason != self._reported:
+            self._edges.observe(Throttled(table.id, reason))
+        self._reported = reason

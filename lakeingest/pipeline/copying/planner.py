@@ -25,7 +25,10 @@ CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the 
 
 
 class Planner:
-    """The chunks of one table, or of a range of its keys. `at_once`: the number of chunks that are read at a time."""
+    """The chunks of one table, or of a range of its keys.
+
+    `at_once`: the number of chunks that are read at a time. `short`: waves have no more chunks than that.
+    """
 
     def __init__(
         self,
@@ -34,8 +37,11 @@ class Planner:
         options: TableOptions,
         at_once: int,
         keys: KeyRange = EVERY_KEY,
+        *,
+        short: bool = False,
     ) -> None:
         self._source, self._schema, self._at_once, self._keys = source, schema, at_once, keys
+        self._chunks_per_slot = 1 if short else CHUNKS_PER_SLOT
         self._fixed = options.chunk_rows != "auto"
         self._estimated_rows = source.estimated_rows(schema, keys)
         self._estimated_bytes = source.estimated_bytes(schema)
@@ -71,16 +77,18 @@ class Planner:
         If the chunks reach the end of the range, the last chunk has the upper bound of the range. If the size of chunks
         is not fixed, the first wave has only as many chunks as are read at a time, because nothing is measured yet.
         """
-        is_unmeasured = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        chunk_count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
+        is_first = lower == self._keys.lower
+        is_unmeasured = is_first and not self._fixed
+        chunk_count = self._at_once if is_unmeasured else self._chunks_per_slot * self._at_once
         cuts = self._even_cuts()
         if cuts is None:
             boundaries, reaches_end = self._boundaries_of_server(lower, chunk_count)
         else:
             least, step, greatest = cuts
             start = int(lower[0]) if lower else least
-            step = step if self._fixed else balanced_step(start, step, greatest, chunk_count, self._at_once)
+            if not self._fixed:
+                step = balanced_step(start, step, greatest, chunk_count, self._at_once)
             boundaries, reaches_end = even_boundaries(start, step, greatest, chunk_count)
         return chunks_between(self._schema.table, lower, boundaries, last=reaches_end, upper=self._keys.upper)
 
@@ -103,9 +111,14 @@ class Planner:
 
         None if the key is not a countable integer, or if so few keys are in use that `even_step` refuses.
         """
-        bounds = self._source.key_bounds(self._schema, self._keys) if self._schema.countable else None
-        step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
-        return (bounds[0], step, bounds[1]) if bounds and step else None
+        if not self._schema.countable:
+            return None
+        bounds = self._source.key_bounds(self._schema, self._keys)
+        if not bounds:
+            return None
+        least, greatest = bounds
+        step = even_step(least, greatest, self._estimated_rows, self._chunk_rows)
+        return (least, step, greatest) if step else None
 
     def _boundaries_of_server(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
         """Up to `count` boundaries after `lower`, as the server computes them; and True if no boundary follows them."""

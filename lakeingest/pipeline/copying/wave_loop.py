@@ -49,23 +49,28 @@ class WaveLoop(ABC, Generic[W, T]):
         """Whether `take` would return at once."""
         return self.wave is not None and self.wave.job.is_done
 
-    def take(self, goes_on: Callable[[], bool] = lambda: True) -> tuple[W, list[T]] | None:
-        """Wait for the wave, begin the next wave if `goes_on` says so, and return the read wave with its parts.
+    def take(
+        self, goes_on: Callable[[], bool] = lambda: True, may_read: Callable[[], bool] = lambda: True
+    ) -> tuple[W, list[T]] | None:
+        """Wait for the wave, begin the next wave if both functions say so, and return the read wave with its parts.
 
         Returns None if a chunk was given up: then the same wave is begun once more, in smaller chunks, if `goes_on`
-        says so. Raises ChunkTooSlow if a chunk was given up and chunks cannot be smaller.
+        says so. `may_read` is not asked about a wave that was begun before. Raises ChunkTooSlow if a chunk was given up
+        and chunks cannot be smaller.
         """
         wave = self.wave
         if wave is None:
             raise RuntimeError(f"{self._table_id}: no wave is read, and a stage asks for it")
         parts = self.result_of(wave)  # `self.wave` stays until it is read, so that an interruption can cancel it
         self.wave = None
-        if parts is not None:
-            self._learn(wave, parts)
-        has_next = parts is None or not wave.is_last
-        if has_next and goes_on():
-            self.wave = self._begin(wave.keys.lower if parts is None else wave.keys.upper)
-        return None if parts is None else (wave, parts)
+        if parts is None:
+            if goes_on():
+                self.wave = self._begin(wave.keys.lower)  # the same wave
+            return None
+        self._learn(wave, parts)
+        if not wave.is_last and goes_on() and may_read():
+            self.wave = self._begin(wave.keys.upper)
+        return wave, parts
 
     def cancel(self) -> None:
         """Give up the wave that is being read."""

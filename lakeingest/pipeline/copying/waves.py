@@ -13,13 +13,13 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import latest
 from lakeingest.errors import of_pipeline
 from lakeingest.mysql.chunk_reader import Cap
-from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments
+from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments, spool_to_now
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.binlog.watermarks import position_of_high, settled_position
 from lakeingest.pipeline.copying.planner import Planner
 from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, run_task
 from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
-from lakeingest.pipeline.events import Planned, WaveCommitted
+from lakeingest.pipeline.events import Planned, Throttled, WaveCommitted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
+THROTTLE_SECONDS = 1.0  # between two looks at the load of the source while a wave waits
 MERGE_SPLITS = 128  # each split puts a GTID set into the properties of every commit, until a merge joins the splits
 
 
@@ -41,38 +42,72 @@ Chunks: TypeAlias = Wave[Copied | Decoded]
 
 
 def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> None:
-    """Copy the missing chunks of the table, wave by wave, until none is missing or `out_of_time` says so."""
+    """Copy the missing chunks of the table, wave by wave, until none is missing or `out_of_time` says so.
+
+    While a limit of `throttle` is reached, no wave is begun, and the binlog is spooled.
+    """
     if not table.has_missing_chunks or out_of_time():
         return
     copying = TableCopy(edges, binlog, table)
     try:
-        while copying.wave is not None:
+        while copying.has_more and not out_of_time():
+            if copying.wave is None:
+                if not _wait_to_read(edges, binlog, table, out_of_time):
+                    break
+                copying.begin()
             copying.step(lambda: not out_of_time())
-            if out_of_time():  # maybe only since the next wave was begun
-                break
     finally:
         copying.cancel()
 
 
+def _wait_to_read(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> bool:
+    """Wait until `throttle` lets the next wave be read. False if `out_of_time` says so before that."""
+    is_reported = False
+    with edges.profile.stage("chunks: throttled"):
+        while (reason := edges.throttle.reason_to_wait()) is not None:
+            if out_of_time():
+                return False
+            is_pace = edges.throttle.seconds_left > 0  # which every wave waits for
+            if not is_reported and not is_pace:
+                edges.observe(Throttled(table.id, reason))
+                is_reported = True
+            with of_pipeline():
+                spool_to_now(edges, binlog)  # before the source purges binlog that the copy still needs
+            time.sleep(min(THROTTLE_SECONDS, edges.throttle.seconds_left or THROTTLE_SECONDS))
+    return True
+
+
 class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
-    """Copies the missing chunks of a table. With `beside`, its waves do not read the binlog: the rounds do that."""
+    """Copies the missing chunks of a table, from `begin` on.
+
+    With `beside`, its waves do not read the binlog: the rounds do that.
+    """
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, *, beside: bool = False) -> None:
         executors = edges.executors
         self._edges, self._binlog, self._table, self._beside = edges, binlog, table, beside
         self._at_once = executors.at_once_beside if beside else executors.at_once
-        self._plan = Planner(edges.source, table.schema, table.options, self._at_once)
+        self._plan = Planner(edges.source, table.schema, table.options, self._at_once, short=edges.throttle.is_set)
         super().__init__(table.id, self._plan)
         edges.observe(Planned(table.id, self._plan.estimated_rows))
-        self.wave = self._begin(table.progress.splits.copied_up_to)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether chunks are missing that can be copied."""
+        return self._table.has_missing_chunks and self._table.watch is not Watch.UNWATCHED
+
+    def begin(self) -> None:
+        """Begin to read the first missing chunks."""
+        self.wave = self._begin(self._table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next wave if `goes_on` says so, and commit the wave that was read.
+        """Wait for the wave, begin the next wave if `goes_on` and `throttle` say so, and commit the wave that was read.
 
         Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
         table = self._table
-        taken = self.take(lambda: table.watch is not Watch.UNWATCHED and goes_on())
+        may_read = self._edges.throttle.may_read
+        taken = self.take(lambda: table.watch is not Watch.UNWATCHED and goes_on(), may_read)
         if taken is not None and table.watch is not Watch.UNWATCHED:
             wave, parts = taken
             commit_wave(self._edges, self._binlog, table, wave, [part for part in parts if isinstance(part, Copied)])
@@ -81,7 +116,11 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
         chunks = self._plan.next_wave(lower)
-        cap = Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)  # None if chunks cannot be made smaller
+        cap = Cap(
+            SECONDS_MAX,
+            BYTES_MAX if self._plan.can_shrink else None,  # None if chunks cannot be made smaller
+            edges.throttle.bytes_per_second(at_once),
+        )
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
             CopyChunk(
@@ -101,7 +140,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
             segments = [] if self._beside else next_segments(edges, binlog, at_once)
         tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
         # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
-        workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
+        is_table_of_one_chunk = lower is None and len(copies) == 1
+        workers = executors.for_tasks(small=is_table_of_one_chunk and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
         if self._beside:
             job = executors.beside(job, at_once)
@@ -116,6 +156,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
                 append_segments(self._edges, self._binlog, decoded, time.monotonic() - wave.began)
         self._binlog.add_boundaries(chunk.high for chunk in copied)
         self._plan.learn([chunk.cost for chunk in copied])
+        self._edges.throttle.took(sum(chunk.cost.bytes for chunk in copied), wave.began)
 
 
 def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, copied: list[Copied]) -> None:

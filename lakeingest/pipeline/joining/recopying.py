@@ -54,12 +54,13 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
     is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
-    if not is_dropped:
-        if why := start_over(run, table, over_gap=True):
-            fail(run.edges, table, why)
-            return False
-        if table.failure is None:  # the table has joined: remove its stored failure. Else it has stopped again
-            clear_failure(run.edges, table)
+    hindrance = None if is_dropped else start_over(run, table, over_gap=True)
+    if hindrance is not None:
+        fail(run.edges, table, hindrance)
+        return False
+    has_joined = not is_dropped and table.failure is None  # else it has stopped again, or joins later
+    if has_joined:
+        clear_failure(run.edges, table)  # removes its stored failure
     table.count_recopies(recopies)
     return True
 

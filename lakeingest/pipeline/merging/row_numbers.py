@@ -26,7 +26,8 @@ def in_groups(slices: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray
     free_rows = FILE_ROWS  # the number of rows that the last group can still take
     for file in dict.fromkeys(file for slice_ in slices for file in slice_):
         rows = np.sort(np.concatenate([slice_[file] for slice_ in slices if file in slice_]))
-        for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):  # parts of at most FILE_ROWS rows
+        part_count = -(-len(rows) // FILE_ROWS)  # rounded up, so that a part has at most FILE_ROWS rows
+        for part in np.array_split(rows, part_count):
             if len(part) > free_rows:
                 groups.append([])
                 free_rows = FILE_ROWS

@@ -50,7 +50,7 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
         return Known(tuple(listed_included))
     unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
     others = [*held.staged, *unloadable]  # with a copy of ours; not included, or not listed by the source
-    unlisted = config.tables.select(others)  # they are included, so the source does not list them
+    unlisted = config.tables.select(others)  # the included ones among them: these the source does not list
     hidden = frozenset(table for table in unlisted if source.is_hidden(table))
     left = {table: GONE if table in unlisted else EXCLUDED for table in sorted(others) if table not in hidden}
     return Known(tuple(sorted({*listed_included, *hidden})), hidden, left)

@@ -143,12 +143,12 @@ class _Moving:
         staged = self._committed.inspect(table)
         if staged is None or count_to_start == 0:  # the spool begins after the copy's start
             return None
-        positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
-        if not self._holds(table, positions[0]):
+        of_copy = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
+        if not self._holds(table, of_copy[0]):
             return None
-        # the positions that this server has come first: count these
-        count_proven = bisect_left(positions, True, key=lambda position: not self._holds(table, position))
-        proven = positions[:count_proven]
+        # the positions that this server has come first: find the first position that it does not have
+        count_proven = bisect_left(of_copy, True, key=lambda position: not self._holds(table, position))
+        proven = of_copy[:count_proven]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position
         first_here, last_here = self._position(table, proven[0]), self._position(table, proven[-1])
         for commit in (staged, *self._committed.earlier(staged)):

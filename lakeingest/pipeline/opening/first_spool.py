@@ -43,9 +43,9 @@ def open_spool(
     # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
-    # True: a copy that could not be loaded may need the stored spool, because its table has a definition
-    unknown = any(table in schemas for table in failed)
-    chosen = resumption(config, source, schemas, copied, asked=asked, unknown=unknown)
+    # a copy that could not be loaded, but whose table has a definition, may need the stored spool
+    has_unknown = any(table in schemas for table in failed)
+    chosen = resumption(config, source, schemas, copied, asked=asked, unknown=has_unknown)
     # Step 2: carry out the decision for the copies, first for those that are dropped
     again = frozenset(table for table in chosen.again if is_kept(source, staged[table], schemas[table]))
     for table in chosen.again:

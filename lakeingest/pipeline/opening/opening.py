@@ -34,6 +34,7 @@ from lakeingest.pipeline.run.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.run.signal_run import SignalRun
 from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.spark.nursery import Nursery
@@ -92,7 +93,8 @@ def opened(
             if spark is None and is_session_due():
                 executors.open()
             # Step 4: the values that the run works with
-            edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
+            throttle = Throttle(config, source)
+            edges = Edges(config, source, target, state_of(config), quiet, lease, executors, throttle, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)

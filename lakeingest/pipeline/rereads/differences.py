@@ -19,7 +19,7 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
     """
     in_rows, in_copy = _pairs_by_key(rows.select(list(key)), copy.select(list(key)))
     matches = np.bincount(in_rows, minlength=rows.num_rows)  # by row, how many rows of the copy have the row's key
-    is_equal = matches == 1  # as far as the keys tell
+    is_equal = matches == 1  # by row; as far as the keys tell. A row with several matches stays unequal
     for name in rows.column_names:
         if name not in key:
             is_equal[in_rows] &= _are_equal(rows[name].take(in_rows), copy[name].take(in_copy))

@@ -100,8 +100,10 @@ def _patch_of_absent(
 
     If deleted rows stay in the copy, the patch marks the rows of these keys as deleted.
     """
-    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
-    if not rows.num_rows:
+    if not keys.num_rows:
+        return []
+    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted else keys
+    if not rows.num_rows:  # the copy has no unmarked row with these keys
         return []
     return [Patch(patch_folder(edges, table).write_absent(signal, rows), part.within, part.low, part.high.place(epoch))]
 

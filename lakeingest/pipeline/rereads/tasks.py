@@ -88,8 +88,10 @@ class ReadAgain:
             read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
         # Step 1: write the rows to a patch, even if there are none; but if rows were compared and none differs, there
         # is no patch. The run itself makes the patch of `gone`, the keys that only the copy has
-        rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
-        are_all_same = self.copy is not None and not rows.num_rows
+        rows, gone, are_all_same = read.rows, None, False
+        if self.copy is not None:
+            rows, gone = self._differences(read.rows, self.copy)
+            are_all_same = not rows.num_rows
         names = [] if are_all_same else [self.patches.write_rows(self.signal, rows)]
         # Step 2: listed keys without a row are deleted from the copy, or marked by the run if it keeps deleted rows
         if self.chunk.listed and not self.schema.keeps_deleted:

@@ -17,27 +17,33 @@ from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
 
 def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
-    """Publish every table that can go on, and serve the signals. False if `stopping` said so before all publishes."""
+    """Publish every table that can go on, and serve the signals. False if `stopping` said so before all publishes.
+
+    While `throttle.window` is closed, no chunk is read, and missing chunks are left to the next run.
+    """
     until = run.written()
-    while bring_up_to_date(run, stopping, until):
+    while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 
 
-def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | None = None) -> bool:
+def bring_up_to_date(
+    run: OpenRun, stopping: Callable[[], bool], leaves: Callable[[], bool], until: Place | None = None
+) -> bool:
     """Publish, as of the written position, every table that can go on. False if `stopping` said so before that.
 
-    Once a table is published as of `until` or later, DDL that its copy cannot follow is left to the next run.
+    `leaves`: whether missing chunks, and so the tables to which they belong, are left to a later time. Once a table is
+    published as of `until` or later, DDL that its copy cannot follow is left to the next run.
     """
     restart_stopped(run)
-    while copy_missing(run, stopping):
+    while copy_missing(run, stopping, leaves):
         process_signals(run)
-        if tables_to_copy(run):  # someone has resumed a paused table
+        if tables_to_copy(run) and not leaves():  # someone has resumed a paused table
             continue
         catch_up(run)
-        if not recopy_altered(run, until):
+        if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
     return False
 

@@ -79,9 +79,10 @@ class Discovery:
                     " the copy, or says why it must be made again"
                 )
             tried = run.tables.get(table)  # None if the table was never tried
-            failure = None if tried is None else tried.failure
-            if failure is not None and error is not None and _is_same_error(failure.error, error):
-                continue  # the run has reported this error
+            earlier = None if tried is None else tried.failure
+            is_reported = earlier is not None and error is not None and _is_same_error(earlier.error, error)
+            if is_reported:
+                continue
             joins = error is None and schema is not None
             options = run.edges.config.tables.of(table)
             watch = Watch.JOINING if joins else Watch.UNWATCHED

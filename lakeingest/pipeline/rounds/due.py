@@ -19,16 +19,12 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 
     `worked_at`: by table, the time of the monotonic clock at which the run last worked on the table.
     """
-    return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in _copied(run)])]
+    return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in run.copied])]
 
 
 def has_new_copy(run: OpenRun) -> bool:
     """Whether the chunks of a first copy are all read, and readers see no rows of the table yet."""
-    return any(map(_is_never_published, _copied(run)))
-
-
-def _copied(run: OpenRun) -> list[TableRun]:
-    return [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
+    return any(map(_is_never_published, run.copied))
 
 
 def _is_never_published(table: TableRun) -> bool:

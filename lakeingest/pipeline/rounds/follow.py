@@ -25,7 +25,9 @@ def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
     False if `stopping` said so before the tables were up to date. `began`: the time of the monotonic clock at which the
     run began.
     """
-    if not persistently(run, stopping, lambda: bring_up_to_date(run, stopping)):
+    # with a throttle, copying may wait for hours: it is done beside the rounds
+    leaves = run.edges.throttle.is_set
+    if not persistently(run, stopping, lambda: bring_up_to_date(run, stopping, lambda: leaves)):
         return False
     run.edges.observe(Following(time.monotonic() - began))
     keep_up_to_date(run, stopping)

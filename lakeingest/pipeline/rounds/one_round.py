@@ -67,7 +67,7 @@ def _work(
     recopy_altered(run)
     if beside is not None:
         beside.discovery.look()
-    elif tables_to_copy(run) and not copy_missing(run, stopping):
+    elif tables_to_copy(run) and not copy_missing(run, stopping, lambda: run.edges.throttle.is_window_closed):
         return True  # `stopping` has ended the copying
     # Step 2: merge and publish, if it is time
     began = time.monotonic()

@@ -10,6 +10,7 @@ from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
+from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.state.lease import Lease
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Edges:
     quiet: QuietTables
     lease: Lease
     executors: Executors
+    throttle: Throttle
     observe: Observer
     profile: Profile = field(default_factory=Profile)
 

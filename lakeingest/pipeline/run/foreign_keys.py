@@ -25,23 +25,29 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """
     places = [table.needed_from for table in binlog.tables.values()]
     needed = [place for place in places if place is not None]
-    is_unlogged_part_needed = bool(needed) and binlog.spool.lacks_cascades(min(needed))
-    binlog.logs_cascades = not is_unlogged_part_needed
+    lacks_needed_changes = bool(needed) and binlog.spool.lacks_cascades(min(needed))
+    binlog.logs_cascades = not lacks_needed_changes
     unlogged = edges.source.unlogged_keys(binlog.tables, are_logged=binlog.logs_cascades)
     if unlogged.keys != binlog.foreign_keys:
         binlog.foreign_keys, binlog.cascaded = unlogged.keys, Cascaded()
+    # whether the user may not see some foreign keys, or the settings are ignored
+    is_unproven = bool(unlogged.unknown) or lacks_needed_changes
     for table in binlog.tables.values():
-        try:
-            keys = signature(family(table.id, binlog.foreign_keys))
-        except OperatorNeeded:  # the keys form a ring: preflight refuses the table, except with `cascades: missing`
-            keys = ""
-        table.know_cascade_keys(keys if table.options.cascades == "read" else "")
-        is_unproven = unlogged.unknown or not binlog.logs_cascades
+        table.know_cascade_keys(_signature_to_read(binlog, table))
         may_lack_changes = is_unproven and _has_any(table, unlogged)
         reasons = refusals(edges.config.tables, table.id, unlogged) if may_lack_changes else []
         if reasons and table.requested and table.failure is None:
             why = f"foreign keys change its rows outside the binlog: {'; '.join(reasons)}"
             fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))
+
+
+def _signature_to_read(binlog: BinlogRun, table: TableRun) -> str:
+    """The signature of the foreign keys whose changes of the table are read again; '' if no changes are read again."""
+    try:
+        keys = signature(family(table.id, binlog.foreign_keys))
+    except OperatorNeeded:  # the keys form a ring: preflight refuses the table, except with `cascades: missing`
+        return ""
+    return keys if table.options.cascades == "read" else ""
 
 
 def _has_any(table: TableRun, unlogged: Unlogged) -> bool:

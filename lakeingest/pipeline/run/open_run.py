@@ -37,6 +37,11 @@ class OpenRun:
         return tuple(table for table in self.requested if table.failure is None and not table.paused)
 
     @property
+    def copied(self) -> tuple[TableRun, ...]:
+        """The tables that go on, and have a copy without missing chunks."""
+        return tuple(table for table in self.going_on if table.copy is not None and not table.has_missing_chunks)
+
+    @property
     def paused(self) -> tuple[TableRun, ...]:
         """The requested tables that are paused."""
         return tuple(table for table in self.requested if table.paused)

@@ -45,10 +45,11 @@ class QuietTables:
         - It is later than the commit's position, and both are of one server and epoch.
         """
         quiet, position = self._known.get(table), staged.progress.position
-        if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
+        if quiet is None or position is None:
             return staged
+        is_of_visible_commit = staged.visible and quiet.version == staged.version
         is_of_same_epoch = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
-        if is_of_same_epoch and quiet.position.place > position.place:
+        if is_of_visible_commit and is_of_same_epoch and quiet.position.place > position.place:
             return replace(staged, progress=staged.progress.unchanged(quiet.position))
         return staged
 

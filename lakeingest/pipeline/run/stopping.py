@@ -35,12 +35,12 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
     record = Stopped.of(table.id, error)
     table.fail(Failure(error, record, time.monotonic()))
     _record(edges, record)
-    is_reported = earlier is not None and earlier.error.line == error.line
-    if not is_reported:
-        waits_for_person = table.paused or edges.config.asks  # `asks`: a person has to approve DDL
-        may_recopy = edges.config.evolves and not waits_for_person and table.recopies < TRIES_MAX
-        is_recopied = may_recopy and is_stopped_by_ddl(table)
-        edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
+    if earlier is not None and earlier.error.line == error.line:
+        return  # the observer knows this reason
+    waits_for_person = table.paused or edges.config.asks  # `asks`: a person has to approve DDL
+    may_recopy = edges.config.evolves and not waits_for_person and table.recopies < TRIES_MAX
+    is_recopied = may_recopy and is_stopped_by_ddl(table)
+    edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
 
 
 def is_stopped_by_ddl(table: TableRun) -> bool:

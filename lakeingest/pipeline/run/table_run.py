@@ -139,11 +139,12 @@ class TableRun:
         """
         if self.copy is None:
             return None
-        continues = self.copy.published is not None and not self._is_started_over
-        if continues and self._shown is None:  # the run has not seen what readers see
+        may_continue_from_published = self.copy.published is not None and not self._is_started_over
+        if may_continue_from_published and self._shown is None:  # the run has not seen what readers see
             return None
+        visible = self._shown if may_continue_from_published else None
         reads = [] if self.reading is None else [self.reading.since]
-        return needed_by(self.progress, self._shown if continues else None, reads)
+        return needed_by(self.progress, visible, reads)
 
     @property
     def copy_places(self) -> set[Place]:
@@ -294,7 +295,8 @@ class TableRun:
         is_same_commit = self.copy is not None and self.copy.version == staged.version
         are_older_sound = self.copy is None or self.sound  # without a copy there are no older rows
         are_new_sound = sound or is_same_commit  # the same commit has no new rows
-        self.sound = staged.visible or staged.same_rows or (are_older_sound and are_new_sound)
+        are_published = staged.visible or staged.same_rows
+        self.sound = are_published or (are_older_sound and are_new_sound)
         cascades = staged.progress.cascades
         if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
             self.cascades_read_to = None  # rows were read again, and may lack changes up to that place

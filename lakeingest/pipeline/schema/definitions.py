@@ -30,15 +30,15 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
         if stored is None:
             return schema.laid_out()  # nobody knows the layout of older rows
         return schema.laid_out(stored) if stored.reads_as(schema) else stored
-    if config.evolves and not config.asks and not staged.progress.splits.complete:
+    is_complete = staged.progress.splits.complete
+    if config.evolves and not config.asks and not is_complete:
         return schema  # the rows of such a copy are read again
     stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_ddl = stored is not None and stored.choices == schema.choices  # False if the user's choices have changed
-    can_follow = is_ddl and config.evolves and staged.progress.splits.complete
-    if stored is None or not can_follow:
-        assert_unchanged(staged, schema)  # raises SchemaChanged, because the fingerprints differ
-        raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
-    return stored
+    if stored is not None and is_ddl and config.evolves and is_complete:
+        return stored
+    assert_unchanged(staged, schema)  # raises SchemaChanged, because the fingerprints differ
+    raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
 
 
 def has_other_rows(staged: Staged, schema: TableSchema) -> bool:

@@ -59,8 +59,8 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         # the places before which no merge can stop
         least_stops = [split.floor for split in table.progress.splits.all]
         least_stops += [patch.high for patch in table.progress.patches]
-        if any(least_stop > halt.before.place for least_stop in least_stops):
-            # rows may contain changes from after the DDL
+        may_have_later_changes = any(least_stop > halt.before.place for least_stop in least_stops)
+        if may_have_later_changes:  # changes from after the DDL
             _assert_approved(edges, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
@@ -131,12 +131,13 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
     """
     keep_next(edges.writing, lift.before, lift.after)
     with edges.profile.stage("lifts"):
-        tasks = [] if empties else edges.target.rewriters(table.staged, lift)
-        workers = edges.executors.for_tasks(small=len(tasks) <= 1)
-        rewritten = scatter(workers, _rewrite, tasks, edges.executors.at_once)
         if empties:
+            # None: the columns keep their names
             staged = edges.committing.start_over(table.staged, lift.after, progress, None)
         else:
+            tasks = edges.target.rewriters(table.staged, lift)
+            workers = edges.executors.for_tasks(small=len(tasks) <= 1)
+            rewritten = scatter(workers, _rewrite, tasks, edges.executors.at_once)
             staged = edges.committing.lift(table.staged, lift, progress, rewritten)
     table.lift(staged, lift.after)
 
@@ -147,10 +148,13 @@ def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> No
     Before that, the table is published, if all its rows are at one place. Does nothing if the configuration needs no
     approval, or if readers do not see the table yet.
     """
-    waiting = next((halt for halt in ahead if halt.ddl not in table.approved), None)
-    if not edges.config.asks or table.staged.published is None or waiting is None:
+    if not edges.config.asks or table.staged.published is None:
         return
-    if table.progress.stop is not None:
+    waiting = next((halt for halt in ahead if halt.ddl not in table.approved), None)
+    if waiting is None:
+        return
+    are_rows_at_one_place = table.progress.stop is not None
+    if are_rows_at_one_place:
         publish(edges, table)
     way_out = f"`lakeingest approve {table.id}` lets it go on after that"
     error = ApprovalNeeded(f"{table.id} waits before {waiting}; {way_out}")

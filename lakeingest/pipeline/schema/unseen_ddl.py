@@ -33,10 +33,10 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
     for table in differing:
         if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
-    differing = [table for table in differing if table.failure is None]
-    if differing:
+    going_on = [table for table in differing if table.failure is None]
+    if going_on:
         spool_to_now(edges, binlog)
-    for table in differing:
+    for table in going_on:
         is_unexplained = table.watch is Watch.WATCHED  # else the spool has DDL of the table, or the table has stopped
         if is_unexplained:
             table.found_altered()

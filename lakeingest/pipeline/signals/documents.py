@@ -42,8 +42,9 @@ def process_signals(run: OpenRun) -> Agenda:
         if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
             clear_failure(run.edges, table)
         begun = signals.begun.get(table.id)
-        if begun is not None and begun.signals and begun.signals[0] not in decided.waiting.get(table.id, ()):
-            # the signal that chose the rows was cancelled, or has ended
+        # the signal that chose the rows that are read again
+        chooser = begun.signals[0] if begun is not None and begun.signals else None
+        if chooser is not None and chooser not in decided.waiting.get(table.id, ()):  # it was cancelled, or has ended
             del signals.begun[table.id]
             table.cancel_reading()
     return decided

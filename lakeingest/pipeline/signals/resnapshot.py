@@ -106,13 +106,13 @@ class Reading(WaveLoop[RereadWave, Patched]):
         if scope.keys is None:
             chunks, keys, is_last = self._plan_wave(lower, at_once)
         else:  # all listed keys are one wave
-            groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
-            chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
+            chunks = _listed_chunks(schema, scope.keys)
             keys, is_last = EVERY_KEY, True
-        tasks = self._tasks(chunks)
+        tasks = self._tasks(chunks, at_once)
         is_one_at_a_time = len(tasks) == 1 or (self.beside and at_once == 1)  # then this process reads the chunks
         workers = executors.for_tasks(small=is_one_at_a_time)
-        job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
+        read_all = prepare(workers, ReadAgain.run, tasks, at_once)
+        job = executors.beside(BackgroundJob(workers, read_all), at_once)
         began, version = time.monotonic(), table.staged.version
         return RereadWave(keys, is_last, job, began=began, since=since, version=version)
 
@@ -122,24 +122,27 @@ class Reading(WaveLoop[RereadWave, Patched]):
         If the wave before had many rows to merge, this wave has only as many chunks as executors read at the same time.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
-        may_be_long = self._is_merge_short
+        was_merge_short = self._is_merge_short  # the merge of the wave before
         self._is_merge_short = True  # `_learn` may set it to False, once it has counted the rows of the wave
         requested = scope.range or EVERY_KEY
         if self._planner is None:
-            self._planner = Planner(edges.source, table.schema, table.options, at_once, requested)
+            self._planner = Planner(
+                edges.source, table.schema, table.options, at_once, requested, short=edges.throttle.is_set
+            )
         ranges = [chunk.range for chunk in self._planner.next_wave(lower)]
-        if not may_be_long:
+        if not was_merge_short:
             ranges = ranges[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk_of_range(table.schema, keys, conditions) for keys in ranges]
         is_last = ranges[-1].upper == requested.upper
         return chunks, KeyRange(ranges[0].lower, ranges[-1].upper), is_last
 
-    def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
-        """The tasks that read these chunks."""
+    def _tasks(self, chunks: Sequence[Chunk], at_once: int) -> list[ReadAgain]:
+        """The tasks that read these chunks, so many at the same time."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
         # no limit of bytes if chunks cannot be made smaller
-        cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
+        bytes_max = BYTES_MAX if planner is not None and planner.can_shrink else None
+        cap = Cap(SECONDS_MAX, bytes_max, edges.throttle.bytes_per_second(at_once))
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
         patches = patch_folder(edges, table)
@@ -163,6 +166,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         ]
 
     def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
+        self._edges.throttle.took(sum(part.cost.bytes for part in parts), wave.began)
         if self._planner is not None and not wave.is_last:
             self._planner.learn([part.cost for part in parts])
             self._is_merge_short = sum(part.written for part in parts) <= FEW_ROWS
@@ -202,8 +206,8 @@ def step(
     # Step 2: take the wave, and begin the next wave, which is read while this wave is merged
     table.end_reading()
     request_of_wave = reading.request  # with which the read wave was begun
-    reading.request, reading.beside = request, not wait  # for the next wave
-    taken = reading.take()
+    reading.request, reading.beside = request, not wait  # for the next wave, which `take` begins
+    taken = reading.take(may_read=edges.throttle.may_read)  # if the next wave must wait, a later step begins it
     if reading.wave is not None:
         table.read_beside(reading)
     if taken is None:
@@ -251,6 +255,12 @@ def _chunk_of_range(schema: TableSchema, keys: KeyRange, conditions: Sequence[st
     return Chunk((condition,), keys if schema.ordered else EVERY_KEY)
 
 
+def _listed_chunks(schema: TableSchema, keys: Sequence[Key]) -> list[Chunk]:
+    """The chunks that read these keys, at most KEYS_AT_ONCE keys each."""
+    values = [values_of(schema, key) for key in keys]
+    return [listed_chunk(schema, values[first : first + KEYS_AT_ONCE]) for first in range(0, len(keys), KEYS_AT_ONCE)]
+
+
 def _commit(
     edges: Edges,
     binlog: BinlogRun,
@@ -268,7 +278,8 @@ def _commit(
     epoch, signal = binlog.spool.position.epoch, request.number
     patches = patches_of(edges, table, signal, patched, epoch)
     # only the server knows the order of these keys, so no wave before the last can tell which keys it covers
-    if request.scope.range is not None and not table.schema.ordered and wave.is_last:
+    is_unordered_range = request.scope.range is not None and not table.schema.ordered
+    if is_unordered_range and wave.is_last:
         patches += _patches_of_absent(edges, binlog, table, request)
     reread = partial(
         table.progress.reread_rows,

@@ -1,6 +1,6 @@
 """Restarts: the copy of a stopped table is started over if a signal asks for all its rows."""
 
-from lakeingest.core.signals import Agenda, Event
+from lakeingest.core.signals import Agenda, Event, Signal
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.pipeline.joining.starting_over import hindrance, start_over
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -27,10 +27,7 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
         if table.failure is None or not table.requested:
             continue
         if not has_begun(table, signal.number):
-            if hindrance(table, whole=True):
-                continue  # `serving` notes the reason on the signal
-            if why := start_over(run, table, over_gap=signal.scope is not None and signal.scope.gap):
-                note_on(run, [signal.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
+            if not _starts_over(run, table, signal):
                 continue
             if name not in run.failures:  # the new copy has begun, and has not stopped
                 move(run, signal.number, Event.BEGIN)
@@ -41,6 +38,16 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
             move(run, signal.number, Event.FAIL, why=table.failure.error.line)
             has_new_state = True
     return has_new_state
+
+
+def _starts_over(run: OpenRun, table: TableRun, signal: Signal) -> bool:
+    """Start the copy over for a signal. False if that cannot be done now; the reason is noted on the signal."""
+    if hindrance(table, whole=True):
+        return False  # `serving` notes the reason
+    why = start_over(run, table, over_gap=signal.scope is not None and signal.scope.gap)
+    if why is not None:
+        note_on(run, [signal.number], f"{table.id} has stopped, and its copy cannot be started over: {why.line}")
+    return why is None
 
 
 def has_begun(table: TableRun, number: int) -> bool:

@@ -17,6 +17,7 @@ from lakeingest.errors import (
     BinlogGone,
     ForeignWrite,
     LakeIngestError,
+    OperatorNeeded,
     Retryable,
     SchemaChanged,
     Scope,
@@ -25,6 +26,7 @@ from lakeingest.errors import (
 )
 from lakeingest.lake.formats import open_rollbacks
 from lakeingest.pipeline.catch_up import merge_and_publish
+from lakeingest.pipeline.copying.waves import THROTTLE_SECONDS
 from lakeingest.pipeline.joining.starting_over import hindrance
 from lakeingest.pipeline.rolling_back import roll_back
 from lakeingest.pipeline.run.clocks import lead
@@ -65,7 +67,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     for table in going_on:
         is_other_read = any(other.reading is not None for other in going_on if other is not table)
         if not is_other_read:
-            worked |= _resnapshot(run, table, agenda.next[table.id], wait=wait)
+            worked |= _resnapshot_unless_throttled(run, table, agenda.next[table.id], wait=wait)
     _note_waiting(run, agenda)
     for signal in agenda.rollbacks:
         worked |= _roll_back(run, signal)
@@ -112,6 +114,32 @@ def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) ->
     return "its copy was started over before; it is read again after that"
 
 
+def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
+    """Take one step of a table's re-snapshot, unless `throttle` lets no wave be begun now. False as in `_resnapshot`.
+
+    With `wait`, the re-snapshot waits for the load of the source, and the result is True. The re-snapshot never waits
+    for `throttle.window`.
+    """
+    edges = run.edges
+    if table.reading is not None:
+        return _resnapshot(run, table, request, wait=wait)
+    try:
+        with translate_errors(edges.source.settings, edges.target):
+            reason = edges.throttle.reason_to_wait()
+    except OperatorNeeded as error:  # the load cannot be measured
+        if error.scope is not Scope.TABLE:
+            raise
+        _end_with_error(run, table, request, error)
+        return True
+    if reason is None:
+        return _resnapshot(run, table, request, wait=wait)
+    note_on(run, request.signals[:1], f"waits: {reason}")
+    if not wait or edges.throttle.is_window_closed:
+        return False
+    time.sleep(THROTTLE_SECONDS)
+    return True
+
+
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
     """Take one step of a table's re-snapshot. False if its wave is still being read, or the next run must try again."""
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
@@ -121,7 +149,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         with translate_errors(run.edges.source.settings, run.edges.target):
             taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
-        if error.scope is not Scope.TABLE:
+        if error.scope is not Scope.TABLE:  # the error stops the whole run
             give_up_reads(run)
             raise
         return _try_again(run, table, request, error)
@@ -129,23 +157,32 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         give_up_reads(run)
         raise
     except LakeIngestError as error:
-        table.cancel_reading()
-        del run.signals.begun[table.id]
-        is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
-        if table.progress.gap or is_at_ddl:
-            # the table stops and the signal stays open, because the rows are read again once the table goes on
-            fail(run.edges, table, error)
-        else:
-            move(run, request.number, Event.FAIL, why=error.line)
+        _end_with_error(run, table, request, error)
         return True
     if taken is Step.DONE:
         run.signals.tries.pop(request.number, None)  # only now: if each wave reset the tries, they might never end
         del run.signals.begun[table.id]
     elif taken is Step.MERGED:
         reread = table.progress.reread
-        up_to = "" if reread is None or reread.up_to is None else f", read again up to key {list(reread.up_to)}"
+        last_key = None if reread is None else reread.up_to
+        up_to = "" if last_key is None else f", read again up to key {list(last_key)}"
         note_on(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
     return taken is not Step.READING
+
+
+def _end_with_error(run: OpenRun, table: TableRun, request: Request, error: LakeIngestError) -> None:
+    """End the table's re-snapshot after an error that is not retryable: its signal fails.
+
+    But at DDL, and if the copy has a gap, the table stops, and the signal stays open: the rows are read again once the
+    table goes on.
+    """
+    table.cancel_reading()
+    run.signals.begun.pop(table.id, None)  # it has not begun if the load of the source cannot be measured
+    is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
+    if table.progress.gap or is_at_ddl:
+        fail(run.edges, table, error)
+    else:
+        move(run, request.number, Event.FAIL, why=error.line)
 
 
 def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:

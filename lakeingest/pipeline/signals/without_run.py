@@ -26,13 +26,15 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         signals = [document.signal for document in documents.values()]
         # the progress of copies is needed only for re-snapshots: it tells whose rows were read, and are visible
         resnapshots = [signal for signal in signals if signal.action is Action.RESNAPSHOT]
-        staged = copies(open_target(config), {table for signal in resnapshots for table in signal.tables}).staged
+        reread_tables = {table for signal in resnapshots for table in signal.tables}
+        staged = copies(open_target(config), reread_tables).staged
         progress = {table: copy.progress for table, copy in staged.items()}
         visible = {table: copy.progress for table, copy in staged.items() if copy.visible}
         tables = config.tables.select({table for signal in signals for table in signal.tables})
         decided = agenda(signals, tables, progress, visible)
+        for number in decided.cancelled:
+            folder.move(documents[number], Event.CANCEL)
         # `finished` has all pauses and resumes, too: they are done as soon as they are read
-        for numbers, event in ((decided.cancelled, Event.CANCEL), (decided.finished, Event.FINISH)):
-            for number in numbers:
-                folder.move(documents[number], event)
+        for number in decided.finished:
+            folder.move(documents[number], Event.FINISH)
         folder.trim()

@@ -101,6 +101,18 @@ def test_a_wave_that_was_given_up_is_read_again_in_smaller_chunks(error: type[Ex
     assert loop.begun == [(0, 5), (0, 4), (0, 3), (3, 6)]
 
 
+def test_the_next_wave_waits_while_it_may_not_be_read() -> None:
+    """The read wave is taken all the same; a wave that was given up goes on, because it was allowed before."""
+    loop = Numbers(Sizes(4), at_most(3, ChunkTooLarge))
+    assert loop.take(may_read=lambda: False) is None
+    assert loop.begun == [(0, 4), (0, 3)]
+    found = loop.take(may_read=lambda: False)
+    assert found is not None
+    assert found[1] == [0, 1, 2]
+    assert loop.wave is None
+    assert loop.begun == [(0, 4), (0, 3)]
+
+
 @pytest.mark.parametrize("error", [ChunkTooSlow, ChunkTooLarge])
 def test_chunks_that_cannot_be_smaller_are_an_error_of_the_table(error: type[Exception]) -> None:
     """It names the table, and no wave is begun."""
