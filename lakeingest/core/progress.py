@@ -114,8 +114,7 @@ class Progress:
         `rows`: the number of rows of the wave. `nulled`: the number of values in these rows that were made NULL.
         `read_to`: the greatest high watermark of the wave.
         """
-        # a low that is a place may be the start of a binlog file that was begun before `covered_from`. But the read views
-        # have all changes up to `covered_from`
+        # a low without GTIDs may be too early: the start of a binlog file that was begun before `covered_from`
         splits = self.splits.finish(_with_low_from(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
         following = self._after(
@@ -176,7 +175,7 @@ class Progress:
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # the next merge needs the changes after this place; if None, as before the first merge to one stop, it needs all
+        # the next merge needs the changes after this place. Before the first merge to one stop, it is None: all changes
         needed_since = self.stop or self.reread_since
         # a read view may lack changes by foreign keys after `since`: then its patch takes them out of the copy again. A
         # caller that has looked for these changes passes another `cascades`, which replaces this one
