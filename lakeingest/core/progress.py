@@ -175,7 +175,7 @@ class Progress:
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # the next merge needs the changes after this place. Before the first merge to one stop, it is None: all changes
+        # the next merge needs the changes after this place; all changes if None, as before the first merge to one stop
         needed_since = self.stop or self.reread_since
         # a read view may lack changes by foreign keys after `since`: then its patch takes them out of the copy again. A
         # caller that has looked for these changes passes another `cascades`, which replaces this one

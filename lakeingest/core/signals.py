@@ -388,7 +388,7 @@ def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     they may have other scopes.
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
-    if running is not None and running.signals[0] in scopes:
+    if running is not None and running.signals[0] in scopes:  # the signal that gave the scope is open
         answered = tuple(number for number in running.signals if number in scopes)
         return Request(answered, scopes[running.signals[0]], running.up_to)
     # a signal is RUNNING before the first row is read, so staging may not know of its re-snapshot yet

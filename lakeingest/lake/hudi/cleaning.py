@@ -57,7 +57,9 @@ def _replaced_files(folder: File, instant: str) -> Iterator[File]:
     # by file group: the instant of the file that readers of the commit `instant` read
     visible_instants = {file.name.partition("_")[0]: instant_of(file) for file in visible_files(folder, instant)}
     for file in folder.listed("*.parquet"):
-        if instant_of(file) < visible_instants.get(file.name.partition("_")[0], ""):
+        # '' is before each instant: in a group without a visible file, no file was replaced
+        visible_instant = visible_instants.get(file.name.partition("_")[0], "")
+        if instant_of(file) < visible_instant:
             yield file
             if isinstance(file, Local):
                 yield file.with_name(f".{file.name}.crc")
