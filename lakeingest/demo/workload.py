@@ -29,7 +29,7 @@ class Workload:
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
         self._server, self._size, self._quota = server, size, changes
-        self._allowed = 0  # the number of row changes that the writers may have made so far
+        self._allowed = 0  # the number of row changes that are allowed so far
         self._stop = False  # whether the writers must end
         self.made = 0
         self.rolled_back = 0

@@ -194,10 +194,10 @@ def metastore_error(catalog: Path | str, error: Exception) -> LakeIngestError | 
     if thrift is None or not isinstance(error, thrift.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
-    has_no_answer = isinstance(error, transport.TTransportException | thrift.TApplicationException)
+    is_of_thrift = isinstance(error, transport.TTransportException | thrift.TApplicationException)
     # a MetaException may be a failure of the metastore's own database, which a retry can cure
     is_of_database = type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
-    is_away = has_no_answer or is_of_database
+    is_away = is_of_thrift or is_of_database
     message = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return catalog_away(catalog, message) if is_away else catalog_refused(catalog, message)
 
