@@ -46,8 +46,7 @@ def clean(folder: File, waiting: Waiting) -> None:
         due = list(waiting.due())
         if due:
             latest_due = max(str(removal.of[_UNTIL]) for removal in due)
-            # not beyond `first`: `latest_due` is later if the table was restored from an older copy, but the commits from
-            # `first` on need their files
+            # `first` is the earlier one if the table was restored from an older copy: its commits need their files
             files.delete_all(_replaced_files(folder, min(first, latest_due)))
         for removal in due:
             removal.drop()
