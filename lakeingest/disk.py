@@ -28,7 +28,8 @@ def share_like(folder: Path) -> None:
         mode = folder.stat().st_mode
     except OSError:
         mode = PRIVATE
-    os.umask(~(mode | PRIVATE) & 0o777)
+    kept_rights = mode | PRIVATE
+    os.umask(~kept_rights & 0o777)  # the umask has the rights that new files do not get
 
 
 def is_open_to_others(folder: Path) -> bool:
@@ -69,7 +70,9 @@ def sync_changed(paths: Iterable[Path], since: float) -> None:
     not exist, are skipped.
     """
     for path in paths:
-        if not path.is_symlink() and (path.is_dir() or (path.exists() and path.stat().st_mtime >= since)):
+        if path.is_symlink():
+            continue
+        if path.is_dir() or (path.exists() and path.stat().st_mtime >= since):
             sync(path)
 
 
@@ -125,4 +128,6 @@ def _has_only_this_user(number: int) -> bool:
         return False
     # `gr_mem` lacks the users whose main group it is. By custom, a group with a user's name is the main group of only
     # this user
-    return number == user.pw_gid and set(group.gr_mem) <= {user.pw_name} and group.gr_name == user.pw_name
+    is_own_group = number == user.pw_gid and group.gr_name == user.pw_name
+    has_other_member = bool(set(group.gr_mem) - {user.pw_name})
+    return is_own_group and not has_other_member

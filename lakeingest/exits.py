@@ -35,7 +35,7 @@ def message(error: BaseException) -> str:
         text = f"{reason} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
         text = str(error) or "interrupted; the last commit stays, and the same command goes on from there"
-    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:  # a class that says who acts next
+    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:  # not the base class
         text = f"{error} (runbook: {error.runbook})"
     else:
         reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]

@@ -114,7 +114,7 @@ class Cascaded:
         table are not known.
         """
         standing = copies.standing(table)
-        start, stop = standing.start, copies.stop
+        start, stop = standing.start, copies.stop  # the copy may lack changes after `start`; the log ends at `stop`
         kept = self._known.get(table)
         if kept is not None and (kept.upto, kept.version) == (stop, standing.version):
             return kept
@@ -176,13 +176,12 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
     known, the changes in between cannot be found any more. Then `since` is `stop`: the kept changes stay, but others up
     to `stop` may be missing.
     """
-    changes = set() if kept is None else set(kept.changes)
     # without `kept`: the copy has all changes up to `standing.to`, so that no search has to find them
-    known_since, known_upto = (standing.to, standing.to) if kept is None else (kept.since, kept.upto)
+    known = kept or _Known(since=standing.to, upto=standing.to, version=standing.version, changes=set())
     # without `at`, or with a gap, the copy shows no single state of the table
-    can_extend = standing.at is not None and not standing.gap and standing.at <= known_upto
-    since = known_since if can_extend else stop
-    return _Known(since=since, upto=stop, version=standing.version, changes=changes)
+    can_find_all = standing.at is not None and not standing.gap and standing.at <= known.upto
+    since = known.since if can_find_all else stop
+    return _Known(since=since, upto=stop, version=standing.version, changes=set(known.changes))
 
 
 def _assert_known(known: _Known, parent: TableId, start: Place, keys: ForeignKeys, copies: Copies) -> None:

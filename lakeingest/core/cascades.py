@@ -176,9 +176,11 @@ class Affected:
         self._table, self._columns, self._keys, self._classes = table, tuple(columns), tuple(keys), classes
         # by foreign key, and by the class of the old values: the place of each change, and the new values
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
-        self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by foreign key and values
-        self._returned: dict[ForeignKey, set[Row]] = {key: set() for key in keys}  # classes, by `sought`
-        self._rows: set[Row] = set()
+        # by foreign key, and by values: the class of the values
+        self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}
+        # by foreign key: the classes that `sought` has returned
+        self._returned: dict[ForeignKey, set[Row]] = {key: set() for key in keys}
+        self._rows: set[Row] = set()  # the known versions of the table's rows
         self.changes: set[RowChange] = set()
 
     def add_changes(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:

@@ -60,10 +60,9 @@ def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
     size = max(cost.bytes for cost in wave)
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
     fullest = max(cost.rows for cost in wave)
-    proven = GROWTH * min(chunk_rows, fullest)
-    # nearly empty chunks stop the growth, through `proven`, but do not make the number smaller
-    most = min(max(chunk_rows, proven), ROWS_MAX)
-    return max(1, min(int(by_cost), most))
+    # nearly empty chunks stop the growth, but do not make the number smaller
+    most = max(chunk_rows, GROWTH * min(chunk_rows, fullest))
+    return max(1, min(int(by_cost), most, ROWS_MAX))
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
@@ -90,7 +89,8 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
     if keys <= step or not is_last_wave:
         return step
     rounds = -(-keys // (step * at_once))  # rounded up: how many chunks each executor reads, one after the other
-    return -(-keys // (rounds * at_once))  # rounded up
+    chunks = rounds * at_once
+    return -(-keys // chunks)  # rounded up
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:

@@ -36,10 +36,14 @@ def disagreement(now: float, source: float, changed: Mapping[TableId, float]) ->
     """
     findings = []
     last_changed = max(changed, key=lambda table: changed[table], default=None)
-    if last_changed is not None and changed[last_changed] - now > NEAR.total_seconds():
-        late = spoken(changed[last_changed] - now)
+    lag = 0.0 if last_changed is None else changed[last_changed] - now
+    if lag > NEAR.total_seconds():
+        late = spoken(lag)
         findings.append(f"{late} behind the last commit of {last_changed}, so that commits get the time of that one")
-    if abs(now - source) > NEAR.total_seconds():
+    difference = abs(now - source)
+    if difference > NEAR.total_seconds():
         direction = "ahead of" if now > source else "behind"
-        findings.append(f"{spoken(abs(now - source))} {direction} the clock of the source")
-    return f"this machine's clock is {', and '.join(findings)}; set the clock that is wrong" if findings else None
+        findings.append(f"{spoken(difference)} {direction} the clock of the source")
+    if not findings:
+        return None
+    return f"this machine's clock is {', and '.join(findings)}; set the clock that is wrong"

@@ -73,4 +73,4 @@ def _is_exact(column: Column) -> bool:
             return False  # zero has two signs
         case Kind.STRING:
             return column.charset in CHARSETS  # each character has its own character of Unicode
-    return column.choice != NULL_DATES  # with that choice, zero dates become NULL, as NULL does
+    return column.choice != NULL_DATES  # with that choice, a zero date becomes NULL in the lake, like a NULL

@@ -55,8 +55,8 @@ def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
     servers_of_last = {server for server, epoch in known if epoch == last}
-    is_ours = servers_of_last <= {server_uuid}
-    return last if is_ours else last + 1
+    has_other_server = bool(servers_of_last - {server_uuid})
+    return last + 1 if has_other_server else last
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
@@ -70,8 +70,9 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     `files` are in order, the oldest first. If `holds` is false for a file, `holds` must be false for all later files.
     So only few files are tried.
     """
-    holding = bisect_left(files, True, key=lambda file: not holds(file))  # the number of files for which it is true
-    return files[holding - 1] if holding else None
+    # `not holds` is False for the first files, and True from some file on: that file's index is the number of the first
+    count = bisect_left(files, True, key=lambda file: not holds(file))
+    return files[count - 1] if count else None
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
@@ -88,16 +89,16 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
     last = None if position.history is None else position.history.last
     end: FilePosition | None = None  # of the last copied transaction so far
     errant = before - copied
-    skipped: list[Gtid] = []  # not copied, and after `end`: errant if a copied transaction follows
-    is_proven = False
+    uncopied: list[Gtid] = []  # the transactions after `end`: they are errant if a copied transaction follows
+    is_proven = False  # whether `last` was found, and is the same transaction
     for transaction in transactions:
         if transaction.gtid not in copied:
-            skipped.append(transaction.gtid)
+            uncopied.append(transaction.gtid)
             continue
         end = transaction.end
-        if skipped:  # they are before a copied transaction
-            errant |= GtidSet.of_gtids(skipped)
-            skipped = []
+        if uncopied:
+            errant |= GtidSet.of_gtids(uncopied)
+            uncopied = []
         if last is not None and str(transaction.gtid) == last.gtid:
             if transaction.committed_at != last.committed_at:
                 raise SourceDiverged(f"{last.gtid} is another transaction on the source than the one that is copied")

@@ -53,10 +53,9 @@ def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str]
     names_number = any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
     has_text = any(token.lastgroup == "text" for token in tokens)
     words = [token["word"].casefold() for token in tokens if token["word"]]
-    # a generated column that is no number shows the number as a text. One that is a number may do so on the way, if its
-    # expression has a text literal, or a function that is not numeric
-    may_make_text = own not in _NUMBERS or has_text or not all(map(_is_numeric, words))
-    return names_number and may_make_text
+    is_no_number = own not in _NUMBERS  # then the generated column itself may show the number as a text
+    may_make_text = has_text or not all(map(_is_numeric, words))  # within the expression
+    return names_number and (is_no_number or may_make_text)
 
 
 def _is_numeric(word: str) -> bool:

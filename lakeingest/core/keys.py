@@ -75,10 +75,14 @@ class KeyRange:
             return None, self, None
         if not (self.ordered and by.ordered):
             raise ValueError(f"only the server knows which keys of {self} are in {by}")
-        before = None if by.lower is None else self._between(self.lower, _lesser(self.upper, by.lower))
-        inside_lower = self.lower if by.lower is None else _greater(self.lower, by.lower)
-        inside_upper = self.upper if by.upper is None else _lesser(self.upper, by.upper)
-        after = None if by.upper is None else self._between(_greater(self.lower, by.upper), self.upper)
+        before, inside_lower = None, self.lower
+        if by.lower is not None:
+            before = self._between(self.lower, _lesser(self.upper, by.lower))
+            inside_lower = _greater(self.lower, by.lower)
+        after, inside_upper = None, self.upper
+        if by.upper is not None:
+            after = self._between(_greater(self.lower, by.upper), self.upper)
+            inside_upper = _lesser(self.upper, by.upper)
         return before, self._between(inside_lower, inside_upper), after
 
     def _between(self, lower: Key | None, upper: Key | None) -> Self | None:
@@ -118,8 +122,8 @@ def _at_or_after(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _compared(column, ">=", value)
-    # the first term bounds the part of the index that MySQL reads. The `=` changes no result, but MySQL reads only the
-    # wanted keys if each branch of the OR also has conditions on all columns before its own column
+    # the first term bounds the part of the index that MySQL reads. With that term, the condition `=` in the OR changes
+    # no result. But with it, MySQL reads only the wanted keys: each branch has conditions on all columns before its own
     on_other_columns = _at_or_after(columns[1:], key[1:])
     exact = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {on_other_columns}))"
     return f"{_compared(column, '>=', value)} AND {exact}"

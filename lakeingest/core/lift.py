@@ -64,10 +64,7 @@ class Lift:
                 changed.add(column.name)
                 continue
             old = old_columns[old_name]
-            if lossy := self._lossy_properties(old, column):
-                types = f"was {old.source_type} and is {column.source_type}"
-                by = ", ".join(name.replace("source_type.", "its type's ") for name in lossy)
-                self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
+            self._assert_keeps_values(old, column)
             if old_name != column.name or not self._keeps_definition(old, column):
                 changed |= {old_name, column.name}
         if not self.is_guess:
@@ -80,6 +77,13 @@ class Lift:
         # if the statement did not define the column, also the parts that nobody knows are as they were
         return is_same(renamed, column) if was_defined else renamed == column
 
+    def _assert_keeps_values(self, old: Column, column: Column) -> None:
+        """Refuse the lift if the change of the column may give rows another value."""
+        if lossy := self._lossy_properties(old, column):
+            types = f"was {old.source_type} and is {column.source_type}"
+            by = ", ".join(name.replace("source_type.", "its type's ") for name in lossy)
+            self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
+
     def _lossy_properties(self, old: Column, column: Column) -> list[str]:
         """The changed properties of the column that may give rows another value; empty if no value can change."""
         if self._keeps_definition(old, column):
@@ -90,12 +94,13 @@ class Lift:
         # a column of the key must hold the same values as before, in the same order: rows are found by their key, and
         # the order of keys decides which split has a row
         if column.name in self.after.key:
-            lossy += [*unfitting_properties(column, old)]
+            lossy += [*unfitting_properties(column, old)]  # in both directions: no value may fit only one of them
             is_unknown = bool(column.charset) and not old.collation
             if is_unknown or old.collation != column.collation:
                 lossy.append("collation")
         # a guessed old definition may be wrong in `_COMPARED`, so a difference in these means nothing
-        return [name for name in dict.fromkeys(lossy) if not (self.is_guess and name in _COMPARED)]
+        ignored = _COMPARED if self.is_guess else set()
+        return [name for name in dict.fromkeys(lossy) if name not in ignored]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:
         """Refuse the lift if a generated column may be computed from a changed column.
@@ -137,10 +142,12 @@ class Lift:
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
         implicit = _implicit(column) if default is Default.NONE else None  # None if only the server knows it
+        if implicit is not None:
+            return implicit
         may_guess_null = self.is_guess and column.nullable
-        if implicit is None and not may_guess_null:
+        if not may_guess_null:
             self._refuse(f"what older rows have in {column.name}, which is new, is not known: {default.value}")
-        return implicit  # None, which was not known, is NULL in a guess
+        return None  # the guess: NULL
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")

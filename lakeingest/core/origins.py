@@ -35,6 +35,8 @@ def _name_before(name: str, alterations: Sequence[Alteration]) -> str | None:
         of_column = [change for change in kept if change.to.casefold() == name.casefold()]
         if any(change.act is Act.ADD for change in of_column):
             return None
+        # a new definition may give the column a new name, too
         renames = [change for change in of_column if change.act is Act.RENAME or change.name != change.to]
-        name = renames[0].name if renames else name
+        if renames:
+            name = renames[0].name
     return name

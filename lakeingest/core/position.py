@@ -345,9 +345,9 @@ class Position:
         `history`: the history at `stop`. If it is None, which means unknown, only the old history's `last` is kept.
         """
         united = None if self.gtids is None else self.gtids | gtids
-        history_at_stop = (history or History()).after(self.history)
-        is_unknown = history_at_stop == History()  # no part of it is known
-        return replace(self, at=stop, gtids=united, history=None if is_unknown else history_at_stop)
+        unknown = History()  # no part of it is known
+        history_at_stop = (history or unknown).after(self.history)
+        return replace(self, at=stop, gtids=united, history=None if history_at_stop == unknown else history_at_stop)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""

@@ -71,7 +71,7 @@ class Progress:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
             if self.position is None or self.stop != self.position.place:
                 raise ValueError(f"{self.table} is {self.phase} but its splits do not stand at its position")
-            if (self.uncounted or self.gap) and self.phase is not Phase.LEVEL:
+            if self.phase is not Phase.LEVEL and (self.uncounted or self.gap):
                 raise ValueError(f"{self.table} is {self.phase} but its rows were not counted, or have a gap")
         elif self.phase is Phase.COPIED and not self.splits.complete:
             raise ValueError(f"{self.table} is copied but chunks are missing")
@@ -175,7 +175,7 @@ class Progress:
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # after this place; if None, as before the first merge to one stop, the next merge needs every spooled change
+        # the next merge needs the changes after this place; all changes if None, as before the first merge to one stop
         needed_since = self.stop or self.reread_since
         # a read view may lack changes by foreign keys after `since`: then its patch takes them out of the copy again. A
         # caller that has looked for these changes passes another `cascades`, which replaces this one
@@ -209,9 +209,10 @@ class Progress:
         """
         if new.table != self.table or new.phase is not Phase.NEW:
             raise ValueError(f"{self.table} starts over as it was created, not as {new.table}, {new.phase}")
+        phase = self._after(Step.RESTART).phase  # raises IllegalStep if the old phase forbids the step
         return replace(
             new,
-            phase=self._after(Step.RESTART).phase,
+            phase=phase,
             reread=Reread(tuple(signals)) if signals else None,
             answered=self.answered,
             restarts=self.restarts + 1,

@@ -83,11 +83,9 @@ def resume(
     """
     has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: at least that copy is started over
     lost_copies = _lost_copies(copied, answers)
-    positions = {  # of the copies that a new spool may continue
-        table: progress.position
-        for table, progress in copied.items()
-        if table not in lost_copies and progress.position is not None
-    }
+    going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
+    # where a new spool may continue these copies
+    positions = {table: progress.position for table, progress in going_on.items() if progress.position is not None}
     # a copy without a chunk does not need the stored spool
     needs_spool = unknown or any(progress.splits.all for progress in copied.values())
     # the spool is of use if it covers a copy; if all copies are unknown, it may cover one of them
@@ -99,9 +97,9 @@ def resume(
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
             raise error
-    going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
-    if failed and failed.keys() == positions.keys() and not has_asked:  # no copy can be continued
+    has_no_copy_left = bool(failed) and failed.keys() == positions.keys()
+    if has_no_copy_left and not has_asked:
         raise next(iter(failed.values()))
     usable = [position for table, position in positions.items() if table not in failed]
     return Continued(keeps_spool=False, begins=_first(usable), again=lost_copies, failed=failed)
@@ -130,21 +128,24 @@ def _with_spool(
     behind: dict[TableId, Position] = {}  # the complete copies among them, with their positions
     for table in copied.keys() - covered.keys():
         position = copied[table].position
-        if copied[table].splits.stop is None or position is None:
-            again.append(table)
-        else:
+        is_complete = copied[table].splits.stop is not None
+        if is_complete and position is not None:
             behind[table] = position
+        else:
+            again.append(table)
     failed |= _errors_of_lost(behind, answers)
     for table in behind.keys() - failed.keys():
         if (error := answers.unreadable(table, behind[table])) is not None:
             failed[table] = error
-    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
+    has_no_copy_left = bool(failed) and failed.keys() == copied.keys()
+    if has_no_copy_left and copied.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
     # Step 3: the stored spool goes on, unless a table in `behind` can be continued
     if behind.keys() <= failed.keys():
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
+    continued = [progress for table, progress in copied.items() if table not in {*failed, *again}]
     # a copy whose position is not known needs the changes from the start of the spool on
-    needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
+    needed = [progress.position or spool.opened for progress in continued]
     if any(progress.splits.stop is None for progress in covered.values()):
         needed.append(spool.opened)  # an incomplete copy needs the changes from its start on
     return Continued(keeps_spool=False, begins=_first(needed), again=tuple(again), failed=failed)

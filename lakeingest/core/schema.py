@@ -290,8 +290,8 @@ class TableSchema:
                 name: _agreed(getattr(known_column, name) for known_column in known_columns) for name in LAID_OUT
             }
             columns.append(replace(column, **agreed))
-        different_names = {schema.layout[0] for schema in known}
-        stored = different_names.pop() if len(different_names) == 1 else ()
+        all_names = {schema.layout[0] for schema in known}  # the first part of a layout: the names of all columns
+        stored = all_names.pop() if len(all_names) == 1 else ()
         return replace(self, columns=tuple(columns), stored=stored)
 
     def column(self, name: str) -> Column:

@@ -63,7 +63,8 @@ def cut(
     for share in range(1, shares):
         share_end = first + (last - first) * share // shares
         nearest = min(usable, key=lambda at: abs(usable[at] - share_end))
-        if usable[nearest] - offset_of(cuts[-1]) >= least and last - usable[nearest] >= least:
+        size_before, size_after = usable[nearest] - offset_of(cuts[-1]), last - usable[nearest]
+        if size_before >= least and size_after >= least:
             cuts.append(nearest)
     cuts.append(whole.stop)
     # `history` is that at the start of the whole segment, so only the first piece has it

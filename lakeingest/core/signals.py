@@ -296,7 +296,8 @@ def agenda(
     # `seen`: the re-snapshots whose rows readers see; `answered`: also those whose rows are all on staging
     seen = {number for progress in visible.values() for number in progress.answered}
     answered = seen | {number for progress in staged.values() for number in progress.answered}
-    to_cancel = {signal.cancels for signal in open_cancels} - answered - {signal.number for signal in open_cancels}
+    not_cancellable = answered | {signal.number for signal in open_cancels}
+    to_cancel = {signal.cancels for signal in open_cancels} - not_cancellable
     cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
     # Step 2: how far the other signals are, and which tables are paused
     valid = [signal for signal in ordered if signal.number not in cancelled]
@@ -387,7 +388,7 @@ def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     they may have other scopes.
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
-    if running is not None and running.signals[0] in scopes:
+    if running is not None and running.signals[0] in scopes:  # the signal that gave the scope is open
         answered = tuple(number for number in running.signals if number in scopes)
         return Request(answered, scopes[running.signals[0]], running.up_to)
     # a signal is RUNNING before the first row is read, so staging may not know of its re-snapshot yet

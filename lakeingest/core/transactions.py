@@ -59,8 +59,8 @@ class TransactionLog:
             if not self._before <= low:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole_segments, in_next = self._prefix(low)
-            # the end of the whole segments; `_read` below gives a later place if the low ends in the next segment
-            places[low] = max(self._segments[whole_segments - 1].stop, covered_from) if whole_segments else covered_from
+            end = self._segments[whole_segments - 1].stop if whole_segments else covered_from
+            places[low] = max(end, covered_from)  # if the low ends in the next segment, `_read` gives a later place
             if whole_segments == len(self._segments):
                 continue
             # the next segment is read if the low ends in it, or if `covered_from` may be after a transaction in it
@@ -76,8 +76,9 @@ class TransactionLog:
         The spool's transactions in `low` are taken for the first transactions of the spool. Raises StateUnreadable if
         that is wrong in the whole segments; `_read` checks the next segment.
         """
-        # `_sets[n]` and `_counts[n]` are of the first n segments together
-        in_low = self._counts[-1] - (self._sets[-1] - low).count
+        # `_sets[n]` and `_counts[n]` are of the first n segments together, so [-1] is of the whole spool
+        outside_low = self._sets[-1] - low
+        in_low = self._counts[-1] - outside_low.count
         # the greatest number of segments that have at most `in_low` transactions together
         whole_segments = bisect_right(self._counts, in_low) - 1
         if not self._sets[whole_segments] <= low:
@@ -95,19 +96,17 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
     places: dict[Low, Place] = {}
     outside = {low: segment.gtids - low for low, _ in endings}  # the segment's transactions that the low lacks
     needed = max(count for _, count in endings) + 1  # one more: the first transaction outside of the greatest low
-    seen = 0  # the number of transactions before the current one
-    for gtid, place in islice(segment.read(), needed):
-        for low, count in endings:
-            # the low must contain exactly the first `count` transactions, and ends with the last of these
-            if seen < count and gtid in outside[low]:
+    number = 0
+    for number, (gtid, place) in enumerate(islice(segment.read(), needed), start=1):
+        for low, count in endings:  # the low must contain exactly the first `count` transactions
+            if number <= count and gtid in outside[low]:
                 raise _out_of_order(low)
-            if seen == count - 1:
+            if number == count:  # the last transaction in the low
                 places[low] = max(place, covered_from)
             # the spool must have the changes of the first transaction that is not in the low
-            if seen == count and place <= covered_from:
+            if number == count + 1 and place <= covered_from:
                 raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
-        seen += 1
-    if seen < needed:
+    if number < needed:
         raise StateUnreadable(f"the spool lacks transactions of its segment from {segment.start} to {segment.stop}")
     return places
 

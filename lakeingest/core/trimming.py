@@ -50,7 +50,7 @@ def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
     if not any(watched.is_idle for watched in tables):
         return Trim(forget_before, None, copy_places)
     # each parent keeps what the children of any parent need: that is simpler, and never too little
-    by_children = [needed[child] for child in keys if child in needed]
+    needed_by_children = [needed[child] for child in keys if child in needed]
     parents = {key.parent for keys_of_child in keys.values() for key in keys_of_child} & needed.keys()
-    by_parents = {parent: min([needed[parent], *by_children]) for parent in parents}
+    by_parents = {parent: min([needed[parent], *needed_by_children]) for parent in parents}
     return Trim(forget_before, needed | by_parents, copy_places)

@@ -95,7 +95,8 @@ def _size(before: Column, after: Column) -> bool:
     True for other types if the size is the same, or if other rules judge all parts of the type.
     """
     old, new = before.source_type, after.source_type
-    if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
+    has_declared_length = old.name == new.name and new.name in {"varchar", "varbinary"}
+    if has_declared_length:
         return old.size <= new.size
     return old.size == new.size or _is_known(before, after)
 

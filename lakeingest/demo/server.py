@@ -157,7 +157,8 @@ def _installed_command(flavor: Flavor) -> list[str]:
     on_path = shutil.which(flavor.program)
     in_system = str(SYSTEM_PROGRAMS / flavor.program)
     reasons = []
-    for program in dict.fromkeys([on_path or in_system, in_system]):  # each program once
+    programs = [in_system] if on_path is None else [on_path, in_system]
+    for program in dict.fromkeys(programs):  # each program once
         if not os.access(program, os.X_OK):
             continue
         command = [program, "--no-defaults"]

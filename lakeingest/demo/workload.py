@@ -29,12 +29,14 @@ class Workload:
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
         self._server, self._size, self._quota = server, size, changes
-        self._allowed, self._stop = 0, False
+        self._allowed = 0  # the number of row changes that are allowed so far
+        self._stop = False  # whether the writers must end
         self.made = 0
         self.rolled_back = 0
         self._lock = threading.Lock()
         self._failures: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._write, args=(seed * WRITERS + n,)) for n in range(WRITERS)]
+        seeds = range(seed * WRITERS, (seed + 1) * WRITERS)  # one for each writer; other runs' seeds are different
+        self._threads = [threading.Thread(target=self._write, args=(writer_seed,)) for writer_seed in seeds]
 
     def __enter__(self) -> Self:
         for thread in self._threads:

@@ -14,8 +14,9 @@ _FRESH = timedelta(minutes=5)  # how long credentials are used: boto3 renews the
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:
     """A provider of fresh credentials for a place in S3, by boto3. None: the store's client finds credentials itself.
 
-    Only boto3, Amazon's own library, reads profiles. It also finds credentials in Amazon's other places for them.
-    So boto3 is the provider if it is installed and finds credentials, unless an access key or `skip_signature` is set.
+    The client needs no help if an access key or `skip_signature` is set. Otherwise, boto3 is the provider if it is
+    installed and finds credentials. Only boto3, Amazon's own library, reads profiles; it also finds credentials in
+    Amazon's other places for them.
     Raises StorageFailed if AWS_PROFILE names a profile that cannot be used.
     """
     are_keys_configured = bool({"access_key_id", "skip_signature"} & options.keys())

@@ -197,7 +197,7 @@ class Stored:
         last_error: Exception | None = None
         began = time.monotonic()
         for pause in _PAUSES_SECONDS:
-            is_refused = False
+            is_refused = False  # whether the store answers that it has another version than `seen`
             try:
                 put = obstore.put(self.bucket.store, self.key, body, mode=mode, use_multipart=False)
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
@@ -271,7 +271,7 @@ class Stored:
             return sorted(file for file in map(self._found, objects) if fnmatchcase(file.name, pattern))
         matching = []
         for file in self.tree():
-            names = file.key[len(self.key) :].lstrip("/").split("/")
+            names = file.key[len(self.key) :].lstrip("/").split("/")  # one for each level below this folder
             if len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)):
                 matching.append(file)
         return matching

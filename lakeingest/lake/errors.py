@@ -125,7 +125,7 @@ def _jvm_error(
     An EOFException below an exception of Iceberg means a damaged file. Any other EOFException means that a Python
     worker died, which is no failure of storage.
     """
-    iceberg_message = None  # of the last exception of Iceberg above this cause
+    iceberg_message = None  # the message of the last exception of Iceberg so far
     for kinds, message in causes:
         if kinds & _COMMIT_REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
@@ -194,10 +194,10 @@ def metastore_error(catalog: Path | str, error: Exception) -> LakeIngestError | 
     if thrift is None or not isinstance(error, thrift.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
+    is_of_thrift = isinstance(error, transport.TTransportException | thrift.TApplicationException)
     # a MetaException may be a failure of the metastore's own database, which a retry can cure
-    is_away = isinstance(error, transport.TTransportException | thrift.TApplicationException) or (
-        type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
-    )
+    is_of_database = type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
+    is_away = is_of_thrift or is_of_database
     message = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return catalog_away(catalog, message) if is_away else catalog_refused(catalog, message)
 

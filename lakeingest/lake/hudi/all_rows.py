@@ -92,7 +92,7 @@ class AllRows:
         except Unfit:
             return False
         if sum(file.rows for file in written) != self.count:
-            return False
+            return False  # the commit stays incomplete, so that readers do not see it
         # Step 3: delete files that tasks of a killed run wrote late: after the commit, readers would see them
         group_names = {group.name for group in groups}
         data_files = self.folder.listed("*.parquet")

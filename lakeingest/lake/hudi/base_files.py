@@ -145,7 +145,8 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
     if group.newest is None:  # without a previous file, all rows count as inserted
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
     inserted = len(new_rows) - updated
-    deleted = len(old_rows) - len(unchanged) - updated  # the old rows with a change that did not write them again
+    changed = len(old_rows) - len(unchanged)  # the old rows that have a change: it updates or deletes the row
+    deleted = changed - updated
     return WrittenFile(group, name, size, len(rows), inserted=inserted, updated=updated, deleted=deleted)
 
 

@@ -57,7 +57,8 @@ def write_in_tasks(
                 for pass_number, part in rows_by_number(table, pass_numbers).items():
                     yield pass_number, (number, _to_bytes(part))
         except (Unfit, LakeIngestError) as error:
-            yield 0, error.with_traceback(None)  # yielded, not raised, so that Spark does not repeat the task
+            # yielded, not raised, so that Spark does not repeat the task; any pass would do, because each passes it on
+            yield 0, error.with_traceback(None)
 
     def write(pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
         """Write the files of a pass from the parts that the reading tasks have yielded for the pass."""

@@ -25,8 +25,9 @@ def _hash_codes(texts: pa.Array) -> np.ndarray:
     """Java's `String.hashCode` of each text. NumPy handles all first letters at once, then all second letters."""
     strings = texts.cast(pa.large_string())
     _, offsets_buffer, letters_buffer = strings.buffers()
-    # the array can be a slice of its buffers: its first text has the offset number `strings.offset`
-    offsets = np.frombuffer(offsets_buffer, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    first = strings.offset  # the array can be a slice of its buffers: its first text has this number there
+    # the start of each text, and the end of the last one
+    offsets = np.frombuffer(offsets_buffer, np.int64)[first : first + len(strings) + 1]
     starts, lengths = offsets[:-1], np.diff(offsets)
     letters = np.frombuffer(letters_buffer, np.uint8) if letters_buffer is not None else np.zeros(0, np.uint8)
     hashes = np.zeros(len(strings), np.uint32)

@@ -46,7 +46,7 @@ def clean(folder: File, waiting: Waiting) -> None:
         due = list(waiting.due())
         if due:
             latest_due = max(str(removal.of[_UNTIL]) for removal in due)
-            # `first` is before `latest_due` if the table was restored from an older copy: its commits need their files
+            # `first` is the earlier one if the table was restored from an older copy: its commits need their files
             files.delete_all(_replaced_files(folder, min(first, latest_due)))
         for removal in due:
             removal.drop()
@@ -57,7 +57,9 @@ def _replaced_files(folder: File, instant: str) -> Iterator[File]:
     # by file group: the instant of the file that readers of the commit `instant` read
     visible_instants = {file.name.partition("_")[0]: instant_of(file) for file in visible_files(folder, instant)}
     for file in folder.listed("*.parquet"):
-        if instant_of(file) < visible_instants.get(file.name.partition("_")[0], ""):
+        # '' is before each instant: in a group without a visible file, no file was replaced
+        visible_instant = visible_instants.get(file.name.partition("_")[0], "")
+        if instant_of(file) < visible_instant:
             yield file
             if isinstance(file, Local):
                 yield file.with_name(f".{file.name}.crc")

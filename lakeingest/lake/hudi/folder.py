@@ -110,13 +110,14 @@ class TableFolder(ABC):
             return
         self._claim_file.parent.make_folder()
         our_claim = self.ownership.marks({})
+        # repeated if the file is deleted between `create` and `claimed`: only the creation of the file proves that no
+        # other pipeline begins the first copy
         while not self._claim_file.create(our_claim):
             present_claim = self.claimed()
             if present_claim is not None:
                 self.ownership.assert_ours(self.table, present_claim)
                 self._claim_file.put_document(our_claim)  # because this pipeline may have another id or folder now
                 return
-            # the file was deleted meanwhile: only its creation proves that no other pipeline begins the first copy
 
     def claim_for(self, owner: Owner) -> None:
         """Make `owner` the owner in the claim file, whichever pipeline has created the file."""
@@ -134,7 +135,9 @@ class TableFolder(ABC):
         """
         if is_table(self.final):
             return our_last_commit(self.table, self.final)
-        published = our_last_commit(self.table, self.building, building=True) if is_table(self.building) else None
+        published = None
+        if is_table(self.building):
+            published = our_last_commit(self.table, self.building, building=True)
         if self._is_final_taken(published):
             raise not_ours(str(self.final), self.table)
         return published

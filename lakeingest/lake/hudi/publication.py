@@ -60,7 +60,7 @@ class Publication:
         if self._replaces_all_files:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
-            return False  # the user wants statements: if not, a first publish has ended above
+            return False  # the user wants statements: any other first publish has ended above
         path = self.folder.current
         _, merges = self._rows_and_merges
         added = self._added_rows

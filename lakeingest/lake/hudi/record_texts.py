@@ -66,7 +66,8 @@ def _texts(rows: pa.Table, name: str) -> pa.Array:
         return pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:  # Spark's `unix_micros`
         return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
-    if pa.types.is_timestamp(kind):  # Spark leaves out the zeros at the end of a fraction
+    if pa.types.is_timestamp(kind):
+        # Spark leaves out the zeros at the end of a fraction, and the point if all digits are zeros
         return pc.replace_substring_regex(values.cast(pa.timestamp("us")).cast(pa.string()), r"\.?0{1,6}$", "")
     raise Unfit
 

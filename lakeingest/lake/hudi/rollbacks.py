@@ -86,9 +86,11 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
         if folder.ownership is not None:
             folder.ownership.assert_ours(table, ours.properties)
         drops = [f"commit {instant.time}" for instant in foreign]
-        if (planned := planned_clustering(path)) is not None:
+        planned = planned_clustering(path)
+        if planned is not None:
             drops.insert(0, f"plan {planned.name.partition('.')[0]}")  # a plan of others is removed, too
-        if (obstacle := next(_obstacles(path, foreign, ours), None)) is not None:
+        obstacle = next(_obstacles(path, foreign, ours), None)
+        if obstacle is not None:
             raise ForeignWrite(
                 f"{table}: it cannot be rolled back to commit {ours.time}, because {obstacle}; remove {path} to copy"
                 " the table again"

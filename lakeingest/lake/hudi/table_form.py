@@ -123,7 +123,7 @@ def _has_only_completed_writes(folder: File) -> bool:
 
     Incomplete cleanings do not count.
     """
-    begun, completed = set(), set()
+    begun, completed = set(), set()  # the instants of writes; each of `begun` must be in `completed`
     for file in timeline(folder, "*.*"):
         times, _, kind = file.name.partition(".")  # times: `<begun>_<completed>`, or `<begun>` of an incomplete write
         if "_" in times and kind in _KNOWN:

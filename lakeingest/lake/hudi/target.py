@@ -110,7 +110,8 @@ class HudiTarget(StagedTarget[Instant]):
             return staged  # nothing is published, or staging is ahead: the next publish updates the metastore
         if self._metastore.is_up_to_date(table, published.time):
             return staged
-        if self._staging(table).is_swept(published.version):  # a publish sweeps staging after the metastore's update
+        # a publish sweeps staging only after it has updated the metastore
+        if self._staging(table).is_swept(published.version):
             return staged
         return self.mark(staged, staged.progress)
 
