@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 PUBLISH_SECONDS = 30.0  # how long `verify` waits for a run that has merged a table and not published it yet
 _POLL_SECONDS = 0.2
+COMPARISONS = 4  # the most of a table; two are enough if the same key differs in both
 
 # The errors that are raised at once, because they concern all tables
 _CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
@@ -251,14 +252,21 @@ class _Comparison:
     parents: Sequence[TableSchema]
 
     def result(self) -> TableVerification:
-        """Compare; if there are differences, compare once more, and report those that both comparisons have found."""
+        """Compare; if there are differences, compare again, and report those that two comparisons have found.
+
+        If the second comparison has found only other differences, a third one is made, and so on, up to COMPARISONS.
+        """
         began = time.monotonic()
         compared, moved = self._compare()
-        if compared.differences:
-            earlier = {difference.key for difference in compared.differences}
+        for _ in range(COMPARISONS - 1):
+            if not compared.differences:
+                break
+            found_before = {difference.key for difference in compared.differences}
             compared, moved = self._compare()
-            confirmed = tuple(difference for difference in compared.differences if difference.key in earlier)
-            compared = replace(compared, differences=confirmed)
+            confirmed = tuple(difference for difference in compared.differences if difference.key in found_before)
+            if confirmed:
+                compared = replace(compared, differences=confirmed)
+                break
         return TableVerification(
             self.schema.table,
             compared.source,
@@ -282,7 +290,7 @@ class _Comparison:
         compared = compare(Sides(self.source, self.spark, schema, rows))
         if compared.source == compared.target and not compared.differences:
             return compared, False
-        keys = [_values(schema, difference) for difference in compared.differences]
+        keys = _values(schema, [difference.key for difference in compared.differences])
         before = rows_before(self.source, position, schema, key_table(schema, keys), self.parents)
         if not before.has_changes:
             return compared, False
@@ -306,6 +314,8 @@ class _Comparison:
 
         `rows`: the copy as of this position. `changed`: the keys of `before.changed` in the form of a difference.
         """
+        if not changed:
+            return {}
         schema = self.schema
         found_rows = collected(with_keys(rows.select(*map(quote, schema.names)), schema, changed))
         empty = table_schema(schema).empty_table()
@@ -318,12 +328,13 @@ class _Comparison:
         return found
 
 
-def _values(schema: TableSchema, difference: Difference) -> dict[str, Any]:
-    """The Arrow values of a difference's key, by column."""
-    key = difference.key
-    values = values_of(schema, key) if schema.ordered else values_of_texts(schema, tuple(map(str, key)))
-    [row] = key_table(schema, [values]).to_pylist()  # as Arrow gives them back
-    return dict(row)
+def _values(schema: TableSchema, keys: Sequence[Key]) -> list[dict[str, Any]]:
+    """The values of keys that a comparison has found: for each key the values by column, as Arrow gives them back."""
+    values = [
+        values_of(schema, key) if schema.ordered else values_of_texts(schema, tuple(map(str, key))) for key in keys
+    ]
+    rows: list[dict[str, Any]] = pa.Table.from_pylist(values, key_table(schema, ()).schema).to_pylist()
+    return rows
 
 
 def _as_tuples(keys: pa.Table) -> set[tuple[Any, ...]]:
