@@ -94,7 +94,7 @@ class Lift:
         # a column of the key must hold the same values as before, in the same order: rows are found by their key, and
         # the order of keys decides which split has a row
         if column.name in self.after.key:
-            lossy += [*unfitting_properties(column, old)]  # in both directions: no value may fit only one of them
+            lossy += [*unfitting_properties(column, old)]  # in the other direction, too
             is_unknown = bool(column.charset) and not old.collation
             if is_unknown or old.collation != column.collation:
                 lossy.append("collation")
