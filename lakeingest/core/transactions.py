@@ -60,10 +60,11 @@ class TransactionLog:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole_segments, in_next = self._prefix(low)
             end = self._segments[whole_segments - 1].stop if whole_segments else covered_from
-            places[low] = max(end, covered_from)  # if the low ends in the next segment, `_read` gives a later place
+            places[low] = max(end, covered_from)
             if whole_segments == len(self._segments):
                 continue
-            # the next segment is read if the low ends in it, or if `covered_from` may be after a transaction in it
+            # The next segment is read if the low ends in it, which gives a later place; and if it begins before
+            # `covered_from`, to raise SpoolGap for a transaction up to there that the low lacks
             if in_next or self._segments[whole_segments].start < covered_from:
                 endings.setdefault(whole_segments, []).append((low, in_next))
         for index, in_segment in endings.items():

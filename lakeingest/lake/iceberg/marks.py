@@ -46,8 +46,8 @@ def marks_of(progress: Progress, base: int) -> dict[str, str]:
 def end_merges(transaction: Transaction, loaded: Table) -> None:
     """Let the transaction remove all branches on which statements have merged.
 
-    If a statement has merged for this transaction, the transaction moves staging to the statement's snapshot. All
-    other branches were left by interrupted runs.
+    At most one of them is still of use: the caller lets the same transaction move staging to its snapshot. All others
+    were left by interrupted runs.
     """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:

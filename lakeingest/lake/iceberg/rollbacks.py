@@ -177,7 +177,8 @@ def _unpartitioned_spec(metadata: TableMetadata) -> int | None:
 def _original_folder(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
     """The folder in which we made the table, if someone has moved the table; None if nobody has moved it.
 
-    None also if we would never make the table in that folder: someone has changed the property that names the folder.
+    A property of the table names this folder. None also if someone has changed the property, so that it names a folder
+    in which we would never make the table.
     """
     made_in = loaded.properties.get(LOCATION, loaded.metadata.location)  # an earlier version set no such property
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
