@@ -298,9 +298,10 @@ class Changelog:
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        # The time of the first publish is unknown. But `moment` is before it if two conditions hold: the stored changes
-        # begin before the first publish, and `moment` is before the first stored transaction (then it has no place).
-        # If its place is unknown, too (`first`), the first publish is still to come unless a version is published.
+        # The time of the first publish is unknown. But `moment` is before the first publish if two conditions hold:
+        # 1. The stored changes begin before the first publish. If the place of the first publish is unknown, too, it is
+        #    still to come, unless a version is published.
+        # 2. `moment` is before the first stored transaction. Then no place is found for `moment`.
         begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
         return begins_before_publish and self._log.place_of_time(held, moment) is None
 

@@ -24,8 +24,8 @@ class LoggedSegment:
 class TransactionLog:
     """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
-    The memory does not grow with the number of transactions: a segment is read as a stream. It is read only if a low
-    ends within the segment or directly before it, and only up to the first transaction after that end.
+    The memory does not grow with the number of transactions: a segment is read as a stream. It is read only if the last
+    transaction of a low watermark is in the segment or directly before it, and only up to the transaction after that.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:

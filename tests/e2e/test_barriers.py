@@ -247,7 +247,8 @@ def test_ddl_while_the_table_is_read_again_reads_it_once_more(pipe: Pipe) -> Non
                 pipe.sql("DELETE FROM narrower", "ALTER TABLE narrower MODIFY v INT NOT NULL")
                 pipe.sql(f"INSERT INTO narrower VALUES {ROWS}")
 
-    assert pipe.run(observe=disturb).stopped == ()
+    for _ in range(3):  # a run does not follow DDL that comes after its beginning, if it could publish the table
+        assert pipe.run(observe=disturb).stopped == ()
     assert len(pipe.seen(StartedOver)) == 3
     pipe.assert_equal()
 
