@@ -97,8 +97,8 @@ class Pipeline:
     def verify(self, *tables: str, repair: bool = False) -> "Verifications":
         """Compare source and target chunk by chunk. The result has the differences.
 
-        Nobody may write to the tables meanwhile. With `repair`, the rows that differ are read again, and compared once
-        more; the result is the last comparison.
+        Applications may write to the tables meanwhile. With `repair`, the rows that differ are read again, and compared
+        once more; the result is the last comparison.
         """
         from lakeingest.commands import repair as repairing
         from lakeingest.commands.verify import verify

@@ -240,7 +240,7 @@ def verify(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Prove source = target, chunk by chunk; exit 1 on a difference. Nobody may write to the source meanwhile."""
+    """Prove source = target, chunk by chunk; exit 1 on a difference. Applications may write meanwhile."""
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
 

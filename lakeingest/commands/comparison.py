@@ -127,12 +127,19 @@ class _RowsCompared:
         self.complete = True
 
     def compare(self, keys: KeyRange, rows: "DataFrame", buckets: tuple[int, Sequence[int]] | None = None) -> None:
-        """Compare the first KEYS_NAMED rows of the source in this range, and in these buckets, with those of `rows`."""
+        """Compare the first rows of the source in this range, and in these buckets, with those of `rows`.
+
+        Each side returns at most KEYS_NAMED rows, in key order. Keys after the last key of a side that has more rows
+        are left out, because it is not known whether that side has them.
+        """
         sides = self._sides
         source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
         target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
-        self.differences += differences(source_rows, target_rows)
-        self.complete &= max(len(source_rows), len(target_rows)) < KEYS_NAMED
+        found = differences(source_rows, target_rows)
+        target_keys = [key for key, _ in target_rows]
+        cut_at = [max(side) for side in (list(source_rows), target_keys) if len(side) >= KEYS_NAMED]
+        self.differences += [each for each in found if not cut_at or each.key <= min(cut_at)]
+        self.complete &= not cut_at
 
 
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:

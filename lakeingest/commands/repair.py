@@ -15,6 +15,7 @@ from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Action, Scope
+from lakeingest.errors import SourceMoved
 from lakeingest.mysql.key_values import bound_of, values_of_texts
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
@@ -46,7 +47,13 @@ def repair_tables(
     again; if nobody holds the lease, this process does. Raises the errors of `compare_tables` and of a re-snapshot.
     """
     results = compare_tables(config, tables, spark)
-    return Verifications.of([_repair_table(config, result, spark, observe) for result in results], results.refused)
+    repaired, refused = list[TableVerification](), dict(results.refused)
+    for result in results:
+        try:
+            repaired.append(_repair_table(config, result, spark, observe))
+        except SourceMoved as error:  # the other tables go on
+            refused[result.table] = error
+    return Verifications.of(repaired, refused)
 
 
 def _repair_table(

@@ -4,7 +4,7 @@ The first change of a key after the position says what its row was at the positi
 row, and before an insert there was none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,10 +13,10 @@ from lakeingest.core.change import KIND, RowKind
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import SourceMoved
+from lakeingest.errors import Retryable, SourceMoved, UnsupportedEvent
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.key_values import key_table
-from lakeingest.rows import change_schema, table_schema
+from lakeingest.rows import Part, change_schema, table_schema
 
 _NUMBER = "_lakeingest_number"
 
@@ -43,6 +43,7 @@ def rows_before(
 
     Raises:
         SourceMoved: one of the parents was changed.
+        Retryable: the binlog has DDL of the table, which the next run follows.
         BinlogGone: the source no longer has the binlog after the position.
         SourceReplaced: the source is another server now.
 
@@ -51,7 +52,7 @@ def rows_before(
     source.assert_there(position)
     has_changes, unchanged = False, keys
     first_changes = [change_schema(schema).empty_table()]
-    for table, batch in source.changes(Segment.after(position, source.written()), watched):
+    for table, batch in _unless_ddl(schema, source.changes(Segment.after(position, source.written()), watched)):
         if table is None or not batch.num_rows:
             continue
         if table != schema.table:
@@ -71,6 +72,18 @@ def rows_before(
     takes_row_away = pa.array([RowKind(kind).is_delete for kind in changes[KIND].to_pylist()], pa.bool_())
     rows = changes.filter(takes_row_away).select(table_schema(schema).names)
     return RowsBefore(has_changes, changes.select(schema.key).cast(key_table(schema, ()).schema), rows)
+
+
+def _unless_ddl(schema: TableSchema, parts: Iterator[Part]) -> Iterator[Part]:
+    """The parts. Raises Retryable for DDL among them."""
+    try:
+        yield from parts
+    except UnsupportedEvent as error:
+        if error.ddl is None:
+            raise
+        raise Retryable(
+            f"{schema.table}: there is DDL after its published position; run `lakeingest run` first"
+        ) from error
 
 
 def _first_rows(changes: pa.Table, keys: pa.Table) -> pa.Table:

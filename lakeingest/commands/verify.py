@@ -10,7 +10,7 @@ The copy has the rows as of its published position. The source is read later, so
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from lakeingest.config import Config, Source
 from lakeingest.core.cascades import family
 from lakeingest.core.checksum import Checksum, Difference
 from lakeingest.core.keys import Key, quote
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
     CatalogAway,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 PUBLISH_SECONDS = 30.0  # how long `verify` waits for a run that has merged a table and not published it yet
 _POLL_SECONDS = 0.2
 COMPARISONS = 4  # the most of a table; two are enough if the same key differs in both
+COMMIT_SECONDS = 11.0  # longer than replicas usually delay a commit on a semi-synchronous source (10 seconds)
 
 # The errors that are raised at once, because they concern all tables
 _CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
@@ -187,11 +189,13 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             BinlogSource.open(config.source) as source,
             target.storage_errors(),
         ):
-            # without the table itself, which may be its own parent
-            parents = {key.parent for key in family(table, unlogged)} - {table}
-            parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in sorted(parents)]
+            parents = {key.parent for key in family(table, unlogged)}
+            others = sorted(parents - {table})
+            parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
             assert session is not None  # noqa: S101 - a table is prepared
-            comparison = _Comparison(config, source, target, session, schema, parent_schemas)
+            comparison = _Comparison(
+                config, source, target, session, schema, parent_schemas, is_own_parent=table in parents
+            )
             results.append(comparison.result())
     return Verifications.of(results, refused)
 
@@ -242,7 +246,11 @@ def _await_published(config: Config, target: Tables, schema: TableSchema) -> Sta
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A table whose source and copy are compared. `parents`: their changes can change its rows by foreign keys."""
+    """A table whose source and copy are compared.
+
+    `parents`: other tables whose changes can change its rows by foreign keys, outside the binlog. `is_own_parent`: so
+    can changes of the table itself.
+    """
 
     config: Config
     source: BinlogSource
@@ -250,37 +258,45 @@ class _Comparison:
     spark: "SparkSession"
     schema: TableSchema
     parents: Sequence[TableSchema]
+    is_own_parent: bool
 
     def result(self) -> TableVerification:
         """Compare; if there are differences, compare again, and report those that two comparisons have found.
 
-        If the second comparison has found only other differences, a third one is made, and so on, up to COMPARISONS.
+        If the second comparison has found only other differences, a third one is made, and so on. Raises SourceMoved if
+        COMPARISONS have found nothing twice.
         """
         began = time.monotonic()
-        compared, moved = self._compare()
-        for _ in range(COMPARISONS - 1):
-            if not compared.differences:
-                break
-            found_before = {difference.key for difference in compared.differences}
-            compared, moved = self._compare()
-            confirmed = tuple(difference for difference in compared.differences if difference.key in found_before)
-            if confirmed:
-                compared = replace(compared, differences=confirmed)
-                break
-        return TableVerification(
-            self.schema.table,
-            compared.source,
-            compared.target,
-            compared.chunks,
-            compared.differences,
-            time.monotonic() - began,
-            moved=moved,
+        found_before: Collection[Key] | None = None
+        for _ in range(COMPARISONS):
+            compared, moved, position = self._compare()
+            found = {difference.key: difference for difference in compared.differences}
+            is_equal = not found and (moved or compared.source == compared.target)
+            confirmed = [each for key, each in found.items() if key in (found_before or ())]
+            # without keys, the checksums alone must be unequal twice
+            is_confirmed = bool(confirmed) or (found_before is not None and not found_before and not found)
+            if is_equal or is_confirmed:
+                seconds = time.monotonic() - began
+                return TableVerification(
+                    self.schema.table,
+                    compared.source,
+                    compared.target,
+                    compared.chunks,
+                    tuple(confirmed),
+                    seconds,
+                    moved=moved,
+                )
+            found_before = found.keys()
+            if position.gtids is None:  # then a run may copy a transaction before the source has committed it
+                time.sleep(COMMIT_SECONDS)
+        raise SourceMoved(
+            f"{self.schema.table}: each of {COMPARISONS} comparisons has found other differences; verify again"
         )
 
-    def _compare(self) -> tuple[Compared, bool]:
-        """Compare once, as of the position that is published now; and whether the table was changed after it.
+    def _compare(self) -> tuple[Compared, bool, Position]:
+        """Compare once, as of the position that is published now; whether the table was changed after it; the position.
 
-        Raises SourceMoved if so many rows were changed that not all keys that differ are known.
+        Raises SourceMoved if rows were changed that cannot be compared.
         """
         schema = self.schema
         staged = _await_published(self.config, self.target, self.schema)
@@ -289,23 +305,30 @@ class _Comparison:
         rows = live_rows(self.target.read(schema.table, staged.version), schema)
         compared = compare(Sides(self.source, self.spark, schema, rows))
         if compared.source == compared.target and not compared.differences:
-            return compared, False
+            return compared, False, position
         keys = _values(schema, [difference.key for difference in compared.differences])
         before = rows_before(self.source, position, schema, key_table(schema, keys), self.parents)
         if not before.has_changes:
-            return compared, False
-        if not compared.complete:
-            raise SourceMoved(
-                f"{schema.table}: too many rows were changed after {position.at}, where it is published: run"
-                " `lakeingest run`, and verify again"
-            )
+            return compared, False, position
         by_key = {tuple(key.values()): each for key, each in zip(keys, compared.differences, strict=True)}
         changed = _as_tuples(before.changed)
         differing = {key: each for key, each in by_key.items() if key not in changed}
         changed_keys = [each.key for key, each in by_key.items() if key in changed]
         for key, where in self._differences_before(rows, before, changed_keys).items():
             differing[key] = replace(by_key[key], where=where)
-        return replace(compared, differences=tuple(sorted(differing.values(), key=lambda each: each.key))), True
+        if not compared.complete and not differing:
+            raise SourceMoved(
+                f"{schema.table}: too many rows were changed after {position.at}, where it is published: run"
+                " `lakeingest run`, and verify again"
+            )
+        if self.is_own_parent and differing:
+            raise SourceMoved(
+                f"{schema.table} was changed after {position.at}, where it is published, and foreign keys may have"
+                " changed more of its rows, which the source does not log: run `lakeingest run`, and verify while"
+                " nobody writes to it"
+            )
+        ordered = tuple(sorted(differing.values(), key=lambda each: each.key))
+        return replace(compared, differences=ordered), True, position
 
     def _differences_before(
         self, rows: "DataFrame", before: RowsBefore, changed: Sequence[Key]
@@ -318,9 +341,10 @@ class _Comparison:
             return {}
         schema = self.schema
         found_rows = collected(with_keys(rows.select(*map(quote, schema.names)), schema, changed))
-        empty = table_schema(schema).empty_table()
-        copy = empty if found_rows is None else found_rows.cast(empty.schema)
-        unequal, only_in_copy = differences(before.rows, copy, schema.key)
+        # a damaged copy may have NULL where the source cannot have it
+        fields = pa.schema([field.with_nullable(True) for field in table_schema(schema)])
+        copy = fields.empty_table() if found_rows is None else found_rows.cast(fields)
+        unequal, only_in_copy = differences(before.rows.cast(fields), copy, schema.key)
         in_copy = _as_tuples(copy.select(schema.key))
         found = dict.fromkeys(_as_tuples(only_in_copy), "only in the target")
         for key in _as_tuples(unequal.select(schema.key)):

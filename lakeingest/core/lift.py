@@ -130,15 +130,16 @@ class Lift:
     def _value_in_old_rows(self, column: Column) -> object:
         """The value that the server gave to old rows in a new column; None is NULL.
 
-        If the value is not known, a guess takes NULL for it if the column can be NULL. Any other lift is refused.
+        A guess takes a default that the server may round later. If the column can be NULL, it also takes NULL for a
+        value that is not known. Raises NotLiftable in all other cases in which the value is not known.
         """
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
         if isinstance(default, Value):
-            if default.value is None and column.nullable:
-                return None
-            if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
+            if default.value is None and not column.nullable:
+                self._refuse(f"the default of {column.name} is NULL, and it cannot be NULL: older rows are not known")
+            if default.value is None or self.is_guess or _is_kept(column, default.value):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
         implicit = _implicit(column) if default is Default.NONE else None  # None if only the server knows it

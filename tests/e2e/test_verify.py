@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from lakeingest.commands import comparison
 from lakeingest.commands.repair import repair_tables
 from lakeingest.commands.run import run
 from lakeingest.commands.verify import Verifications, compare_tables, verify
@@ -209,6 +210,52 @@ def test_a_child_whose_parent_is_written_to_is_for_later(pipe_on: Callable[..., 
     assert parent.equal
     with pytest.raises(SourceMoved, match="parent was changed after"):
         verify(pipe.config, [f"{pipe.database}.child"], pipe.spark)
+
+
+@pytest.mark.long("whole runs")
+def test_a_table_that_is_its_own_parent_is_for_later(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
+    """If it was changed; if not, its differences are found."""
+    pipe = pipe_on(silent, cascades="read")
+    pipe.sql(
+        "CREATE TABLE tree (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES tree (id) ON DELETE CASCADE)",
+        "INSERT INTO tree VALUES (1, NULL), (2, 1), (3, 2), (10, NULL), (11, NULL)",
+    )
+    pipe.run()
+    pipe.unlogged("DELETE FROM tree WHERE id = 11")
+    assert differing(pipe, "tree") == {11: "only in the target"}
+    pipe.sql("DELETE FROM tree WHERE id = 1")
+    with pytest.raises(SourceMoved, match="tree was changed after"):
+        verify(pipe.config, [f"{pipe.database}.tree"], pipe.spark)
+    pipe.run()
+    assert differing(pipe, "tree") == {11: "only in the target"}
+
+
+@pytest.mark.long("whole runs")
+def test_rows_behind_a_cut_are_no_differences(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many rows are compared one by one. What differs among them is reported, also beside writers."""
+    monkeypatch.setattr(comparison, "KEYS_NAMED", 100)
+    pipe.sql("CREATE TABLE busy (id INT PRIMARY KEY, v INT)")
+    pipe.sql("INSERT INTO busy VALUES " + ", ".join(f"({i}, {i})" for i in range(1, 301)))
+    pipe.run()
+    pipe.unlogged("DELETE FROM busy WHERE id BETWEEN 21 AND 200")
+    found = differing(pipe, "busy")
+    assert set(found) <= set(range(21, 201))
+    assert set(found.values()) == {"only in the target"}
+    pipe.sql("UPDATE busy SET v = 0 WHERE id = 5")
+    assert differing(pipe, "busy") == found
+    pipe.sql("UPDATE busy SET v = 0 WHERE id > 250")
+    assert differing(pipe, "busy") == found
+
+
+@pytest.mark.long("whole runs")
+def test_a_table_with_ddl_after_its_position_is_for_the_next_run(pipe: Pipe) -> None:
+    """Also if its definition is the same afterwards."""
+    pipe.run()
+    pipe.sql("TRUNCATE TABLE good")
+    with pytest.raises(Retryable, match="there is DDL after its published position"):
+        verify(pipe.config, (), pipe.spark)
+    pipe.run()
+    assert verify(pipe.config, (), pipe.spark).equal
 
 
 def differing(pipe: Pipe, table: str) -> dict[object, str]:
