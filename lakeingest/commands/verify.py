@@ -212,10 +212,10 @@ def _collect_refusal(source: Source, refused: dict[TableId, LakeIngestError], ta
         refused[table] = error
 
 
-def _published_state(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """The last commit of a table, if readers see this commit.
+def _published_copy(config: Config, target: Tables, schema: TableSchema) -> Staged:
+    """The last commit of a table with a published copy. Readers may see an earlier commit.
 
-    Raises an error if readers do not see the last commit, or if the last commit has another definition than the source.
+    Raises an error if nothing is published, or if the last commit has another definition than the source.
     """
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
@@ -227,20 +227,27 @@ def _published_state(config: Config, target: Tables, schema: TableSchema) -> Sta
     if config.evolves and staged.progress.fingerprint != schema.fingerprint:
         raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")
     assert_unchanged(staged, schema)
-    if not staged.visible:
-        raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
     return staged
 
 
 def _await_published(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """`_published_state`, once readers see the last commit: a run may be about to publish it."""
+    """The last commit of a table, once readers see it.
+
+    Waits while a run may be about to publish this commit. Raises Retryable if readers do not see it after that, and the
+    errors of `_published_copy`.
+    """
     deadline = time.monotonic() + PUBLISH_SECONDS
     while True:
         try:
-            return _published_state(config, target, schema)
-        except (Retryable, StaleWriter):  # StaleWriter: the run is writing right now
-            if time.monotonic() > deadline or not is_held(state_of(config)):
-                raise
+            staged = _published_copy(config, target, schema)
+        except StaleWriter as error:  # a run is writing right now
+            unseen: Retryable = error
+        else:
+            if staged.visible:
+                return staged
+            unseen = Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
+        if time.monotonic() > deadline or not is_held(state_of(config)):
+            raise unseen
         time.sleep(_POLL_SECONDS)
 
 
@@ -299,7 +306,7 @@ class _Comparison:
         Raises SourceMoved if rows were changed that cannot be compared.
         """
         schema = self.schema
-        staged = _await_published(self.config, self.target, self.schema)
+        staged = _await_published(self.config, self.target, schema)
         position = staged.progress.position
         assert position is not None  # noqa: S101 - it is published
         rows = live_rows(self.target.read(schema.table, staged.version), schema)
