@@ -23,7 +23,7 @@ _HISTORY_OF_MARIADB = "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'"
 
 
 class LoadMeter:
-    """Measures what is limited by `limit`, and nothing else. It keeps no connection of its own open."""
+    """Measures the parts of the load that `limit` limits. It opens a connection only for a measurement."""
 
     def __init__(self, settings: Source, limit: Load) -> None:
         self._settings, self._limit = settings, limit

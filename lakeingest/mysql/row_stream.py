@@ -44,7 +44,7 @@ def stream_rows(
     with surprises("an answer to a prepared statement"):
         wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
         statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
-        # read these packets and ignore them: the result has definitions of its own
+        # skip these definitions: the server sends them again with the result
         _definitions(wire, parameters)
         _definitions(wire, columns)
         wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001

@@ -56,7 +56,7 @@ def test_kept_row_versions_are_counted(any_db: Db) -> None:
 
 
 def test_the_right_for_kept_row_versions_is_named(mysql_server: LocalServer) -> None:
-    """The user with the documented rights does not have it, and is told the statement."""
+    """The user with the documented rights lacks it, and the error has the GRANT statement."""
     needed = pytest.raises(OperatorNeeded, match=r"GRANT PROCESS ON \*\.\* TO 'copier'")
     with connect(copier_of(mysql_server)) as connection, needed:
         history_list_length(connection)

@@ -60,7 +60,7 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     complete = set() if complete is None else complete
-    read_path = snapshot.manifest_list  # the file that is read now, for the message if it is gone or damaged
+    read_path = snapshot.manifest_list  # the file that is being read: an error names it
     try:
         # the newest first
         manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
