@@ -5,19 +5,22 @@ except manifests that it has found complete before. At some publishes it checks 
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
+from lakeingest.files.file import File
 from lakeingest.lake.iceberg.data_files import bounds_of, drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
 
 NEWEST = 64  # the files of so many manifests, the newest ones, are checked by default
@@ -25,37 +28,62 @@ EVERY = 16  # of so many commits, the first one that is published has all its fi
 ROWS = 2_000_000  # the keys of about so many rows at most are compared
 
 
-def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, complete: set[str]) -> None:
-    """Raises StateUnreadable if a file of this snapshot is gone or damaged, or two rows with the same key are found.
+class Audit:
+    """The checks of a run's tables. It remembers for each table which manifests had all their files."""
 
-    `published` is the snapshot that readers see; None before the first publish. The first publish, and then one in
-    `EVERY` commits, checks all files and keys. `complete` is as in `find_damage`.
-    """
+    def __init__(self, notes: File | None) -> None:
+        """`notes` is the folder of the notes of manifests; None: every manifest is read."""
+        self._notes = notes
+        self._complete: defaultdict[TableId, set[str]] = defaultdict(set)  # as in the function `find_damage`
 
-    def group(snapshot_id: int) -> int:
-        """The number of the group of EVERY commits that has this snapshot."""
-        return _sequence_number(loaded, snapshot_id) // EVERY
+    def find_damage(self, table: TableId, loaded: Table, version: int) -> str | None:
+        """The problem with a file of this snapshot, when the run opens the table; None if no problem was found."""
+        if self._notes is None:
+            return find_damage(loaded, version, self._complete[table])
+        notes = ManifestNotes.read(self._notes, table)
+        problem = find_damage(loaded, version, self._complete[table], notes=notes)
+        if problem is None:
+            notes.store()
+        return problem
 
-    # the first publish, and the first publish of each later group
-    thorough = published is None or group(version) > group(published)
-    if problem := find_damage(loaded, version, complete, thorough=thorough):
-        raise StateUnreadable(
-            f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
-            " commit whose files are whole"
-        )
-    if thorough and (key := repeated_key(loaded, version)) is not None:
-        raise StateUnreadable(
-            f"{table}: the key {key} is in it twice; it was not published: drop the copy to copy it again"
-        )
+    def assert_publishable(self, table: TableId, loaded: Table, version: int, published: int | None) -> None:
+        """Raises StateUnreadable if a file of this snapshot is gone or damaged, or two rows with one key are found.
+
+        `published` is the snapshot that readers see; None before the first publish. The first publish, and then one in
+        `EVERY` commits, checks all files and keys.
+        """
+
+        def group(snapshot_id: int) -> int:
+            """The number of the group of EVERY commits that has this snapshot."""
+            return _sequence_number(loaded, snapshot_id) // EVERY
+
+        # the first publish, and the first publish of each later group
+        thorough = published is None or group(version) > group(published)
+        if problem := find_damage(loaded, version, self._complete[table], thorough=thorough):
+            raise StateUnreadable(
+                f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
+                " commit whose files are whole"
+            )
+        if thorough and (key := repeated_key(loaded, version)) is not None:
+            raise StateUnreadable(
+                f"{table}: the key {key} is in it twice; it was not published: drop the copy to copy it again"
+            )
 
 
-def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *, thorough: bool = False) -> str | None:
+def find_damage(
+    loaded: Table,
+    version: int,
+    complete: set[str] | None = None,
+    *,
+    thorough: bool = False,
+    notes: ManifestNotes | None = None,
+) -> str | None:
     """The problem with a file of a snapshot; None if no problem was found.
 
     `complete` names manifests whose files were all found before; None: none is known. With `thorough`, the files of all
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
     Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
-    does not have are removed from the set.
+    does not have are removed from the set. With `notes`, a manifest that has a note is not read.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
@@ -69,7 +97,7 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
             to_check = [each for each in manifests[:NEWEST] if each.manifest_path not in complete]
         for manifest in to_check:
             read_path = manifest.manifest_path
-            if problem := _problem_in(loaded, manifest):
+            if problem := _problem_in(loaded, manifest, notes):
                 return problem
             complete.add(manifest.manifest_path)
     except FileNotFoundError:
@@ -81,24 +109,27 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
     return None
 
 
-def _problem_in(loaded: Table, manifest: ManifestFile) -> str | None:
-    """The problem with the first file of a manifest that is gone or has another length; None if all are complete.
+def _problem_in(loaded: Table, manifest: ManifestFile, notes: ManifestNotes | None) -> str | None:
+    """The problem with a manifest's first file that is gone or has another length; None if all files are complete.
 
-    Raises FileNotFoundError if the manifest is gone; EOFError or ValueError if it is damaged.
+    The manifest is the first of these files, because it is not read if it has a note. Raises FileNotFoundError if it is
+    read and is gone; EOFError or ValueError if it is read and is damaged.
     """
-    files = [entry.data_file for entry in manifest.fetch_manifest_entry(loaded.io)]
-    sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file), files)
-    for file, size in zip(files, sizes, strict=True):
+    listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
+    files = [(manifest.manifest_path, manifest.manifest_length), *listed]
+    sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file[0]), files)
+    for (path, length), size in zip(files, sizes, strict=True):
         if size is None:
-            return f"{file.file_path} is gone"
-        if size != file.file_size_in_bytes:
-            return f"{file.file_path} has {size} bytes, not {file.file_size_in_bytes}"
+            return f"{path} is gone"
+        if size != length:
+            return f"{path} has {size} bytes, not {length}"
     return None
 
 
-def _size(loaded: Table, file: DataFile) -> int | None:
+def _size(loaded: Table, path: str) -> int | None:
+    """The length of a file in bytes; None if the file is gone."""
     try:
-        return len(loaded.io.new_input(file.file_path))
+        return len(loaded.io.new_input(path))
     except FileNotFoundError:
         return None
 

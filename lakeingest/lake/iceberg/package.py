@@ -20,6 +20,7 @@ def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> Iceb
         config.tables.of,
         keeps_dropped=config.keeps_dropped,
         waiting=state_of(config) / "waiting",
+        notes=state_of(config) / "manifests",
         ownership=ownership,
         open_spark=open_spark,
     )

@@ -7,7 +7,6 @@ depends · `lakeingest.base`, the snapshot that the commit builds on · `lakeing
 
 import functools
 import pickle
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from lakeingest.errors import StaleWriter
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
-from lakeingest.lake.iceberg.audit import assert_publishable, find_damage
+from lakeingest.lake.iceberg.audit import Audit
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import full_compaction
@@ -74,15 +73,16 @@ class IcebergTarget:
         *,
         keeps_dropped: bool = True,
         waiting: File | None = None,
+        notes: File | None = None,
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
     ) -> None:
-        """`waiting` is the folder of the removals that wait. If it is None, no old snapshot is removed."""
+        """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
         self._options, self._ownership = options or (lambda _: TableOptions()), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
         self.capabilities = Capabilities(self._configured_way.merges_by)
-        self._complete_manifests: defaultdict[TableId, set[str]] = defaultdict(set)  # those with no file missing
+        self._audit = Audit(notes)
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -129,7 +129,7 @@ class IcebergTarget:
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
         # Step 3: if files are lost, go back to the newest commit with all its files, or discard an unpublished table
-        if lost_file := find_damage(loaded, staged.version, self._complete_manifests[table]):
+        if lost_file := self._audit.find_damage(table, loaded, staged.version):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
                 self.discard(table)
@@ -278,7 +278,7 @@ class IcebergTarget:
         loaded = self._table_with(table, staged.version)
         staged_table, form = as_staged(loaded, staged.version), self._form(schema)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
-        assert_publishable(table, staged_table, staged.version, staged.published, self._complete_manifests[table])
+        self._audit.assert_publishable(table, staged_table, staged.version, staged.published)
 
         def build(current: Table) -> Transaction:
             return self._entries.add_owner(publication(current, staged, form, properties), current)

@@ -9,11 +9,11 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
+from lakeingest.mysql import schema_reader
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
-from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
 
@@ -54,12 +54,9 @@ def read_schemas(
 
     The condition has the reasons.
     """
-    schemas, reasons = {}, []
-    for table in tables:
-        try:
-            schemas[table] = read_schema(connection, table, options.of(table).choices)
-        except OperatorNeeded as error:
-            reasons.append(str(error))
+    answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in tables})
+    reasons = [str(answer) for answer in answers.values() if isinstance(answer, OperatorNeeded)]
+    schemas = {table: answer for table, answer in answers.items() if not isinstance(answer, OperatorNeeded)}
     return schemas, Checked("keys and types", "; ".join(reasons) or None)
 
 

@@ -1,0 +1,78 @@
+"""Notes of the files that manifests list. With them a run that begins checks the files, but reads no manifest twice.
+
+<state>/manifests/<database>.<table>.json   for each noted manifest, the names and lengths of the files that it lists
+
+A manifest never changes, and no two manifests have one name. So a note stays right. If a note is lost or damaged, the
+manifest is read again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+
+from lakeingest.core.file_names import file_name
+from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+
+ListedFile: TypeAlias = tuple[str, int]  # the location and the length of a file
+MOST_FILES = 1_000  # a table's notes name no more files than that; they are read whenever a run begins
+
+
+@dataclass(slots=True)
+class ManifestNotes:
+    """The notes of one table. `file` is their document."""
+
+    file: File
+    _noted: Mapping[str, Sequence[ListedFile]]  # as in the document
+    _used: dict[str, Sequence[ListedFile]] = field(default_factory=dict, init=False)  # what `files_of` has returned
+
+    @classmethod
+    def read(cls, folder: File, table: TableId) -> Self:
+        """The notes of a table in the folder of all notes. A missing or damaged document has no notes."""
+        file = folder / f"{file_name(str(table))}.json"
+        try:
+            doc = files.document(file)
+            return cls(file, {path: [_listed(entry) for entry in listed] for path, listed in doc.items()})
+        except (FileNotFoundError, *DAMAGED):
+            return cls(file, {})
+
+    def files_of(self, manifest: ManifestFile, io: FileIO) -> Sequence[ListedFile]:
+        """The files that a manifest lists. The manifest is read if it has no note.
+
+        Raises FileNotFoundError, EOFError or ValueError if the manifest is read, and is gone or damaged.
+        """
+        path = manifest.manifest_path
+        self._used[path] = self._noted[path] if path in self._noted else read_files(manifest, io)
+        return self._used[path]
+
+    def store(self) -> None:
+        """Store the notes of the manifests for which `files_of` was called, as far as MOST_FILES allows."""
+        kept: dict[str, Sequence[ListedFile]] = {}
+        room = MOST_FILES
+        for path, listed in self._used.items():
+            if len(listed) <= room:
+                kept[path] = listed
+                room -= len(listed)
+        if kept != self._noted:
+            self.file.parent.make_folder()
+            self.file.put_document(kept)
+
+
+def read_files(manifest: ManifestFile, io: FileIO) -> list[ListedFile]:
+    """Read the files that a manifest lists.
+
+    Raises FileNotFoundError if the manifest is gone; EOFError or ValueError if it is damaged.
+    """
+    entries = manifest.fetch_manifest_entry(io)
+    return [(entry.data_file.file_path, entry.data_file.file_size_in_bytes) for entry in entries]
+
+
+def _listed(entry: Any) -> ListedFile:
+    """The file in an entry of a note. Raises an error of DAMAGED if it is none."""
+    path, length = entry
+    return str(path), int(length)
