@@ -19,8 +19,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
-from lakeingest.lake.preflight import copied, copies
-from lakeingest.lake.target import Staged, Tables, Target
+from lakeingest.lake.preflight import Copies, copied, copies
+from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.preflight.foreign_keys import count_unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.source import Source
@@ -210,21 +210,24 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     target = open_target(config)
     source = _SourceState() if offline else _ask_source(config)
     all_copies = copied(target, config.target)
-    included_copies = config.tables.select(all_copies)
+    held = copies(target, {*all_copies, *source.tables})
+    if held.unopened is not None:
+        raise held.unopened
+    included_copies = set(config.tables.select(all_copies))
     # copies that are no longer included: the reports of their gates show that this pipeline has made them
     excluded_copies = {
         table for table in all_copies if table not in included_copies and has_reports(state_of(config), table)
     }
-    our_included_copies = [table for table in included_copies if _may_be_ours(target, table)]
+    our_included_copies = [table for table in included_copies if _may_be_ours(held, table)]
     if source.error is not None and not our_included_copies:
         raise source.error
-    our_excluded_copies = [table for table in excluded_copies if _may_be_ours(target, table)]
+    our_excluded_copies = [table for table in excluded_copies if _may_be_ours(held, table)]
     all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     states = list[TableStatus]()
     for table in config.tables.choose(all_tables, tables):
-        in_lake = _table_status(config, target, table, source, spool, signals)
+        in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped
         is_included = table not in excluded_copies
         is_asked = is_included and not offline and source.error is None  # the source is asked for included tables only
@@ -254,9 +257,9 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
     return {"success": False, "message": stopped.message}
 
 
-def _may_be_ours(target: Tables, table: TableId) -> bool:
+def _may_be_ours(held: Copies, table: TableId) -> bool:
     """False if the lake's table of this name was not made by lakeingest; otherwise True, also without such a table."""
-    return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
+    return not isinstance(held.refused.get(table), NotOurTable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +315,23 @@ def _load_spool(config: Config) -> Spool | None:
 
 
 def _table_status(
-    config: Config, target: Target, table: TableId, source: _SourceState, spool: Spool | None, signals: Signals
+    config: Config,
+    target: Target,
+    held: Copies,
+    table: TableId,
+    source: _SourceState,
+    spool: Spool | None,
+    signals: Signals,
 ) -> TableStatus:
-    """The state of one table, from the lake, the spool, the signals and what the source has said."""
+    """The state of one table, from the lake, the spool, the signals and what the source has said.
+
+    `held`: the copies of all tables.
+    """
     name, retention = table_name(config.target, table), source.retention
     without_copy = TableStatus(table, name, "not copied yet", rows=0, waves=0, position=None, lag_bytes=None, gate=None)
-    try:
-        staged = target.inspect(table)
-    except LakeIngestError as error:
-        return replace(without_copy, state="stopped", stopped=Stopped.of(table, error))
+    if (refusal := held.refused.get(table)) is not None:
+        return replace(without_copy, state="stopped", stopped=Stopped.of(table, refusal))
+    staged = held.staged.get(table)
     if staged is None:
         return without_copy
     progress, properties = staged.progress, target.properties(table)
