@@ -67,19 +67,9 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     Executed transactions cannot be lost by a crash of the source. A table with a change that cannot be replayed stops
     at its last commit. A table whose DDL is followed waits at its DDL. `seconds`: how long the segments were read.
     """
-    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so the
-    # segments after a table's DDL were decoded by its old definition. An error there stops the table only if it is in
-    # `refused`, which is DDL: any other error may come from the old definition
-    gtids, manifests = GtidSet(), list[Manifest]()
-    altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
-    for segment in decoded:
-        for table in segment.stopped.keys() - stopped.keys():
-            errors = segment.refused if table in altered else segment.stopped
-            if table in errors:
-                stopped[table] = errors[table]
-        for manifest in segment.manifests:
-            manifests.append(_without_tables(manifest, altered))
-            altered |= manifest.alterations.keys()
+    # Step 1: take out rows that were decoded by a wrong definition
+    manifests, altered, stopped = _decoded_rightly(decoded, binlog.waiting)
+    gtids = GtidSet()
     for manifest in manifests:
         gtids |= manifest.gtids
     # Step 2: prove the history of the segments, before anything refers to them
@@ -102,6 +92,27 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     rows = sum(row_count for _, row_count in files)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
+
+
+def _decoded_rightly(
+    decoded: Sequence[Decoded], waiting: Collection[TableId]
+) -> tuple[list[Manifest], set[TableId], dict[TableId, LakeIngestError]]:
+    """The manifests without rows that were decoded by a wrong definition; the altered tables; the tables that stop.
+
+    All segments are decoded at the same time. So the segments after a table's DDL were decoded by the old definition of
+    the table. `waiting`: the tables that wait at DDL in earlier segments.
+    """
+    manifests, altered, stopped = list[Manifest](), set(waiting), dict[TableId, LakeIngestError]()
+    for segment in decoded:
+        for table in segment.stopped.keys() - stopped.keys():
+            # of an altered table, only DDL stops it: any other error may come from the old definition
+            errors = segment.refused if table in altered else segment.stopped
+            if table in errors:
+                stopped[table] = errors[table]
+        for manifest in segment.manifests:
+            manifests.append(_without_tables(manifest, altered))
+            altered |= manifest.alterations.keys()
+    return manifests, altered, stopped
 
 
 def _without_tables(manifest: Manifest, tables: Collection[TableId]) -> Manifest:

@@ -123,6 +123,7 @@ class _Reading:
             self._rest = replace(self._rest, start=ddl.start, history=None)
         else:  # the DDL becomes a segment of its own
             watched = {table: schema for table, schema in self._watched.items() if table not in ddl.alterations}
+            # without `self._waiting`: DDL of tables that wait is an error, and this DDL may be of such a table, too
             self._read(replace(self._rest, stop=ddl.stop), watched, {}, ddl)
             self._waiting |= {table: self._watched[table] for table in self._watched.keys() & ddl.alterations.keys()}
             self._watched, self._ddl = watched, None

@@ -41,13 +41,20 @@ def process_signals(run: OpenRun) -> Agenda:
         error = table.failure.error if table.failure is not None else None
         if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
             clear_failure(run.edges, table)
-        begun = signals.begun.get(table.id)
-        # the signal that chose the rows that are read again
-        chooser = begun.signals[0] if begun is not None and begun.signals else None
-        if chooser is not None and chooser not in decided.waiting.get(table.id, ()):  # it was cancelled, or has ended
-            del signals.begun[table.id]
-            table.cancel_reading()
+        _give_up_unwanted_read(run, table)
     return decided
+
+
+def _give_up_unwanted_read(run: OpenRun, table: TableRun) -> None:
+    """Give up reading rows of the table again if the signal that chose these rows was cancelled, or has ended."""
+    signals = run.signals
+    begun = signals.begun.get(table.id)
+    if begun is None or not begun.signals:
+        return
+    chooser = begun.signals[0]
+    if chooser not in signals.waiting.get(table.id, ()):
+        del signals.begun[table.id]
+        table.cancel_reading()
 
 
 def named_tables(run: OpenRun, documents: Iterable[SignalDocument]) -> list[TableId]:
