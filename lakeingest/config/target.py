@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FormatName = Literal["iceberg", "hudi"]
 MergeName = Literal["row_delta", "statement"]
+TABLES_AT_ONCE = 8  # fewer than the ten connections that PyIceberg's client of a REST catalog keeps open
 _HUDI_FOLDERS = frozenset({".hoodie"})  # Hudi stores a table's metadata in a folder of this name
 _UNSAFE = re.compile(r"[^\w$.~-]+")
 
@@ -76,6 +77,17 @@ class Target(Frozen):
     def way_of_merging(self) -> MergeName:
         """How changes are merged: the key `merge`, or what `auto` stands for."""
         return "row_delta" if self.merge == "auto" else self.merge
+
+    @property
+    def tables_at_once(self) -> int:
+        """For how many tables the lake may be read, or changed, at the same time.
+
+        1 on a disk, where a commit waits for the processor, not for a store; with Hive, whose client serves one thread;
+        and with merges by Spark, which only the run's own thread may start.
+        """
+        is_on_disk = self.warehouse.scheme is None
+        one_thread = is_on_disk or self.catalog.type == "hive" or self.way_of_merging == "statement"
+        return 1 if one_thread else TABLES_AT_ONCE
 
     @property
     def catalog_file(self) -> Path:

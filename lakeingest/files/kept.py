@@ -3,12 +3,14 @@
 An entry never becomes outdated, because a data file is never replaced.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
 SMALL_BYTES = 1 << 20  # a data file of at most this size is read completely, and kept
 _KEPT_BYTES = 64 << 20  # the size of the cache
 _kept: OrderedDict[Hashable, bytes] = OrderedDict()
+_LOCK = threading.Lock()  # for changes of the cache: files are read in threads, too
 
 
 def contents_of(file: Hashable) -> bytes | None:
@@ -18,6 +20,7 @@ def contents_of(file: Hashable) -> bytes | None:
 
 def keep(file: Hashable, contents: bytes) -> None:
     """Keep the contents of a file. If the cache is full, the oldest entries are dropped."""
-    _kept[file] = contents
-    while sum(map(len, _kept.values())) > _KEPT_BYTES:
-        _kept.popitem(last=False)
+    with _LOCK:
+        _kept[file] = contents
+        while sum(map(len, _kept.values())) > _KEPT_BYTES:
+            _kept.popitem(last=False)

@@ -7,6 +7,7 @@ from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.target import Staged, Tables
+from lakeingest.side_by_side import side_by_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,16 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
             return Copies()
     except LakeIngestError as error:
         return Copies(unopened=error)
-    all_staged: dict[TableId, Staged] = {}
-    refused: dict[TableId, LakeIngestError] = {}
-    for table in tables:
+    all_tables = list(tables)
+
+    def inspect(table: TableId) -> Staged | LakeIngestError | None:
         try:
-            staged = target.inspect(table)
+            return target.inspect(table)
         except LakeIngestError as error:
-            refused[table] = error
-        else:
-            if staged is not None:
-                all_staged[table] = staged
-    return Copies(all_staged, refused)
+            return error
+
+    answers = dict(zip(all_tables, side_by_side(inspect, all_tables, target.settings.tables_at_once), strict=True))
+    return Copies(
+        {table: answer for table, answer in answers.items() if isinstance(answer, Staged)},
+        {table: answer for table, answer in answers.items() if isinstance(answer, LakeIngestError)},
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 
 import pyarrow as pa
 
+from lakeingest import config
 from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
@@ -135,7 +136,12 @@ class Rewriter(Protocol):
 
 
 class Tables(Protocol):
-    """Finds, creates, drops and recovers the tables of the lake. For preflight and opening."""
+    """Finds, creates, drops and recovers the tables of the lake. For preflight and opening.
+
+    Threads may call the methods of all ports, for different tables at the same time (`settings.tables_at_once`).
+    """
+
+    settings: config.Target
 
     def exists(self) -> bool:
         """Whether the lake exists. The call also opens a lake that exists."""

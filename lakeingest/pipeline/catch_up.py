@@ -1,5 +1,8 @@
 """Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
+from collections.abc import Callable, Iterable
+
+from lakeingest.core.schema import TableId
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
@@ -11,11 +14,16 @@ from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
-from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.table_run import TableRun, Trust
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.lifting import merge_over_halts, reload
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
+from lakeingest.quality.suites import user_suites
+from lakeingest.side_by_side import side_by_side
+from lakeingest.spool.halts import halts
 from lakeingest.spool.thinning import join_neighbours, thin
 
+FEW_ROWS = 20_000  # change rows that a thread merges
 PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
@@ -29,13 +37,61 @@ def catch_up(run: OpenRun) -> None:
     # Step 2: before anything is published, stop the tables whose changes or DDL the spool may lack
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.copied)
-    # Step 3: merge and publish, parents first: a child needs the changes that foreign keys made to its parents
-    for table in parents_first(run.binlog, run.copied):
+    # Step 3: merge and publish
+    for table in publish_together(run.edges, run.binlog, parents_first(run.binlog, run.copied)):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
     # Step 4: trim the spool, because the published tables need less of it
     trim_spool(run)
+
+
+def publish_together(
+    edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun], stopping: Callable[[], bool] = lambda: False
+) -> list[TableRun]:
+    """Merge and publish side by side the tables that need only the lake. Returns the other tables, in their order.
+
+    A table that someone compacts at the same time is returned, too. After `stopping`, no further table is begun. The
+    order of the tables does not matter here: only tables whose rows are read again after changes by foreign keys need
+    their parents first, and these are among the returned tables.
+    """
+    all_tables, at_once = list(tables), edges.config.target.tables_at_once
+    if at_once == 1:
+        return all_tables
+    others: set[TableId] = set()
+
+    def merge_alone(table: TableRun) -> None:
+        if stopping():
+            return
+        with working_on(edges, table):
+            try:
+                merge_over_halts(edges, binlog, table)
+                publish(edges, table)
+            except MainMoved:
+                others.add(table.id)
+                return
+            clear_failure(edges, table)
+
+    together = [table for table in all_tables if needs_only_lake(edges, binlog, table)]
+    others.update(table.id for table in all_tables if table not in together)
+    side_by_side(merge_alone, together, at_once)
+    return [table for table in all_tables if table.id in others]
+
+
+def needs_only_lake(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+    """Whether the table can be merged and published by a thread, which must not ask the source or change the spool.
+
+    The table must have few changes, so that they are merged in this process, and no suites, which Spark evaluates.
+    """
+    if table.failure is not None or table.watch is not Watch.WATCHED or table.trust is not Trust.IN_FORCE:
+        return False
+    progress = table.progress
+    may_lack_cascades = bool(table.cascade_keys or progress.cascades)
+    has_read_rows = bool(progress.patches) or progress.uncounted
+    has_suites = not table.sound or bool(user_suites(edges.config.quality, table.id))
+    if may_lack_cascades or has_read_rows or has_suites or halts(binlog.spool, table.id, progress.needed_from):
+        return False
+    return binlog.spool.backlog(table.id, max(progress.needed_from, binlog.spool.start)) <= FEW_ROWS
 
 
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:

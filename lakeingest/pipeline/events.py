@@ -1,5 +1,6 @@
 """The events of a run, for its observer: the command line prints them, the demo counts them."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -216,3 +217,14 @@ Observer = Callable[[Event], None]
 
 def unobserved(_: Event) -> None:
     """The observer of a run that nobody observes."""
+
+
+def in_turn(observe: Observer) -> Observer:
+    """The same observer, which gets one event at a time, also from threads."""
+    lock = threading.Lock()
+
+    def observe_alone(event: Event) -> None:
+        with lock:
+            observe(event)
+
+    return observe_alone

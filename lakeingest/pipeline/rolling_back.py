@@ -15,7 +15,7 @@ from lakeingest.lake.rollbacks import Rollback, Rollbacks
 from lakeingest.pipeline.events import Observer, SignalMoved
 from lakeingest.state.lease import Lease
 from lakeingest.state.signals import SignalDocument, SignalFolder
-from lakeingest.state.stopped import read_stopped, remove_stopped
+from lakeingest.state.stopped import StoppedTables, read_stopped
 
 
 def roll_back(
@@ -55,7 +55,7 @@ def roll_back(
         return replace(document, note=error.line)
     stopped = read_stopped(state, table)
     if stopped is not None and stopped.error == ForeignWrite.__name__:  # the reason of the stop is gone
-        remove_stopped(state, table)
+        StoppedTables(state).remove(table)
     return move(Event.FINISH, Rollback.of_json(document.result))  # with the changes that were stored at its begin
 
 

@@ -15,6 +15,7 @@ from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import store
 
+FOLDER = "stopped"
 _RETRY = 75
 # Exit codes, the most serious one last. The scheduler acts on 75, the owner of the data on 1, a person on call on 3
 _SERIOUS = (_RETRY, 1, 3)
@@ -53,19 +54,32 @@ class Stopped:
         return f"{self.error} at {self.at}: {self.message}"
 
 
-def record_stopped(state: File, stopped: Stopped) -> None:
-    """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
-    path = _path(state, stopped.table)
-    store.make_folder(path.parent)
-    with store.of_one_table(path):
-        store.replace(path, stopped.to_json())
+class StoppedTables:
+    """The records of stopped tables, for the run that holds the lease."""
 
+    def __init__(self, state: File) -> None:
+        self._state = state
+        with store.storage_errors(state / FOLDER, "read"):
+            self._stored = {file.name for file in (state / FOLDER).listed("*.json")}
 
-def remove_stopped(state: File, table: TableId) -> None:
-    """Remove the record of a table after a success. Raises StorageFailed if the document cannot be removed."""
-    path = _path(state, table)
-    with store.of_one_table(path):
-        store.delete(path)
+    def record(self, stopped: Stopped) -> None:
+        """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
+        path = _path(self._state, stopped.table)
+        self._stored.add(path.name)
+        store.make_folder(path.parent)
+        with store.of_one_table(path):
+            store.replace(path, stopped.to_json())
+
+    def remove(self, table: TableId) -> None:
+        """Remove the record of a table after a success, if there is one.
+
+        Raises StorageFailed if the document cannot be removed.
+        """
+        path = _path(self._state, table)
+        if path.name in self._stored:
+            with store.of_one_table(path):
+                store.delete(path)
+            self._stored.remove(path.name)
 
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
@@ -83,4 +97,4 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
 
 
 def _path(state: File, table: TableId) -> File:
-    return state / "stopped" / f"{file_name(str(table))}.json"
+    return state / FOLDER / f"{file_name(str(table))}.json"

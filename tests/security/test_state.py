@@ -28,7 +28,7 @@ from lakeingest.state.definition import defined_tables, definition
 from lakeingest.state.owner import owner_of
 from lakeingest.state.quiet import read_quiet
 from lakeingest.state.signals import SignalFolder
-from lakeingest.state.stopped import Stopped, read_stopped, record_stopped
+from lakeingest.state.stopped import Stopped, StoppedTables, read_stopped
 from tests.security.hostile import PLAIN, tables_on
 
 CRAFTED: list[object] = [None, [], {"x": []}, "../../x", -1, float("inf"), True]
@@ -71,7 +71,7 @@ def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         tables.copied(config)
     found = Local(folder / "state")
     last_run.record(found, {"exit": 1, "error": "x", "set": ["a"]})
-    record_stopped(found, Stopped.of(PLAIN, StateUnreadable("x")))
+    StoppedTables(found).record(Stopped.of(PLAIN, StateUnreadable("x")))
     (found / "waiting" / file_name(str(PLAIN))).mkdir(parents=True, exist_ok=True)
     (found / "lease.json").write_text(json.dumps({"token": "x", "host": "h", "pid": 1, "boot": None, "started": None}))
     return found

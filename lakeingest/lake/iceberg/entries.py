@@ -6,6 +6,7 @@ files, because a published table may have the same files. If a table is built un
 dropped.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -69,6 +70,7 @@ class Entries:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
+        self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
         # by namespace: when its tables were listed, and which of their names are names for building
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
@@ -220,7 +222,8 @@ class Entries:
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost
-        self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot in the name makes no nested namespaces
+        with self._making_namespace:
+            self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot makes no nested namespaces
         # Step 1: under the table's own name, make the entry now. Under a name for building, only prepare it
         if name == own:
             loaded = make_at_once(self._catalog, name, schema, form, self._settings, chosen)

@@ -22,6 +22,7 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
+from lakeingest.side_by_side import side_by_side
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.definition import keep_definition, keep_layout, keep_restart
 
@@ -57,8 +58,9 @@ def join(run: OpenRun) -> None:
         _leave_out_failed(run)
     # Step 3: let the spool watch the tables, before the commit of a copy names the place from which on it is watched
     starts = _watch_joining(run)
+
     # Step 4: make the copies; the progress of each has its start
-    for table in _joining(run):
+    def begin(table: TableRun) -> None:
         with working_on(edges, table):
             end, start = binlog.spool.position, starts[table.id]
             cascades = CascadesRead(table.cascade_keys, start) if table.cascade_keys else None
@@ -73,6 +75,12 @@ def join(run: OpenRun) -> None:
             else:
                 _start_over(run, table, new)
             table.joined()
+
+    first_copies = [table for table in _joining(run) if table.copy is None]
+    side_by_side(begin, first_copies, edges.config.target.tables_at_once)
+    for table in _joining(run):  # an earlier copy is compared with the source, which has one connection
+        if table.failure is None:
+            begin(table)
     _leave_out_failed(run)
 
 

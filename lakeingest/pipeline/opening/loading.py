@@ -1,6 +1,6 @@
 """Loading: the lake says for each table how far its copy is, and which definition its rows have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -12,6 +12,7 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.schema.definitions import definition_to_read_by, has_other_rows, restore_from_lake
+from lakeingest.side_by_side import side_by_side
 
 Answer = TypeVar("Answer")
 
@@ -41,27 +42,62 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     An incomplete first copy may be dropped because DDL has changed the table (`_is_worthless`).
     """
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
-    staged: dict[TableId, Staged | None] = {}
-    failed: dict[TableId, LakeIngestError] = {}
-    for table, schema in defined.items():
+    # Step 1: the copies in the lake
+    staged, failed = _answers(config, defined, target.recover)
+    # Step 2: drop worthless copies. The source is asked, which has one connection: so one table after the other
+    for table, copy in staged.items():
         try:
-            copy = target.recover(table)
-            if copy and _is_worthless(config, source, copy, schema):
+            if copy and _is_worthless(config, source, copy, defined[table]):
                 target.discard(table)
-                copy = None
-            if copy:
-                restore_from_lake(config, target, copy)
-                schemas[table] = definition_to_read_by(config, copy, schema)
-                if not schemas[table].reads_as(schema):
-                    altered[table] = schema
-            staged[table] = copy
+                staged[table] = None
         except LakeIngestError as error:
             if error.scope is not Scope.TABLE:
                 raise
             failed[table] = error
-            if isinstance(error, SchemaChanged | NotOurCopy):  # the spool need not watch the table
-                del schemas[table]
+
+    # Step 3: the definitions by which rows are read
+    def definition(table: TableId) -> TableSchema:
+        copy = staged[table]
+        assert copy is not None  # noqa: S101 - only tables with copies are asked
+        restore_from_lake(config, target, copy)
+        return definition_to_read_by(config, copy, defined[table])
+
+    copied = [table for table, copy in staged.items() if copy is not None and table not in failed]
+    definitions, without = _answers(config, copied, definition)
+    failed |= without
+    for table, schema in definitions.items():
+        schemas[table] = schema
+        if not schema.reads_as(defined[table]):
+            altered[table] = defined[table]
+    for table, reason in failed.items():
+        staged.pop(table, None)
+        if isinstance(reason, SchemaChanged | NotOurCopy):  # the spool need not watch the table
+            del schemas[table]
     return Loaded(schemas, staged, failed, altered)
+
+
+def _answers(
+    config: Config, tables: Iterable[TableId], ask: Callable[[TableId], Answer]
+) -> tuple[dict[TableId, Answer], dict[TableId, LakeIngestError]]:
+    """The answer for each of the tables, and the errors of the tables whose question failed."""
+
+    def answer_or_error(table: TableId) -> Answer | LakeIngestError:
+        try:
+            return ask(table)
+        except LakeIngestError as error:
+            if error.scope is not Scope.TABLE:
+                raise
+            return error
+
+    all_tables = list(tables)
+    results = side_by_side(answer_or_error, all_tables, config.target.tables_at_once)
+    answers, errors = dict[TableId, Answer](), dict[TableId, LakeIngestError]()
+    for table, result in zip(all_tables, results, strict=True):
+        if isinstance(result, LakeIngestError):
+            errors[table] = result
+        else:
+            answers[table] = result
+    return answers, errors
 
 
 def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) -> bool:

@@ -16,7 +16,7 @@ from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.boundaries import check_boundaries, note_boundaries
-from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack
+from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack, in_turn
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.opening.failover import commit_failover
 from lakeingest.pipeline.opening.first_spool import open_spool
@@ -37,6 +37,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
+from lakeingest.side_by_side import side_by_side
 from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.session import is_session_due
 from lakeingest.spool.halts import is_watched_to_halt
@@ -45,6 +46,7 @@ from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim, hand_over
 from lakeingest.state.signals import SignalFolder
+from lakeingest.state.stopped import StoppedTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +96,9 @@ def opened(
                 executors.open()
             # Step 4: the values that the run works with
             throttle = Throttle(config, source)
-            edges = Edges(config, source, target, state_of(config), quiet, lease, executors, throttle, observe)
+            stopped = StoppedTables(state_of(config))
+            observe = in_turn(observe)
+            edges = Edges(config, source, target, state_of(config), quiet, stopped, lease, executors, throttle, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
@@ -106,12 +110,7 @@ def opened(
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             commit_failover(edges, runs, start.moved, start.back)
-            for table, staged in loaded.staged.items():
-                if staged is not None and table not in again:  # a copy that begins again may have an older definition
-                    with working_on(edges, runs[table]):
-                        kept = keep_definition(state_of(config), loaded.schemas[table])
-                        if kept.suspect and not staged.is_restarted:  # rows may be wrong, and are not read again yet
-                            runs[table].doubt_rows()
+            _keep_definitions(edges, runs, loaded, again)
             if _needs_workers_soon(run):
                 executors.warm_up()
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
@@ -165,6 +164,22 @@ def _table_runs(
         if staged is not None:
             runs[table].advance(staged)
     return runs
+
+
+def _keep_definitions(
+    edges: Edges, runs: Mapping[TableId, TableRun], loaded: Loaded, again: Collection[TableId]
+) -> None:
+    """Store the definition of each copy, but not of those `again`: a copy that begins again may have an older one."""
+
+    def keep(copy: Staged) -> None:
+        table = copy.progress.table
+        with working_on(edges, runs[table]):
+            kept = keep_definition(edges.writing, loaded.schemas[table])
+            if kept.suspect and not copy.is_restarted:  # rows may be wrong, and are not read again yet
+                runs[table].doubt_rows()
+
+    copies = [copy for table, copy in loaded.staged.items() if copy is not None and table not in again]
+    side_by_side(keep, copies, edges.config.target.tables_at_once)
 
 
 def _needs_workers_soon(run: OpenRun) -> bool:

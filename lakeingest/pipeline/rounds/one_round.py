@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
+from lakeingest.pipeline.catch_up import merge_and_publish, publish_together, trim_spool
 from lakeingest.pipeline.copying.beside import CopyingBeside
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.away import AWAY, load_again
@@ -97,7 +97,9 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     # Step 2: merge and publish. A stopped table waits from when the run last worked on it; if it never did, from now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
-    for table in parents_first(binlog, [*due, *retried]):
+    alone = publish_together(edges, binlog, due, stopping)
+    worked_at |= dict.fromkeys((table.id for table in due), time.monotonic())
+    for table in parents_first(binlog, [*alone, *retried]):
         with working_on(edges, table):
             can_be_merged = table.failure is None or _reload_stopped(edges, table)
             if can_be_merged:

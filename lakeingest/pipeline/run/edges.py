@@ -12,6 +12,7 @@ from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.state.lease import Lease
+from lakeingest.state.stopped import StoppedTables
 
 if TYPE_CHECKING:
     from lakeingest.mysql.binlog_source import BinlogSource  # numba: it takes a second to import
@@ -30,6 +31,7 @@ class Edges:
     target: Target
     state: File
     quiet: QuietTables
+    stopped: StoppedTables
     lease: Lease
     executors: Executors
     throttle: Throttle

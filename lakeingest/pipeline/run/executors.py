@@ -1,5 +1,6 @@
 """Where the tasks of a run are executed, and how many at a time."""
 
+import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakeingest.config import Config, Source
@@ -44,12 +45,14 @@ class Executors:
         self.borrowed = session is not None
         self._own: OwnWorkers | None = None
         self._beside: list[tuple[BackgroundJob[Any], int]] = []
+        self._opening = threading.Lock()  # tables that are published at the same time open one session
 
     def open(self) -> "SparkSession":
-        """The session, which is started if none is running. Only the run's own thread is allowed to call this."""
-        if self.session is None:
-            self.session = open_session(self._config)
-        return self.session
+        """The session, which is started if none is running."""
+        with self._opening:
+            if self.session is None:
+                self.session = open_session(self._config)
+            return self.session
 
     def forget(self) -> None:
         """The session or the own workers have ended: the next tasks start a new session or new workers."""

@@ -1,9 +1,11 @@
 """The profile of a run: wall time and CPU time of each stage, on the driver and on executors.
 
-A stage's CPU seconds include all threads of its Python process. Spark's JVM has a line of its own, which counts from
-the start of the JVM.
+A stage's CPU seconds include all threads of its Python process. A stage that runs for several tables at the same time
+counts only its own thread, and its wall seconds are the sum of all tables. Spark's JVM has a line of its own, which
+counts from the start of the JVM.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JVM = "Spark's JVM"
+_LOCK = threading.Lock()  # not in a profile, because profiles are pickled
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,13 @@ class Profile:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time of the block, even if the block fails."""
-        wall, cpu = time.monotonic(), time.process_time()
+        is_main = threading.current_thread() is threading.main_thread()
+        cpu_seconds = time.process_time if is_main else time.thread_time
+        wall, cpu = time.monotonic(), cpu_seconds()
         try:
             yield
         finally:
-            self._add(StageCost(name, 1, time.monotonic() - wall, time.process_time() - cpu))
+            self._add(StageCost(name, 1, time.monotonic() - wall, cpu_seconds() - cpu))
 
     def add(self, other: Self) -> None:
         """Add the costs of a task."""
@@ -71,7 +76,8 @@ class Profile:
         return costs
 
     def _add(self, cost: StageCost) -> None:
-        total = self._stages.get(cost.stage, StageCost(cost.stage))
-        self._stages[cost.stage] = replace(
-            total, times=total.times + cost.times, wall=total.wall + cost.wall, cpu=total.cpu + cost.cpu
-        )
+        with _LOCK:
+            total = self._stages.get(cost.stage, StageCost(cost.stage))
+            self._stages[cost.stage] = replace(
+                total, times=total.times + cost.times, wall=total.wall + cost.wall, cpu=total.cpu + cost.cpu
+            )

@@ -5,6 +5,7 @@ a compaction or the restore of an older state, the position that the commit carr
 durable before the spool forgets changes.
 """
 
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -30,6 +31,7 @@ class QuietTables:
     _retention: int | None = None  # of the source's binlog, in seconds; the source is asked once
     _is_asked: bool = field(default=False, init=False)
     _is_stored: bool = field(default=True, init=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, init=False)  # the source has one connection
 
     @classmethod
     def of(cls, state: File) -> "QuietTables":
@@ -69,8 +71,9 @@ class QuietTables:
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:  # no position is noted for this commit yet
             return False
-        if not self._is_asked:
-            self._retention, self._is_asked = source.retention_seconds(), True
+        with self._asking:
+            if not self._is_asked:
+                self._retention, self._is_asked = source.retention_seconds(), True
         return quiet.needs_commit(table, int(time.time()), self._retention)
 
     def keep(self, lease: Lease) -> None:

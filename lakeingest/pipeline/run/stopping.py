@@ -10,7 +10,7 @@ from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import Failure, TableRun
-from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
+from lakeingest.state.stopped import Stopped
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def _record(edges: Edges, stopped: Stopped) -> None:
     If only this document cannot be written, the run goes on, and reports the reason at its end.
     """
     try:
-        record_stopped(edges.state, stopped)
+        edges.stopped.record(stopped)
     except StorageFailed as error:
         if error.scope is not Scope.TABLE:
             raise
@@ -80,4 +80,4 @@ def _record(edges: Edges, stopped: Stopped) -> None:
 def clear_failure(edges: Edges, table: TableRun) -> None:
     """Let the table go on, because it is up to date or is copied again. Remove the stored reason of its stop."""
     table.clear_failure()
-    remove_stopped(edges.state, table.id)
+    edges.stopped.remove(table.id)
