@@ -21,9 +21,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import CommitTableResponse, Table, TableProperties
-from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
@@ -121,15 +119,11 @@ class EmbeddedCatalog(DatabaseCatalog):
         properties: Properties = EMPTY_DICT,
     ) -> Table:
         """Make a table. Raises TableAlreadyExistsError; NoSuchNamespaceError."""
-        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
-        fields = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]
         self._assert_namespace(self.namespace_from(identifier))
-        namespace, name = self._names(identifier)
-        location = self._resolve_table_location(location, namespace, name)
-        metadata_location = load_location_provider(location, properties).new_table_metadata_file_location()
-        metadata = new_table_metadata(fields, partition_spec, sort_order, location, properties)
-        self._write_metadata(metadata, self._load_file_io(location=metadata_location), metadata_location)
-        self._insert(namespace, name, metadata_location)
+        name = self._names(identifier)
+        made = self._create_staged_table(name, schema, location, partition_spec, sort_order, properties)
+        self._write_metadata(made.metadata, made.io, made.metadata_location)
+        self._insert(*name, made.metadata_location)
         return self.load_table(identifier)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:  # noqa: FBT001, FBT002 - as PyIceberg

@@ -1,18 +1,18 @@
 """The embedded catalog is the same to all its clients: it answers as PyIceberg's SQL catalog does, on the same file."""
 
 import random
+import shutil
 import sqlite3
-import threading
-import time
-from collections.abc import Callable
-from contextlib import closing
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate
@@ -20,10 +20,7 @@ from pyiceberg.types import LongType, NestedField
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.errors import Retryable, StorageFailed
-from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
-from lakeingest.lake.iceberg.target import IcebergTarget
 
 FIELDS = Schema(NestedField(1, "id", LongType(), required=True))
 SPACES = ["a", "A", "a.b", "a.b.c", "a_b", "axb", "a%", "a!", "ü'\"", " a ", "", ("a", "b"), ("a.b",), (), ("a", " ")]
@@ -31,12 +28,22 @@ TABLES = ["t", "T", "t%", "ü'\"", ""]
 KEYS = ["k", "K", "l"]
 # Iceberg's JDBC catalog and earlier versions of PyIceberg make tables without types
 WITHOUT_TYPES = """
-CREATE TABLE iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
-    table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
-    PRIMARY KEY (catalog_name, table_namespace, table_name));
-CREATE TABLE iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL,
-    property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key))
+CREATE TABLE iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+    metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
+    PRIMARY KEY (catalog_name, table_namespace, table_name)
+);
+CREATE TABLE iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL,
+    property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key)
+);
 """
+# rows of another catalog, and of a table without metadata.json; and of a view
+ROWS = """
+INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name)
+VALUES ('other', 'a', 't'), ('lake', 'a', 'none');
+"""
+VIEW = "INSERT INTO iceberg_tables VALUES ('lake', 'A', 't', 'file:/view.json', NULL, 'VIEW')"
 
 
 def properties(folder: Path) -> dict[str, str]:
@@ -56,7 +63,9 @@ def rows(folder: Path) -> list[list[tuple[object, ...]]]:
 
 def shortened(value: object) -> object:
     """The version of a metadata.json, of its place; any other value as it is."""
-    return value.rpartition("/")[2].partition("-")[0] if str(value).endswith(".metadata.json") else value
+    if isinstance(value, str) and value.endswith(".metadata.json"):
+        return Path(value).name.partition("-")[0]
+    return value
 
 
 def told(value: object) -> object:
@@ -133,38 +142,170 @@ def operation(chance: random.Random) -> Callable[[Any], object]:
     )
 
 
+def prepare(folder: Path, *scripts: str) -> None:
+    """Run scripts on a catalog's file."""
+    with closing(sqlite3.connect(folder / "catalog.db")) as connection:
+        for script in scripts:
+            connection.executescript(script)
+
+
 @pytest.mark.parametrize("with_types", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_answers_as_the_sql_catalog_of_pyiceberg(tmp_path: Path, seed: int, *, with_types: bool) -> None:
     """Both work on one file in turn; on another file, which has the same rows after each step, only PyIceberg's."""
-    chance, mixed, pure = random.Random(seed), tmp_path / "mixed", tmp_path / "pure"
-    for folder in (mixed, pure):
-        folder.mkdir()
-        if not with_types:
-            with closing(sqlite3.connect(folder / "catalog.db")) as connection:
-                connection.executescript(WITHOUT_TYPES)
-    alone = SqlCatalog("lake", **properties(pure))
-    with closing(SqlCatalog("lake", **properties(mixed))) as theirs, closing(alone):
-        ours = EmbeddedCatalog("lake", **properties(mixed))
-        for folder in (mixed, pure):
-            with closing(sqlite3.connect(folder / "catalog.db")) as connection, connection:
-                connection.execute(
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name) VALUES ('o', 'a', 't')"
-                )
-                connection.execute(
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name) VALUES ('lake', 'a', 'none')"
-                )
-                if with_types:
-                    connection.execute(
-                        "INSERT INTO iceberg_tables VALUES ('lake', 'A', 't', 'file:/view.json', NULL, 'VIEW')"
-                    )
-        outcomes = set()
+    chance, folders = random.Random(seed), [tmp_path / "mixed", tmp_path / "pure"]
+    mixed, pure = map(properties, folders)
+    for folder in folders:
+        prepare(folder, *([] if with_types else [WITHOUT_TYPES]))
+    ours = EmbeddedCatalog("lake", **mixed)
+    outcomes = set()
+    with closing(SqlCatalog("lake", **mixed)) as theirs, closing(SqlCatalog("lake", **pure)) as alone:
+        for folder in folders:
+            prepare(folder, ROWS, *([VIEW] if with_types else []))
         for _ in range(400):
-            act = operation(chance)
-            wanted = outcome(lambda: act(alone))  # noqa: B023 - called at once
-            found = outcome(lambda: act(chance.choice([ours, ours, theirs])))  # noqa: B023 - called at once
+            act, catalog = operation(chance), chance.choice([ours, ours, theirs])
+            wanted, found = (outcome(partial(act, asked)) for asked in (alone, catalog))
             assert found == wanted
-            assert rows(mixed) == rows(pure)
+            assert rows(folders[0]) == rows(folders[1])
             outcomes.add(str(wanted))
     assert len(outcomes) > 30
     assert {"NoSuchTableError", "TableAlreadyExistsError", "NoSuchNamespaceError", "NamespaceNotEmptyError"} <= outcomes
+
+
+def test_a_new_file_has_the_tables_of_pyiceberg(tmp_path: Path) -> None:
+    """Column for column."""
+
+    def columns(folder: Path) -> list[object]:
+        with closing(sqlite3.connect(folder / "catalog.db")) as connection:
+            names = ("iceberg_tables", "iceberg_namespace_properties")
+            return [connection.execute(f"PRAGMA table_info({name})").fetchall() for name in names]
+
+    EmbeddedCatalog("lake", **properties(tmp_path / "ours"))
+    SqlCatalog("lake", **properties(tmp_path / "theirs")).close()
+    assert columns(tmp_path / "ours") == columns(tmp_path / "theirs")
+
+
+ODD = [
+    "a b",
+    "\N{PILE OF POO}",
+    "ha#sh",
+    "qu?stion=1&mode=ro",
+    "per%41cent",
+    "100%",
+    "a+b",
+    "quote'\"",
+    "new\nline",
+    "\udce9",
+]
+
+
+@pytest.mark.parametrize("name", ODD, ids=ascii)
+def test_every_client_opens_the_same_file(tmp_path: Path, name: str) -> None:
+    """Whatever the path of the warehouse has."""
+    target = config.Target(warehouse=Place.of(tmp_path / name))
+    target.warehouse.path.mkdir()
+    ours = EmbeddedCatalog("lake", **target.pyiceberg_properties())
+    assert target.catalog_file.exists()
+    ours.create_namespace("made")
+    with closing(SqlCatalog("lake", **target.pyiceberg_properties())) as theirs:
+        assert theirs.list_namespaces() == [("made",)]
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> EmbeddedCatalog:
+    """A catalog with a table."""
+    catalog = EmbeddedCatalog("lake", **properties(tmp_path))
+    catalog.create_namespace("a")
+    catalog.create_table("a.t", FIELDS)
+    return catalog
+
+
+def set_property(table: Table, key: str) -> object:
+    """A commit."""
+    return table.catalog.commit_table(table, (), (SetPropertiesUpdate(updates={key: "1"}),))
+
+
+@contextmanager
+def before_metadata(catalog: EmbeddedCatalog, act: Callable[[], object]) -> Iterator[None]:
+    """Something happens after the catalog has read a row, and before it changes the row."""
+    write = catalog._write_metadata  # noqa: SLF001 - called between the two
+
+    def late(*arguments: Any, **more: Any) -> None:
+        del catalog.__dict__["_write_metadata"]  # once
+        act()
+        write(*arguments, **more)
+
+    catalog.__dict__["_write_metadata"] = late
+    yield
+    assert "_write_metadata" not in catalog.__dict__
+
+
+def test_of_two_commits_at_once_one_is_refused(ours: EmbeddedCatalog) -> None:
+    """Nothing of it is in the table, and it is known to have failed."""
+    table = ours.load_table("a.t")
+    rival = EmbeddedCatalog("lake", **ours.properties)
+    with (
+        before_metadata(ours, lambda: set_property(rival.load_table("a.t"), "theirs")),
+        pytest.raises(CommitFailedException),
+    ):
+        set_property(table, "ours")
+    assert ours.load_table("a.t").properties.keys() == {"theirs"}
+    set_property(table, "ours")
+    assert ours.load_table("a.t").properties.keys() == {"ours", "theirs"}
+
+
+def test_of_two_creations_at_once_one_is_refused(ours: EmbeddedCatalog) -> None:
+    """Also where the second one makes the table by its first commit."""
+    creation = ours.create_table_transaction("a.new", FIELDS)
+    rival = EmbeddedCatalog("lake", **ours.properties)
+    with (
+        before_metadata(ours, lambda: rival.create_table("a.new", FIELDS, properties={"by": "rival"})),
+        pytest.raises(TableAlreadyExistsError),
+    ):
+        creation.commit_transaction()
+    assert ours.load_table("a.new").properties == {"by": "rival"}
+
+
+def test_threads_commit_at_the_same_time(ours: EmbeddedCatalog, tmp_path: Path) -> None:
+    """Each of their commits is there, and no connection is kept, which a fork of this process would share."""
+    tables = [f"a.t{number}" for number in range(4)]
+
+    def work(name: str) -> None:
+        ours.create_table(name, FIELDS)
+        for number in range(10):
+            set_property(ours.load_table(name), str(number))
+
+    with ThreadPoolExecutor(len(tables)) as pool:
+        list(pool.map(work, tables))
+    for name in tables:
+        assert ours.load_table(name).properties.keys() == set(map(str, range(10)))
+    held = [
+        link for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(tmp_path / "catalog.db")
+    ]
+    assert held == []
+
+
+def test_a_commit_waits_for_another_process(ours: EmbeddedCatalog, tmp_path: Path) -> None:
+    """For 5 seconds, as by SQLAlchemy; `test_a_catalog_that_others_hold_is_tried_again_later` waits longer."""
+    table = ours.load_table("a.t")
+    with closing(sqlite3.connect(tmp_path / "catalog.db", check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(set_property, table, "late")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            other.rollback()
+            waiting.result(10)
+    assert "late" in ours.load_table("a.t").properties
+
+
+def test_a_catalog_that_is_gone_is_not_made_anew(ours: EmbeddedCatalog, tmp_path: Path) -> None:
+    """An empty one in its place would let the next run copy all tables again; one that comes back is used."""
+    file = tmp_path / "catalog.db"
+    shutil.move(file, tmp_path / "away")
+    with pytest.raises(sqlite3.OperationalError, match="unable to open database file"):
+        ours.load_table("a.t")
+    assert not file.exists()
+    shutil.move(tmp_path / "away", file)
+    assert ours.table_exists("a.t")
