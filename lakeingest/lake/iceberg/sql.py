@@ -20,7 +20,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
 
         Only the names are read. PyIceberg makes an object for each row, which takes long for thousands of tables.
         """
-        if not self.namespace_exists(namespace):
+        if namespace and not self.namespace_exists(namespace):
             raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
         text = self.namespace_to_string(namespace)
         names = select(IcebergTables.table_name).where(

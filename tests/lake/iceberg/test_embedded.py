@@ -20,7 +20,10 @@ from pyiceberg.types import LongType, NestedField
 
 from lakeingest import config
 from lakeingest.config.place import Place
+from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
 from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.lost_metadata import restore
+from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
 
 FIELDS = Schema(NestedField(1, "id", LongType(), required=True))
 SPACES = ["a", "A", "a.b", "a.b.c", "a_b", "axb", "a%", "a!", "ü'\"", " a ", "", ("a", "b"), ("a.b",), (), ("a", " ")]
@@ -152,24 +155,61 @@ def prepare(folder: Path, *scripts: str) -> None:
 @pytest.mark.parametrize("with_types", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_answers_as_the_sql_catalog_of_pyiceberg(tmp_path: Path, seed: int, *, with_types: bool) -> None:
-    """Both work on one file in turn; on another file, which has the same rows after each step, only PyIceberg's."""
+    """And so does the class for PostgreSQL. All work on one file in turn; on another file, PyIceberg's alone.
+
+    Both files have the same rows after each step.
+    """
     chance, folders = random.Random(seed), [tmp_path / "mixed", tmp_path / "pure"]
     mixed, pure = map(properties, folders)
     for folder in folders:
         prepare(folder, *([] if with_types else [WITHOUT_TYPES]))
     ours = EmbeddedCatalog("lake", **mixed)
     outcomes = set()
-    with closing(SqlCatalog("lake", **mixed)) as theirs, closing(SqlCatalog("lake", **pure)) as alone:
+    with (
+        closing(ParsingOnceSqlCatalog("lake", **mixed)) as server,
+        closing(SqlCatalog("lake", **mixed)) as theirs,
+        closing(SqlCatalog("lake", **pure)) as alone,
+    ):
         for folder in folders:
             prepare(folder, ROWS, *([VIEW] if with_types else []))
         for _ in range(400):
-            act, catalog = operation(chance), chance.choice([ours, ours, theirs])
+            act, catalog = operation(chance), chance.choice([ours, ours, theirs, server])
             wanted, found = (outcome(partial(act, asked)) for asked in (alone, catalog))
             assert found == wanted
             assert rows(folders[0]) == rows(folders[1])
             outcomes.add(str(wanted))
     assert len(outcomes) > 30
     assert {"NoSuchTableError", "TableAlreadyExistsError", "NoSuchNamespaceError", "NamespaceNotEmptyError"} <= outcomes
+
+
+KINDS = pytest.mark.parametrize("kind", [EmbeddedCatalog, ParsingOnceSqlCatalog])
+
+
+@KINDS
+def test_each_metadata_json_is_parsed_once(ours: EmbeddedCatalog, kind: type[DatabaseCatalog]) -> None:
+    """Each caller gets a table of its own."""
+    with closing(kind("lake", **ours.properties)) as catalog:
+        first, second = (catalog.load_table("a.t") for _ in range(2))
+        assert first is not second
+        assert first.metadata is second.metadata
+        set_property(ours.load_table("a.t"), "new")
+        assert "new" in catalog.load_table("a.t").properties
+
+
+@KINDS
+def test_a_row_goes_back_to_the_metadata_before(ours: EmbeddedCatalog, kind: type[DatabaseCatalog]) -> None:
+    """If the file that it names is lost, and nobody has changed it meanwhile."""
+    first = ours.load_table("a.t").metadata_location
+    set_property(ours.load_table("a.t"), "lost")
+    lost = ours.load_table("a.t").metadata_location
+    with closing(kind("lake", **ours.properties)) as catalog:
+        assert restore(catalog, ("a", "none")) is None
+        assert restore(catalog, ("a", "t")) is None
+        catalog.point_back(("a", "t"), first, first)
+        assert catalog.locations(("a", "t")) == (lost, first)
+        Path(lost.removeprefix("file://")).unlink()
+        assert restore(catalog, ("a", "t")) == lost
+        assert catalog.locations(("a", "t")) == (first, None)
 
 
 def test_a_new_file_has_the_tables_of_pyiceberg(tmp_path: Path) -> None:
