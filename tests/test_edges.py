@@ -40,9 +40,9 @@ def mysql(code: int) -> Exception:
     return pymysql.err.OperationalError(code, "refused")
 
 
-def sqlite(reported: str) -> Exception:
-    """An error of the embedded catalog."""
-    return OperationalError("SELECT 1", {}, sqlite3.OperationalError(reported))
+def postgresql(reported: str) -> Exception:
+    """An error of a catalog on PostgreSQL, as SQLAlchemy raises it."""
+    return OperationalError("SELECT 1", {}, Exception(reported))
 
 
 def after(first: Exception, then: Exception) -> Exception:
@@ -88,10 +88,12 @@ LAKE: dict[str, tuple[Exception, str, int]] = {
 }
 ICEBERG: dict[str, tuple[Exception, str, int]] = {
     "metadata damaged": (ValidationError("no table"), "StateUnreadable", 3),
-    "catalog locked": (sqlite("database is locked"), "Retryable", 75),
-    "catalog raced": (IntegrityError("INSERT", {}, sqlite3.IntegrityError("UNIQUE")), "Retryable", 75),
-    "catalog full": (sqlite("database or disk is full"), "StorageFailed", 3),
-    "catalog damaged": (sqlite("file is not a database"), "StorageFailed", 3),
+    "catalog locked": (sqlite3.OperationalError("database is locked"), "Retryable", 75),
+    "catalog raced": (sqlite3.IntegrityError("UNIQUE constraint failed"), "Retryable", 75),
+    "catalog full": (sqlite3.OperationalError("database or disk is full"), "StorageFailed", 3),
+    "catalog damaged": (sqlite3.DatabaseError("file is not a database"), "StorageFailed", 3),
+    "server raced": (IntegrityError("INSERT", {}, Exception("duplicate key")), "Retryable", 75),
+    "server full": (postgresql("could not extend file: No space left on device"), "StorageFailed", 3),
 }
 SPARK: dict[str, tuple[Exception, str, int]] = {
     "answer lost": (Py4JNetworkError("Answer from Java side is empty"), "SparkLost", 75),

@@ -20,7 +20,7 @@ HEAVY = {
     "yaml",
 }
 SOURCE = {"pymysql", "yaml"}
-LAKE = {"yaml", "pyarrow", "pyiceberg", "sqlalchemy"}
+LAKE = {"yaml", "pyarrow", "pyiceberg"}
 MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("--help",): set(),
     ("--version",): set(),

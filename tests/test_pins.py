@@ -22,6 +22,7 @@ OURS = {"_read_added_column", "_entries", "_errors", "_folder_of", "_markers", "
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
     "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
+    "DatabaseCatalog": {"_known"},
     "Driver": {
         "_chosen_context",
         "_context",
@@ -36,8 +37,19 @@ ADDED = {
         "_settings",
         "_where",
     },
+    "EmbeddedCatalog": {
+        "_add_properties",
+        "_assert_namespace",
+        "_file",
+        "_has_types",
+        "_insert",
+        "_is_table",
+        "_names",
+        "_swap",
+        "_transaction",
+    },
     "OneTransaction": {"_known"},
-    "ParsingOnceSqlCatalog": {"_known"},
+    "ParsingOnceSqlCatalog": {"_is_row_of"},
     "RowDelta": {"_deletes", "_manifest", "_removed", "_without_removed"},
     "TimedRestCatalog": {"_compare_clocks"},
     "_CheckedClient": {"_locked_at", "_timed"},

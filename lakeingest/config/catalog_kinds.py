@@ -34,6 +34,11 @@ def embedded_file(warehouse: Place) -> Path:
     return warehouse.path / "catalog.db"
 
 
+def _sqlite_uri(file: Path) -> str:
+    """SQLAlchemy's URI of a SQLite file. SQLAlchemy decodes `%3F`, and takes all behind a question mark for options."""
+    return f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"
+
+
 def _jdbc_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -66,7 +71,7 @@ def _rest_properties(catalog: Catalog, _: Place) -> dict[str, str]:
 
 
 _EMBEDDED = CatalogKind(
-    pyiceberg=lambda _, warehouse: {"uri": f"sqlite:///{embedded_file(warehouse)}", "warehouse": warehouse.uri},
+    pyiceberg=lambda _, warehouse: {"uri": _sqlite_uri(embedded_file(warehouse)), "warehouse": warehouse.uri},
     spark=lambda _, warehouse: {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:sqlite:{embedded_file(warehouse)}",

@@ -44,15 +44,15 @@ def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
-    from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog, limit_waits, sync_commits
-
-    if settings.catalog.is_embedded:
-        make_folder(settings.warehouse.path)
-    catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
     if settings.catalog.is_embedded:  # SQLite
-        sync_commits(catalog.engine)
-    else:  # PostgreSQL
-        limit_waits(catalog.engine)
+        from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
+
+        make_folder(settings.warehouse.path)
+        return EmbeddedCatalog(settings.catalog.name, **properties)
+    from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog, limit_waits
+
+    catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
+    limit_waits(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)  # closes the connections when nobody uses the catalog any more
     return catalog
 

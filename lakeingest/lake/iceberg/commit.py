@@ -13,6 +13,7 @@ commit took effect after all. This module deletes nothing.
 """
 
 import random
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -248,7 +249,9 @@ def _is_in_history(metadata: TableMetadata, branch: str, snapshot_id: int) -> bo
 
 def _is_final(error: Exception) -> bool:
     """Whether a file system or a transactional database refused a request: no copy of it takes effect later."""
-    sqlalchemy = sys.modules.get("sqlalchemy.exc")  # if nobody has imported it, the error is not from a database
+    if isinstance(error, sqlite3.Error):  # of the embedded catalog
+        return True
+    sqlalchemy = sys.modules.get("sqlalchemy.exc")  # if nobody has imported it, the error is not from PostgreSQL
     if sqlalchemy is not None and isinstance(error, sqlalchemy.DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):

@@ -1,5 +1,6 @@
 """Raises failures of files, of PyIceberg and of the client libraries of catalogs as errors of lakeingest."""
 
+import sqlite3
 import sys
 import traceback
 from collections.abc import Iterator
@@ -85,15 +86,15 @@ def _rest_error(catalog: Path | str, error: RESTError) -> LakeIngestError:
 
 
 def _sql_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """Our error for a failure that an SQL catalog's database reports; None for any other error."""
-    sqlalchemy = sys.modules.get("sqlalchemy.exc")
-    if sqlalchemy is None or not isinstance(error, sqlalchemy.DBAPIError):
-        return None
-    return (
-        catalog_held(catalog)
-        if isinstance(error, sqlalchemy.IntegrityError)
-        else database_error(catalog, str(error.orig))
-    )
+    """Our error for a failure that the database of a catalog reports; None for any other error."""
+    if isinstance(error, sqlite3.Error):  # of the embedded catalog
+        is_race, message = isinstance(error, sqlite3.IntegrityError), str(error)
+    else:
+        sqlalchemy = sys.modules.get("sqlalchemy.exc")
+        if sqlalchemy is None or not isinstance(error, sqlalchemy.DBAPIError):
+            return None
+        is_race, message = isinstance(error, sqlalchemy.IntegrityError), str(error.orig)
+    return catalog_held(catalog) if is_race else database_error(catalog, message)
 
 
 def _amazon_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:

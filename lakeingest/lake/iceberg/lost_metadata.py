@@ -1,54 +1,41 @@
-"""Points an SQL catalog at an older metadata.json, if the one that the catalog names is missing or damaged."""
+"""Points a catalog in a database at an older metadata.json, if the one that it names is missing or damaged."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
-from sqlalchemy import select, update
 
+from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
 from lakeingest.lake.iceberg.errors import UNREADABLE
 
 
 def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
-    """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
+    """Point a catalog in a database at the newest readable metadata.json, if the one that it names is lost or damaged.
 
     Only committed files are candidates, because any other file may be of a writer whose commit was refused. These files
     are committed: the previous file that the catalog names, and the files in the log of a readable metadata.json.
 
     Returns the name of the lost file; None in these cases, in which nothing is changed:
 
-    - The catalog is no SQL catalog, or has no such table.
+    - The catalog is in no database, or has no such table.
     - The metadata.json that the catalog names is readable.
     - No candidate is readable.
     """
-    if not isinstance(catalog, SqlCatalog):
+    if not isinstance(catalog, DatabaseCatalog):
         return None
-    conditions = (  # of the table's row in the catalog
-        IcebergTables.catalog_name == catalog.name,
-        IcebergTables.table_namespace == name[0],
-        IcebergTables.table_name == name[1],
-    )
-    with catalog.engine.begin() as connection:
-        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
-        row = connection.execute(query).one_or_none()
-        if row is None:  # no such table
-            return None
-        lost, previous = row
-        if lost is None or _read_metadata(catalog, lost) is not None:
-            return None
-        committed = [previous] if previous else []
-        committed += _committed_files(catalog, lost)
-        newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
-        if newest is None:
-            return None
-        # nothing changes if another run has changed the row meanwhile
-        change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
-        connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
-        return str(lost)
+    lost, previous = catalog.locations(name) or (None, None)
+    if lost is None or _read_metadata(catalog, lost) is not None:
+        return None
+    committed = [previous] if previous else []
+    committed += _committed_files(catalog, lost)
+    newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
+    if newest is None:
+        return None
+    catalog.point_back(name, lost, newest)
+    return lost
 
 
 def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:

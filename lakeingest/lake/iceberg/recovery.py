@@ -15,6 +15,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.audit import find_damage
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
+from lakeingest.lake.iceberg.lost_metadata import restore
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.marks import POSITION
 
@@ -67,10 +68,8 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, names: Iterable[tuple[str, str]]) -> str | None:
-    """Point an SQL catalog at older metadata of a table that may have any of these names, if the newest is lost.
+    """Point a catalog in a database at older metadata, if the newest is lost, of a table with any of these names.
 
     Returns the name of the lost file; None if `restore` returns None for each name.
     """
-    from lakeingest.lake.iceberg.lost_metadata import restore  # imports SQLAlchemy, which takes long
-
     return next(filter(None, (restore(catalog, name) for name in names)), None)

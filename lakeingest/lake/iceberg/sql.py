@@ -1,32 +1,26 @@
-"""Iceberg's SQL catalog, which parses each version of metadata.json once: PyIceberg parses it five times a publish."""
+"""A catalog on PostgreSQL: PyIceberg's SQL catalog, which parses each version of metadata.json once."""
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
-from sqlalchemy import Engine, event, select
+from sqlalchemy import ColumnElement, Engine, event, select, update
 
-from lakeingest.lake.iceberg.metadata import with_shared_history
-from lakeingest.lake.iceberg.places import OwnPlaces
-from lakeingest.lake.iceberg.times import OrderedCatalog
+from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
 
 _LOCK_SECONDS = 30  # how long a commit waits while another one locks the same table
 _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
 
 
-class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
-    """PyIceberg's SQL catalog. It remembers the last metadata of each table, and parses only files of new names."""
-
-    def __init__(self, name: str, **properties: str) -> None:
-        self._known: dict[tuple[str, str], Table] = {}
-        super().__init__(name, **properties)
+class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
+    """PyIceberg's SQL catalog, with the memory of `DatabaseCatalog`."""
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables of a namespace. Raises NoSuchNamespaceError if it does not exist.
 
         Only the names are read. PyIceberg makes an object for each row, which takes long for thousands of tables.
         """
-        if not self.namespace_exists(namespace):
+        if namespace and not self.namespace_exists(namespace):
             raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
         text = self.namespace_to_string(namespace)
         names = select(IcebergTables.table_name).where(
@@ -37,32 +31,28 @@ class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
         with self.engine.connect() as connection:
             return [(*self.identifier_to_tuple(text), name) for name in connection.execute(names).scalars()]
 
+    def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
+        """The current and the previous metadata.json in the row of a table, if the row has them; None: no such row."""
+        columns = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location)
+        with self.engine.connect() as connection:
+            row = connection.execute(columns.where(*self._is_row_of(name))).one_or_none()
+        return None if row is None else (row[0], row[1])
+
+    def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
+        """Let the row of a table name an earlier metadata.json, without a previous one, if it names the lost one."""
+        row = update(IcebergTables).where(*self._is_row_of(name), IcebergTables.metadata_location == lost)
+        with self.engine.begin() as connection:
+            connection.execute(row.values(metadata_location=earlier, previous_metadata_location=None))
+
+    def _is_row_of(self, name: tuple[str, str]) -> tuple[ColumnElement[bool], ...]:
+        return (
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == name[0],
+            IcebergTables.table_name == name[1],
+        )
+
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """The table of a row in the catalog. Its metadata.json is read only if the row names another file than before.
-
-        Each call returns a new object, because callers set its metadata.
-        """
-        name = orm_table.table_namespace, orm_table.table_name
-        table = self._known.get(name)
-        if table is None or table.metadata_location != orm_table.metadata_location:
-            table = super()._convert_orm_to_iceberg(orm_table)
-            table.metadata = with_shared_history(table.metadata)
-            self._known[name] = table
-        return Table(table.name(), table.metadata, table.metadata_location, table.io, self)
-
-
-def sync_commits(engine: Engine) -> None:
-    """Let SQLite sync each commit to the disk before it reports the commit as done.
-
-    SQLite's default, FULL, does not sync the folder from which it removes the journal. So after a power loss a commit
-    that was reported as done may be rolled back (https://www.sqlite.org/pragma.html#pragma_synchronous).
-    """
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: object, _: object) -> None:
-        connection.execute("PRAGMA synchronous = EXTRA")  # type: ignore[attr-defined]
-
-    engine.dispose()  # closes connections that were opened before
+        return self.table_of_row(orm_table.table_namespace, orm_table.table_name, orm_table.metadata_location)
 
 
 def limit_waits(engine: Engine) -> None:

@@ -4,6 +4,7 @@ And that a power loss leaves none: each file is on the disk before anything refe
 """
 
 import os
+import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Engine, event
 
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import Place
@@ -22,6 +22,7 @@ from lakeingest.lake.iceberg import audit
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
+from tests.faults.catalog_commits import at_commits
 from tests.lake.steps import START, Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
@@ -228,20 +229,17 @@ def test_all_files_are_on_the_disk_before_the_catalog_names_them(
     lake: Lake, raw: Raw, synced: dict[int, float]
 ) -> None:
     """Data, deletes, manifests, their lists and metadata.json, with their names; and SQLite syncs what it answers."""
-    commits = []
+    commits: list[int] = []
 
-    def look(connection: Any) -> None:
-        commits.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+    def look(connection: sqlite3.Connection) -> None:
+        commits.extend(connection.execute("PRAGMA synchronous").fetchone())
         for folder in lake.settings.warehouse.path.glob(f"{lake.table.database}/{lake.table.name}-*"):
             for file in (folder, *folder.rglob("*")):
                 status = file.stat()
                 assert synced.get(status.st_ino) == status.st_mtime_ns, f"{file} was not synced"
 
-    event.listen(Engine, "commit", look)
-    try:
+    with at_commits(before=look):
         start(lake)
         lake.merge(lake.loaded(), (1, None, True), pos=40)
-    finally:
-        event.remove(Engine, "commit", look)
     assert len(commits) > 5
     assert set(commits) == {3}  # EXTRA

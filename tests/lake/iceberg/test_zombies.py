@@ -1,5 +1,6 @@
 """Two writers on one Iceberg table, and answers that are lost: what lands where, and who finds out."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,14 +8,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from lakeingest.config import CATALOG
 from lakeingest.errors import Retryable, StaleWriter
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.marks import BUILDING
+from tests.faults.catalog_commits import at_commits
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -83,18 +82,15 @@ def test_a_wave_that_lands_while_a_merge_runs_refuses_the_merge(lake: Lake) -> N
 
 @contextmanager
 def lost_answer(nth: int = 1) -> Iterator[None]:
-    """The nth commit of the SQL catalog is made, and whoever made it sees an error."""
+    """The nth commit of the catalog is made, and whoever made it sees an error."""
     commits = iter(range(1, 100))
 
-    def lose(_: Session) -> None:
+    def lose(_: sqlite3.Connection) -> None:
         if next(commits) == nth:
-            raise OperationalError("COMMIT", None, Exception("disk I/O error"))
+            raise sqlite3.OperationalError("disk I/O error")
 
-    event.listen(Session, "after_commit", lose)
-    try:
+    with at_commits(after=lose):
         yield
-    finally:
-        event.remove(Session, "after_commit", lose)
     assert next(commits) > nth, "no answer was lost"
 
 
@@ -141,13 +137,9 @@ def test_a_failed_commit_is_reported_as_failed(lake: Lake) -> None:
     """The catalog is held by another process: nothing is committed, and the error says what to do."""
     staged = lake.copied((1, "a"))
 
-    def fail(_: Session) -> None:
-        raise OperationalError("COMMIT", None, Exception("database is locked"))
+    def fail(_: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("database is locked")
 
-    event.listen(Session, "before_commit", fail)
-    try:
-        with pytest.raises(Retryable, match="held by another process"):
-            lake.open().mark(staged, staged.progress)
-    finally:
-        event.remove(Session, "before_commit", fail)
+    with at_commits(before=fail), pytest.raises(Retryable, match="held by another process"):
+        lake.open().mark(staged, staged.progress)
     assert lake.loaded() == staged
