@@ -117,7 +117,9 @@ def _problem_in(loaded: Table, manifest: ManifestFile, notes: ManifestNotes | No
     """
     listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
     files = [(manifest.manifest_path, manifest.manifest_length), *listed]
-    sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file[0]), files)
+    is_on_disk = manifest.manifest_path.startswith("file:")  # threads only help to wait for the answers of a store
+    look = map if is_on_disk else ExecutorFactory.get_or_create().map
+    sizes = look(lambda file: _size(loaded, file[0]), files)
     for (path, length), size in zip(files, sizes, strict=True):
         if size is None:
             return f"{path} is gone"
