@@ -4,6 +4,7 @@ A stage's CPU seconds include all threads of its Python process. Spark's JVM has
 the start of the JVM.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.errors import SparkLost
+from lakeingest.files import traffic
+from lakeingest.files.traffic import Traffic
 from lakeingest.spark.loss import named_loss
 
 if TYPE_CHECKING:
@@ -30,24 +33,34 @@ class StageCost:
 
 
 class Profile:
-    """The costs of stages so far. The profile of a task is pickled, and added to the driver's."""
+    """The costs of stages so far. The profile of a task is pickled, and added to the driver's.
+
+    `process` is the one that it was made in, `traffic` that of its own stages. `elsewhere` are the CPU seconds and the
+    traffic of tasks in other processes, as far as their stages counted them.
+    """
 
     def __init__(self) -> None:
         self._stages: dict[str, StageCost] = {}
+        self.process, self.traffic = (os.uname().nodename, os.getpid()), Traffic()
+        self.elsewhere = 0.0, Traffic()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time of the block, even if the block fails."""
-        wall, cpu = time.monotonic(), time.process_time()
+        wall, cpu, before = time.monotonic(), time.process_time(), traffic.so_far()
         try:
             yield
         finally:
+            self.traffic += traffic.so_far() - before
             self._add(StageCost(name, 1, time.monotonic() - wall, time.process_time() - cpu))
 
     def add(self, other: Self) -> None:
         """Add the costs of a task."""
         for cost in other.stages:
             self._add(cost)
+        if other.process != self.process:
+            seconds, moved = self.elsewhere
+            self.elsewhere = seconds + sum(cost.cpu for cost in other.stages), moved + other.traffic
 
     @property
     def stages(self) -> tuple[StageCost, ...]:
