@@ -25,7 +25,7 @@ from lakeingest.spool import archive, reread_files
 from lakeingest.spool.boundaries import Boundaries
 from lakeingest.spool.followed import Followed
 from lakeingest.spool.joined import file_names
-from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.manifest import Manifest, Segments
 from lakeingest.spool.segment_files import whole_file
 from lakeingest.state import store
 
@@ -53,7 +53,7 @@ class Spool:
     ) -> None:
         self.folder, self._head, self._boundaries = folder, head, boundaries
         self._opened, self._opened_pending = opened, pending  # `pending`: the XA transactions prepared at `opened`
-        self._segments = dict(segments)
+        self._segments = Segments(segments)
         self._position = reduce(_position_after, self._segments.values(), opened)
         self._last = last  # the highest number of a manifest file, including those that `load` skipped
         self._skipped = dict(skipped or {})  # segments that end at or before the start, still to be archived
@@ -261,7 +261,7 @@ class Spool:
         store.replace(self._manifest(number), read.to_json())
         self._move_start(opened, None)  # None: which XA transactions are prepared there is not recorded
         self._last = max(self._last, number)
-        self._segments = {number: read, **self._segments}
+        self._segments = Segments({number: read, **self._segments})
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
         """The files that have the table's changes after the place `after`, up to `stop`, and perhaps other changes.
