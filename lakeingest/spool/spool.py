@@ -8,6 +8,7 @@ spool/data/…                 the files that manifests name; any other file was
 spool/rereads/…              reread rows, which only readers of the changelog need (spool/reread_files.py)
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -386,13 +387,11 @@ class Spool:
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
     def _segments_between(self, after: Place, stop: Place) -> Iterable[Manifest]:
-        """The segments of which a part is between the places `after` and `stop`."""
-        epoch = self._opened.epoch
-        return [
-            segment
-            for segment in self._segments.values()
-            if segment.stop.place(epoch) > after and segment.start.place(epoch) < stop
-        ]
+        """The segments of which a part is between the places `after` and `stop`. There may be thousands of others."""
+        epoch, segments = self._opened.epoch, list(self._segments.values())  # in the order of their places
+        first = bisect_right(segments, after, key=lambda segment: segment.stop.place(epoch))
+        end = bisect_left(segments, stop, key=lambda segment: segment.start.place(epoch))
+        return segments[first:end]
 
 
 def _position_after(position: Position, segment: Manifest) -> Position:
