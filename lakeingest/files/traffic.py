@@ -23,8 +23,10 @@ class Traffic:
         return Traffic(self.requests - other.requests, self.read - other.read, self.written - other.written)
 
 
+NONE = Traffic()
+
 _lock = threading.Lock()
-_total = Traffic()
+_total = NONE
 
 
 def so_far() -> Traffic:

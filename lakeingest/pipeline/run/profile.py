@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.errors import SparkLost
-from lakeingest.files import traffic
-from lakeingest.files.traffic import Traffic
+from lakeingest.files.traffic import NONE, so_far
 from lakeingest.spark.loss import named_loss
 
 if TYPE_CHECKING:
@@ -39,19 +38,22 @@ class Profile:
     traffic of tasks in other processes, as far as their stages counted them.
     """
 
+    traffic = NONE  # of the class, so that a task without traffic sends nothing for it
+    elsewhere = 0.0, NONE
+
     def __init__(self) -> None:
         self._stages: dict[str, StageCost] = {}
-        self.process, self.traffic = (os.uname().nodename, os.getpid()), Traffic()
-        self.elsewhere = 0.0, Traffic()
+        self.process = os.uname().nodename, os.getpid()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time of the block, even if the block fails."""
-        wall, cpu, before = time.monotonic(), time.process_time(), traffic.so_far()
+        wall, cpu, before = time.monotonic(), time.process_time(), so_far()
         try:
             yield
         finally:
-            self.traffic += traffic.so_far() - before
+            if before != (now := so_far()):
+                self.traffic += now - before
             self._add(StageCost(name, 1, time.monotonic() - wall, time.process_time() - cpu))
 
     def add(self, other: Self) -> None:
