@@ -93,7 +93,7 @@ class Costs:
     commit: tuple[tuple[int, float], ...]  # of a wave of so many chunks
     publish: tuple[tuple[int, float], ...]  # of a first publish with so many files of 50,000 rows
     again: float  # the commit of a merge of a few changes, and its publish
-    late: tuple[tuple[int, float], ...]  # of a wave of 400 chunks, in a table that has had so many waves
+    late: tuple[tuple[int, float], ...]  # of a wave of one chunk, in a table that has had so many waves
     append: tuple[tuple[int, float], ...]  # of a segment in which each of so many tables has a file
     idle: tuple[tuple[int, float], ...]  # of a segment that watches so many tables, of which one has a file
     find: float  # to find the files of a table, for each segment of the spool
@@ -146,7 +146,7 @@ def rss() -> int:
     return int(resident) << 10
 
 
-def measure(folder: Path, chunks: int = 1_000_000, waves: int = 120, files: tuple[int, ...] = (1, 41, 161)) -> Costs:
+def measure(folder: Path, chunks: int = 1_000_000, waves: int = 1_000, files: tuple[int, ...] = (1, 41, 161)) -> Costs:
     """All costs; `chunks` and `waves` are the most that are tried, `files` how many are published."""
     target = open_target(_lake(folder))
     first = schema_of(0)
@@ -306,17 +306,16 @@ def _wave(lower: Key | None, count: int, number: int, *, last: bool = False) -> 
 
 
 def _late_commits(target: Target, files: Written, waves: int) -> tuple[tuple[int, float], ...]:
-    """The seconds of the commit of a wave of 400 chunks, as a table has more and more of them."""
+    """The seconds of the commit of a wave of one chunk, as a table has had more and more of them."""
     schema = schema_of(9_999)
     staged, seconds = target.create(schema, _created(schema)), []
     for number in range(waves):
         progress = staged.progress
         if len(progress.splits.all) >= MERGE_SPLITS:
-            progress = _normalised(progress, number * 400)
-        wave = _wave(progress.splits.copied_up_to, 400, number * 400)
-        written = _renamed(files, 400)
+            progress = _normalised(progress, number)
+        wave, written = _wave(progress.splits.copied_up_to, 1, number), _renamed(files, 1)
         began = time.process_time()
-        staged = target.commit_wave(staged, written, progress.wave_committed(wave, 400))
+        staged = target.commit_wave(staged, written, progress.wave_committed(wave, 1))
         seconds.append(time.process_time() - began)
     tenth = max(1, waves // 10)
     return tuple(

@@ -119,7 +119,7 @@ def test_the_kept_costs_are_within_the_targets(tmp_path: Path, capsys: pytest.Ca
     count, seconds = costs.append[-1]
     assert seconds / count <= 0.0002
     main(["--plot", str(tmp_path / "scale.png")])
-    assert "10 TB in 1,000,000 chunks" in capsys.readouterr().out
+    assert "11 TB in 1,000,000 chunks" in capsys.readouterr().out
     assert (tmp_path / "scale.png").stat().st_size > 10_000
 
 
