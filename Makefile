@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test-core test test-all test-slice test-newer-spark test-servers lint docs bench lock sbom clean
+.PHONY: help demo test-core test test-all test-slice test-newer-spark test-servers lint docs bench bench-quick lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -7,7 +7,7 @@ ROWS ?=
 ROUNDS ?= 5
 IMAGES ?= mysql:8.0 mysql:8.4 mysql:9 mariadb:10.11 mariadb:11.4 mariadb:11.8 mariadb:12.3
 SLICE ?= 0/12
-bench: DIR ?= ./benchmark-lake
+bench bench-quick: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 PLACE ?= local
 
@@ -59,6 +59,9 @@ docs: .venv/package.stamp .venv/dev.stamp ## make the reference pages anew, and 
 
 bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)
 	.venv/bin/python -m benchmarks.pipelines --rounds $(ROUNDS) --dir $(DIR) --json $(DIR)/figures.json --plots $(DIR)/plots
+
+bench-quick: .venv/package.stamp .venv/dev.stamp ## compare with two peers in ten minutes; fail if a ratio has fallen
+	.venv/bin/python -m benchmarks.quick --dir $(DIR)
 
 lock: ## resolve pyproject.toml anew into the two lock files
 	$(PYTHON) -m venv .venv-lock

@@ -124,6 +124,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--batch-sizes", nargs="+", type=int, default=[1_000, 20_000, 100_000], help="(default: %(default)s)")
     add("--table-sizes", nargs="+", type=int, default=[2_000_000, 20_000_000], help="(default: %(default)s)")
     add("--follow-seconds", type=float, default=120, help="(default: %(default)s)")
+    add("--no-comparison", action="store_true", help="do not compare copies with the source in the first round")
     add("--dir", type=Path, help="keeps peers and logs for the next run (default: nothing is kept)")
     add("--json", type=Path, help="a file that every round is written to as soon as it is over")
     add("--from-json", type=Path, help="measure nothing: show the figures of this file")
@@ -145,7 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> Figures:
             folder.mkdir(parents=True, exist_ok=True)
             server = stack.enter_context(serve_orders(folder, options.rows, _SETTINGS))
             connection = stack.enter_context(administrator(server))
-            place = stack.enter_context(bench(server, connection, folder, options.rows, options.changes))
+            size = options.rows, options.changes
+            compares = not options.no_comparison
+            place = stack.enter_context(bench(server, connection, folder, *size, compares=compares))
             about = {
                 "server": server.version,
                 "rows": options.rows,

@@ -68,7 +68,10 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where all of them work: the server and its administrator, a folder, and how much there is to do."""
+    """Where all of them work: the server and its administrator, a folder, and how much there is to do.
+
+    `compares`: in the first round, copies are compared with the source.
+    """
 
     server: LocalServer
     connection: pymysql.Connection
@@ -76,6 +79,7 @@ class Bench:
     rows: int
     changes: int
     reader: Reader
+    compares: bool = True
 
     def command(self, program: Sequence[str], folder: Path, table: TableId = LIVE) -> list[str]:
         """A participant's program for a table of the server."""
@@ -100,12 +104,18 @@ class Bench:
 
 @contextmanager
 def bench(
-    server: LocalServer, connection: pymysql.Connection, folder: Path, rows: int, changes: int
+    server: LocalServer,
+    connection: pymysql.Connection,
+    folder: Path,
+    rows: int,
+    changes: int,
+    *,
+    compares: bool = True,
 ) -> Iterator[Bench]:
     """A place to work, and its reader."""
     reader = Reader(server, folder)
     try:
-        yield Bench(server, connection, folder, rows, changes, reader)
+        yield Bench(server, connection, folder, rows, changes, reader, compares)
     finally:
         reader.close()
 
@@ -148,7 +158,7 @@ def take_turn(bench: Bench, copier: Copier, program: Sequence[str], number: int,
                 last = figure(CATCHUP, copier, number, bench.changes, running, done, began)
         if takes_changes and copier.changes == "resumes":
             last = catch_up(bench, copier, program, folder, _change(bench), number, bench.changes)
-        yield _read(bench, mirror, last, compare=number == 1) if copier.is_table else last
+        yield _read(bench, mirror, last, compare=bench.compares and number == 1) if copier.is_table else last
 
 
 def catch_up(

@@ -166,7 +166,7 @@ def plan(
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
-    print_result(plans, as_json, console.plan_lines(plans))
+    print_result(plans, as_json, [*console.plan_lines(plans), plans.notes[-1]])
 
 
 @app.command()

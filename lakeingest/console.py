@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from lakeingest.core.bill import priced
 from lakeingest.core.printable import printable
 from lakeingest.errors import ForeignWrite, NotOurCopy
 from lakeingest.pipeline.events import (
@@ -327,6 +328,7 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
             yield f"  copy       about {copy.rows:,} rows, {decimal(copy.bytes)}"
             yield f"  chunks     about {copy.chunks:,} of {copy.chunk_rows:,} rows, in {copy.waves:,} waves"
             yield f"  time       about {_duration(copy.seconds)}: an estimate from one chunk, {copy.at_once} at a time"
+            yield f"  cost       about {copy.cpu_seconds:,.1f} CPU seconds, {priced(copy.dollars)}"
         else:
             yield "  copy       all chunks are copied; only the binlog is applied"
         yield f"  retention  the source keeps its binlog {retention}"

@@ -5,12 +5,13 @@ All other numbers come from the source's estimates. Nothing is changed, and no S
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
+from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
@@ -43,7 +44,7 @@ class CopyPlan:
 
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
-    write files and to merge is not included.
+    write files and to merge is not included. `cpu_seconds` come from UNIT_COSTS, and `dollars` by service from them.
     """
 
     rows: int
@@ -53,6 +54,8 @@ class CopyPlan:
     waves: int
     at_once: int
     seconds: float
+    cpu_seconds: float
+    dollars: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,14 @@ class Plans(Report, tuple[TablePlan, ...]):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The meaning of the numbers."""
-        return ("rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",)
+        """The meaning of the numbers, and the bill of one run for all these tables."""
+        copies = [plan.copy for plan in self if plan.copy is not None]
+        cpu = UNIT_COSTS.start + sum(copy.cpu_seconds for copy in copies)
+        return (
+            "rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",
+            f"about {cpu:,.0f} CPU seconds in one run, {priced(dollars(cpu))}; then {UNIT_COSTS.changes} CPU seconds a"
+            f" million changes. Measured {UNIT_COSTS.measured} on {UNIT_COSTS.machine}, with {UNIT_COSTS.table}",
+        )
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
@@ -211,7 +220,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
-            return CopyPlan(0, 0, planner.chunk_rows, chunks=0, waves=0, at_once=at_once, seconds=0.0)
+            return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, seconds=0.0, cpu_seconds=0.0, dollars=dollars(0))
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
         bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)
@@ -229,4 +238,5 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
         chunks = max(chunks + 1, math.ceil(rows_left / planner.chunk_rows))
     waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
     seconds = chunk_seconds * math.ceil(chunks / at_once)
-    return CopyPlan(rows_left, bytes_left, planner.chunk_rows, chunks, waves, at_once, seconds)
+    cpu = cpu_of_rows(rows_left)
+    return CopyPlan(rows_left, bytes_left, planner.chunk_rows, chunks, waves, at_once, seconds, cpu, dollars(cpu))

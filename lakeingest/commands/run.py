@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
+from lakeingest.core.bill import Bill
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target, package_of
@@ -20,6 +21,7 @@ from lakeingest.pipeline.rounds.bounded import run_bounded
 from lakeingest.pipeline.rounds.follow import follow as follow_source
 from lakeingest.pipeline.rounds.missing_chunks import tables_to_copy
 from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.profile import StageCost
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.nursery import Nursery
@@ -51,7 +53,7 @@ class RunResult(Report):
     `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
     has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
     table, the table is no longer included, or its missing chunks wait for `throttle.window`. `profile` is the time that
-    each stage took.
+    each stage took, `bill` what the whole run took and costs.
     """
 
     tables: tuple[TableResult, ...]
@@ -62,6 +64,7 @@ class RunResult(Report):
     stopped: tuple[Stopped, ...] = ()
     paused: tuple[TableId, ...] = ()
     left: tuple[tuple[TableId, str], ...] = ()
+    bill: Bill | None = None
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -73,11 +76,12 @@ class RunResult(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """How the run ended, then a line for each table that stopped, is paused, or has a copy that is not updated."""
+        """How the run ended, a line for each table that stopped, is paused, or is not updated, and the bill."""
         stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
         not_updated = (f"{table} {reason}" for table, reason in self.left)
-        return [self._ending_note, *stopped, *paused, *not_updated]
+        bill = () if self.bill is None else (str(self.bill),)
+        return [self._ending_note, *stopped, *paused, *not_updated, *bill]
 
     @property
     def _ending_note(self) -> str:
@@ -129,7 +133,7 @@ def run(
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
-    began = time.monotonic()
+    began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
@@ -149,13 +153,13 @@ def run(
             wait = f"has missing chunks, which wait for throttle.window, {config.throttle.window}"
             left += tuple((table.id, wait) for table in tables_to_copy(open_run))
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
+        in_store = any(place.scheme for place in (config.state, config.target.warehouse))
+        bill = meter.bill(open_run.edges.profile, here=runs_here(config), in_store=in_store)
         for table_id, reason in left[len(open_run.left) :]:
             observe(LeftAsItIs(table_id, reason))
     records = tuple(failure.record for failure in failures)
     seconds = time.monotonic() - began
-    result = RunResult(
-        results, caught_up, seconds, followed=follow, profile=profile, stopped=records, paused=paused, left=left
-    )
+    result = RunResult(results, caught_up, seconds, follow, profile, records, paused, left, bill)
     if failures:
         error = most_serious(failure.error for failure in failures)
         error.result = result

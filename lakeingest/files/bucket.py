@@ -3,10 +3,13 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
+import obstore
 from obstore.store import MemoryStore, ObjectStore, from_url
 
+from lakeingest.files import traffic
 from lakeingest.files.credentials import provider_of
 
 PATIENCE_SECONDS = 15.0  # for all tries of one request together: half of the time after which a lease is void
@@ -35,11 +38,34 @@ class Bucket:
 
     @property
     def store(self) -> ObjectStore:
-        """The client of the store.
+        """The client of the store, for one request, which is counted.
 
         A client that this process has used does not work in a fork of the process, because a fork has no threads.
         """
+        traffic.count(requests=1)
         return _client(self.uri, self.options)
+
+    def get(self, key: str) -> tuple[bytes, Seen]:
+        """The contents of an object and their metadata."""
+        answer = obstore.get(self.store, key)
+        return counted(answer.bytes()), Seen.of(answer.meta)
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """The bytes of an object from one offset up to another."""
+        return counted(obstore.get_range(self.store, key, start=start, end=end))
+
+    def put(self, key: str, contents: bytes | Path, **options: Any) -> Any:
+        """Put these contents, or those of a file of this machine; what the store answers."""
+        answer = obstore.put(self.store, key, contents, **options)
+        traffic.count(written=len(contents) if isinstance(contents, bytes) else contents.stat().st_size)
+        return answer
+
+
+def counted(contents: Any) -> bytes:
+    """Contents that a store has sent, as bytes, which are counted."""
+    read = bytes(contents)
+    traffic.count(read=len(read))
+    return read
 
 
 def version_of(meta: Any) -> tuple[tuple[str, str], ...]:

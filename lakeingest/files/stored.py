@@ -24,7 +24,7 @@ from obstore import exceptions
 
 from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files import kept
-from lakeingest.files.bucket import PATIENCE_SECONDS, Bucket, Seen, version_of
+from lakeingest.files.bucket import PATIENCE_SECONDS, Bucket, Seen, counted, version_of
 from lakeingest.files.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class Stored:
     def get(self) -> tuple[bytes, Seen]:
         """The contents and their metadata. Raises FileNotFoundError if the file does not exist."""
         with self._errors():
-            answer = obstore.get(self.bucket.store, self.key)
-            return bytes(answer.bytes()), Seen.of(answer.meta)
+            return self.bucket.get(self.key)
 
     def read(self) -> bytes:
         """The contents, with one request."""
@@ -162,7 +161,7 @@ class Stored:
     def part(self, start: int, end: int) -> bytes:
         """The bytes of the contents from one offset up to another."""
         with self._errors():
-            return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
+            return self.bucket.get_range(self.key, start, end)
 
     def create(self, doc: Mapping[str, Any]) -> bool:
         """Put the document, and return True. If the file exists, change nothing, and return False."""
@@ -184,7 +183,7 @@ class Stored:
     def put(self, contents: bytes | Path) -> None:
         """Put these contents, or the contents of a file of this machine."""
         with self._errors(), self._in_bucket():
-            obstore.put(self.bucket.store, self.key, contents)
+            self.bucket.put(self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
         """Put a document if the store still has the version `seen` of the file, or no such file if `seen` is None.
@@ -199,7 +198,7 @@ class Stored:
         for pause in _PAUSES_SECONDS:
             is_refused = False  # whether the store answers that it has another version than `seen`
             try:
-                put = obstore.put(self.bucket.store, self.key, body, mode=mode, use_multipart=False)
+                put = self.bucket.put(self.key, body, mode=mode, use_multipart=False)
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket
@@ -335,7 +334,7 @@ class Stored:
                 bytes_ = answer.meta["size"]
                 if bytes_ > kept.SMALL_BYTES:
                     return pa.PythonFile(Ranges(self.part, bytes_), mode="r")
-                contents = bytes(answer.bytes())
+                contents = counted(answer.bytes())
             kept.keep(self, contents)
         return pa.BufferReader(contents)
 

@@ -1,7 +1,7 @@
 """A manifest: the document that makes a segment of the binlog part of the spool."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from lakeingest.core.alteration import Alteration
@@ -80,3 +80,43 @@ class Manifest:
             lacks_cascades=doc.get("lacks_cascades") is True,
             followed={TableId.parse(table): Followed.from_json(ddl) for table, ddl in doc.get("followed", {}).items()},
         )
+
+
+class Segments(dict[int, Manifest]):
+    """Manifests by their numbers. Neighbours that watch the same tables share the names of these tables.
+
+    Otherwise, with 10,000 tables and as many segments, the names take gigabytes.
+    """
+
+    def __init__(self, manifests: Mapping[int, Manifest]) -> None:
+        super().__init__()
+        self._names: Mapping[TableId, None] = {}
+        for number, manifest in manifests.items():
+            self[number] = manifest
+
+    def __setitem__(self, number: int, manifest: Manifest) -> None:
+        if manifest.tables.keys() != self._names.keys():
+            self._names = dict.fromkeys(manifest.tables)
+        super().__setitem__(number, replace(manifest, tables=_Watched(self._names, manifest.tables)))
+
+
+class _Watched(Mapping[TableId, tuple[str, int] | None]):
+    """The `tables` of a manifest: all `names`, and the files of those that have changes."""
+
+    __slots__ = ("_files", "_names")
+
+    def __init__(self, names: Mapping[TableId, None], tables: Mapping[TableId, tuple[str, int] | None]) -> None:
+        self._names = names
+        self._files = {table: file for table, file in tables.items() if file is not None}
+
+    def __getitem__(self, table: TableId) -> tuple[str, int] | None:
+        return self._files.get(table) or self._names[table]
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._names
+
+    def __iter__(self) -> Iterator[TableId]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -8,6 +8,7 @@ spool/data/…                 the files that manifests name; any other file was
 spool/rereads/…              reread rows, which only readers of the changelog need (spool/reread_files.py)
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +26,7 @@ from lakeingest.spool import archive, reread_files
 from lakeingest.spool.boundaries import Boundaries
 from lakeingest.spool.followed import Followed
 from lakeingest.spool.joined import file_names
-from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.manifest import Manifest, Segments
 from lakeingest.spool.segment_files import whole_file
 from lakeingest.state import store
 
@@ -53,7 +54,7 @@ class Spool:
     ) -> None:
         self.folder, self._head, self._boundaries = folder, head, boundaries
         self._opened, self._opened_pending = opened, pending  # `pending`: the XA transactions prepared at `opened`
-        self._segments = dict(segments)
+        self._segments = Segments(segments)
         self._position = reduce(_position_after, self._segments.values(), opened)
         self._last = last  # the highest number of a manifest file, including those that `load` skipped
         self._skipped = dict(skipped or {})  # segments that end at or before the start, still to be archived
@@ -261,7 +262,7 @@ class Spool:
         store.replace(self._manifest(number), read.to_json())
         self._move_start(opened, None)  # None: which XA transactions are prepared there is not recorded
         self._last = max(self._last, number)
-        self._segments = {number: read, **self._segments}
+        self._segments = Segments({number: read, **self._segments})
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
         """The files that have the table's changes after the place `after`, up to `stop`, and perhaps other changes.
@@ -386,13 +387,11 @@ class Spool:
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
     def _segments_between(self, after: Place, stop: Place) -> Iterable[Manifest]:
-        """The segments of which a part is between the places `after` and `stop`."""
-        epoch = self._opened.epoch
-        return [
-            segment
-            for segment in self._segments.values()
-            if segment.stop.place(epoch) > after and segment.start.place(epoch) < stop
-        ]
+        """The segments of which a part is between the places `after` and `stop`. There may be thousands of others."""
+        epoch, segments = self._opened.epoch, list(self._segments.values())  # in the order of their places
+        first = bisect_right(segments, after, key=lambda segment: segment.stop.place(epoch))
+        end = bisect_left(segments, stop, key=lambda segment: segment.start.place(epoch))
+        return segments[first:end]
 
 
 def _position_after(position: Position, segment: Manifest) -> Position:

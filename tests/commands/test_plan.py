@@ -12,6 +12,7 @@ from lakeingest.cli import app
 from lakeingest.commands.plan import CopyPlan, TablePlan, plan
 from lakeingest.config import Config, parse_config
 from lakeingest.config.tables import TableOptions
+from lakeingest.core.bill import cpu_of_rows, dollars
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
@@ -125,6 +126,8 @@ def test_the_chunks_are_those_that_a_run_would_cut(
         chunks, waves, lower = chunks + len(wave), waves + 1, wave[-1].range.upper
     assert (copy.chunks, copy.waves) == (chunks, waves) == (10, math.ceil(10 / CHUNKS_PER_SLOT))
     assert 0 < copy.seconds < 60
+    assert copy.cpu_seconds == cpu_of_rows(100) > 0
+    assert copy.dollars == dollars(copy.cpu_seconds)
     assert answer.retention_seconds is not None
     assert answer.margin_seconds == answer.retention_seconds - copy.seconds
     assert [one.name for one in tmp_path.iterdir()] == ["pipeline.yml"]

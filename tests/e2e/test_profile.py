@@ -61,7 +61,11 @@ def test_what_tasks_took_is_added_up() -> None:
 def test_a_run_says_where_its_seconds_went(pipe: Pipe) -> None:
     """The stages of a first copy, then those of a merge; the JVM's are there as well."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    first = {cost.stage: cost for cost in pipe.run().profile}
+    result = pipe.run()
+    first = {cost.stage: cost for cost in result.profile}
+    assert result.bill is not None
+    assert 0 < (result.bill.cpu_seconds or 0) < 60
+    assert str(result.bill) == result.notes[-1]
     assert {"chunks: read", "chunks: look", "chunks: write", "waves: commit", "gates", "publishes", JVM} <= first.keys()
     assert all(cost.times > 0 and cost.wall >= 0 and cost.cpu >= 0 for cost in first.values())
     pipe.sql("INSERT INTO t VALUES (3)", "DELETE FROM t WHERE id = 1")
@@ -78,10 +82,13 @@ def test_a_run_on_one_machine_starts_no_spark(mysql_server: LocalServer, tmp_pat
     job = Job(tmp_path / "job", mysql_server, "profile_job").write()
     table = f"{job.database}.t"
 
+    bills = []
+
     def stages() -> set[str]:
         code, lines = job.run()
         assert code == 0, lines
         last = files.document(job.state / "last_run.json")
+        bills.append(last["bill"])
         return {cost["stage"] for cost in last["profile"]}
 
     job.sql("FLUSH BINARY LOGS")  # a first run reads the current file from its start, with the changes of other tests
@@ -101,3 +108,4 @@ def test_a_run_on_one_machine_starts_no_spark(mysql_server: LocalServer, tmp_pat
     assert JVM not in stages()
     assert (job.state / LOG).exists()
     assert job.published("t") == job.source("t")
+    assert all(0 < bill["cpu_seconds"] < 60 and 0 < bill["dollars"]["EMR Serverless"] < 0.01 for bill in bills)

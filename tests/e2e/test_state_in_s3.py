@@ -96,7 +96,12 @@ def test_a_killed_run_is_continued_on_another_machine(job: Job, tmp_path: Path) 
     state = state_of(job.config)
     [asked, *_] = (state / "audit.jsonl").lines()
     assert files.parsed(asked)["event"] == "asked"
-    assert files.document(state / "last_run.json")["exit"] == 0
+    last = files.document(state / "last_run.json")
+    assert last["exit"] == 0
+    bill = last["bill"]
+    assert bill["requests"] > 10
+    assert min(bill["bytes_read"], bill["bytes_written"]) > 1_000
+    assert bill["not_counted"] != []  # requests of other clients
     for machine in (job, second, third):
         assert [file.name for file in machine.folder.iterdir()] == ["pipeline.yml"]
 

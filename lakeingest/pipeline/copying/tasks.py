@@ -12,6 +12,7 @@ from lakeingest.errors import of_pipeline, of_table
 from lakeingest.lake.target import Writer, Written
 from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
+from lakeingest.pipeline.run.pickled_once import PickledOnce
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
@@ -35,33 +36,40 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyChunk:
-    """The task of one executor: read a chunk between its watermarks, write it to files.
+class Copying:
+    """What the tasks of a wave share: where they read, and how they write.
 
-    `settled`: a position; the chunk's read view contains each XA COMMIT before it (`binlog.watermarks`).
+    `settled`: a position; each chunk's read view contains each XA COMMIT before it (`binlog.watermarks`).
     """
 
     source: Source
     schema: TableSchema
-    chunk: Chunk
     server_uuid: str
     epoch: int
     settled: FilePosition
     cap: Cap
     writer: Writer
 
+
+@dataclass(frozen=True, slots=True)
+class CopyChunk:
+    """The task of one executor: read a chunk between its watermarks, write it to files."""
+
+    wave: PickledOnce[Copying]
+    chunk: Chunk
+
     def run(self) -> Copied:
         """Copy the chunk. If the read is tried again, rows and watermarks come from the same attempt."""
-        began, profile = time.monotonic(), Profile()
+        began, profile, wave = time.monotonic(), Profile(), self.wave.value
         with profile.stage("chunks: read"):
-            what = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))  # maybe several attempts
+            what = wave.source, wave.schema, self.chunk, wave.server_uuid, wave.epoch
+            read = read_stable(lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled))  # maybe several attempts
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
-            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
-            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
+            rows = with_read_metadata(read.rows, wave.schema, read.high.place(wave.epoch))
+            sound = is_sound(default_suite(wave.schema, rows.num_rows), rows)
         with profile.stage("chunks: write"):
-            files = self.writer.write(rows)
+            files = wave.writer.write(rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
 

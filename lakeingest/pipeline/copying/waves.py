@@ -17,13 +17,14 @@ from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_s
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.binlog.watermarks import position_of_high, settled_position
 from lakeingest.pipeline.copying.planner import Planner
-from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, run_task
+from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, Copying, run_task
 from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
 from lakeingest.pipeline.events import Planned, Throttled, WaveCommitted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.pickled_once import PickledOnce
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spark.background_job import BackgroundJob
@@ -122,19 +123,9 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
             edges.throttle.bytes_per_second(at_once),
         )
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
-        copies = [
-            CopyChunk(
-                edges.source.settings,
-                table.schema,
-                chunk,
-                at.server_uuid,
-                at.epoch,
-                settled=settled,
-                cap=cap,
-                writer=writer,
-            )
-            for chunk in chunks
-        ]
+        shared = Copying(edges.source.settings, table.schema, at.server_uuid, at.epoch, settled, cap, writer)
+        wave = PickledOnce(shared)
+        copies = [CopyChunk(wave, chunk) for chunk in chunks]
         executors = edges.executors
         with of_pipeline():
             segments = [] if self._beside else next_segments(edges, binlog, at_once)

@@ -5,6 +5,7 @@ counts only its own thread, and its wall seconds are the sum of all tables. Spar
 counts from the start of the JVM.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.errors import SparkLost
+from lakeingest.files.traffic import NONE, so_far
 from lakeingest.spark.loss import named_loss
 
 if TYPE_CHECKING:
@@ -33,26 +35,39 @@ class StageCost:
 
 
 class Profile:
-    """The costs of stages so far. The profile of a task is pickled, and added to the driver's."""
+    """The costs of stages so far. The profile of a task is pickled, and added to the driver's.
+
+    `process` is the one that it was made in, `traffic` that of its own stages. `elsewhere` are the CPU seconds and the
+    traffic of tasks in other processes, as far as their stages counted them.
+    """
+
+    traffic = NONE  # of the class, so that a task without traffic sends nothing for it
+    elsewhere = 0.0, NONE
 
     def __init__(self) -> None:
         self._stages: dict[str, StageCost] = {}
+        self.process = os.uname().nodename, os.getpid()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time of the block, even if the block fails."""
         is_main = threading.current_thread() is threading.main_thread()
         cpu_seconds = time.process_time if is_main else time.thread_time
-        wall, cpu = time.monotonic(), cpu_seconds()
+        wall, cpu, before = time.monotonic(), cpu_seconds(), so_far()
         try:
             yield
         finally:
+            if before != (now := so_far()):
+                self.traffic += now - before
             self._add(StageCost(name, 1, time.monotonic() - wall, cpu_seconds() - cpu))
 
     def add(self, other: Self) -> None:
         """Add the costs of a task."""
         for cost in other.stages:
             self._add(cost)
+        if other.process != self.process:
+            seconds, moved = self.elsewhere
+            self.elsewhere = seconds + sum(cost.cpu for cost in other.stages), moved + other.traffic
 
     @property
     def stages(self) -> tuple[StageCost, ...]:

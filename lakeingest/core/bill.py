@@ -1,0 +1,98 @@
+"""The bill of a run: what it took, and what that costs at least at list prices.
+
+The unit costs were measured; they are the only numbers of an estimate that do not come from the user's own source.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakeingest.core.prices import LOOKED_UP, PRICES
+
+MEMORY_GB = 4.0  # of memory for each processor, as workers of both services have by default
+_MILLION = 1e6
+_HOUR = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """CPU seconds of one machine: of a million rows copied, of a million changes applied, and of a run's start.
+
+    They are the slope and the start of a line through two sizes: 1 and 3 million rows, 200,000 and 1 million changes;
+    the least of two or three runs of each. Rows of another `table` cost more or less.
+    """
+
+    rows: float
+    changes: float
+    start: float
+    measured: str
+    machine: str
+    table: str
+
+
+UNIT_COSTS = UnitCosts(
+    rows=1.1,
+    changes=5.2,
+    start=4.0,
+    measured="2026-11-29",
+    machine="two x86_64 cores",
+    table="12 columns into Iceberg",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a run took, as far as that was counted exactly; None if it was not.
+
+    `requests` were sent to object stores by lakeingest's own client, and `bytes_read` and `bytes_written` are those of
+    their contents. `dollars` says by service what the CPU seconds cost at least. `not_counted` names what is missing.
+    """
+
+    cpu_seconds: float | None
+    requests: int
+    bytes_read: int
+    bytes_written: int
+    not_counted: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """The values as a JSON document, with the dollars."""
+        return {
+            "cpu_seconds": self.cpu_seconds,
+            "requests": self.requests,
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
+            "dollars": dict(self.dollars),
+            "not_counted": list(self.not_counted),
+        }
+
+    @property
+    def dollars(self) -> Mapping[str, float]:
+        """What the CPU seconds cost at least, by service; empty if they were not counted."""
+        return {} if self.cpu_seconds is None else dollars(self.cpu_seconds)
+
+    def __str__(self) -> str:
+        counted = [] if self.cpu_seconds is None else [f"{self.cpu_seconds:,.1f} CPU seconds ({priced(self.dollars)})"]
+        if self.requests:
+            moved = f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written"
+            counted.append(f"{self.requests:,} requests to object stores, {moved}")
+        missing = [f"not counted: {', '.join(self.not_counted)}"] if self.not_counted else []
+        return "; ".join([*counted, *missing])
+
+
+def cpu_of_rows(rows: int) -> float:
+    """The CPU seconds of a first copy of so many rows, without the run's start."""
+    return rows * UNIT_COSTS.rows / _MILLION
+
+
+def dollars(cpu_seconds: float) -> dict[str, float]:
+    """What so many CPU seconds cost, by service, if no processor is ever idle: the least that they can cost.
+
+    Each processor comes with MEMORY_GB of memory. A service also bills idle seconds, and a first minute in full.
+    """
+    hours = cpu_seconds / _HOUR
+    return {price.service: hours * (price.vcpu_hour + MEMORY_GB * price.gb_hour) for price in PRICES}
+
+
+def priced(costs: Mapping[str, float]) -> str:
+    """These dollars in words, with the day of the prices."""
+    each = (f"${cost:,.4f} on {service}" for service, cost in costs.items())
+    return f"at least {', '.join(each)}; prices of {LOOKED_UP}"
