@@ -24,12 +24,12 @@ class _Collector(Collector):
     """Gives the figures to the library, with the label `pipeline`."""
 
     def __init__(self, pipeline: str, figures: Figures) -> None:
-        self._pipeline, self._figures = pipeline, figures
+        self.pipeline, self.figures = pipeline, figures
 
     def collect(self) -> Iterator[Metric]:
-        series = dict(self._figures.values())
+        series = dict(self.figures.values())
         for definition in DEFINITIONS.values():
-            family = _family(definition, self._pipeline, series)
+            family = _family(definition, self.pipeline, series)
             if family.samples:
                 yield family
 
