@@ -363,7 +363,8 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         soon(lambda: outcome()["fresh_as_of"][table] > first["fresh_as_of"][table])
         assert outcome()["at"] > first["at"]
         process.terminate()
-        assert process.wait(60) == 0
+        process.communicate(timeout=60)
+        assert process.returncode == 0
         assert json.loads(last.read())["fresh_as_of"][table] >= first["fresh_as_of"][table]
         code, said = job.call("status", "--json", "--offline")
         assert code == 0
