@@ -16,7 +16,7 @@ from lakeingest.pipeline.events import Event, Measured, Observer, Opened, Undeli
 from lakeingest.state.fresh import read_fresh
 
 EVERY_SECONDS = 10.0  # between two deliveries while nothing is measured
-EXPORT_SHARE = 0.005  # of the run's time for deliveries, so that many tables make them rarer
+EXPORT_SHARE = 0.002  # of a processor's time for deliveries, so that many tables make them rarer
 
 
 class Export:

@@ -196,7 +196,7 @@ class Measured:
     """How far the tables are, at the end of a round.
 
     `load`: the last measured load of the source. `binlog_seconds`: how long the source will still keep the binlog after
-    the spool; None if for ever, or if unknown.
+    the spool; None if for ever, if unknown, or if no metrics are asked for.
     """
 
     tables: tuple[Measure, ...]

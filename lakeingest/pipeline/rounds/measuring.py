@@ -16,7 +16,10 @@ from lakeingest.state.fresh import read_fresh, store_fresh
 from lakeingest.state.stopped import read_stopped
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
-MEASURING_SHARE = 0.005  # of the run's time
+MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
+ASK_AGAIN_SECONDS = (
+    300.0  # between two questions how long the source keeps its binlog: the answer has all its variables
+)
 
 
 class Measuring:
@@ -27,6 +30,8 @@ class Measuring:
         self._notes = read_fresh(run.edges.state)
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
+        self._retention: int | None = None  # of the source's binlog, in seconds
+        self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked for it
 
     def measure_if_due(self, *, worked: bool) -> None:
         """Measure if the last measurement is old enough. `worked`: the round had work."""
@@ -39,15 +44,15 @@ class Measuring:
 
         The source is asked for its written position, and for its binlog files if it has begun another one.
         """
-        began, edges, binlog = time.monotonic(), self._run.edges, self._run.binlog
+        cpu, edges, binlog = time.thread_time(), self._run.edges, self._run.binlog
         end, written = binlog.spool.position, edges.source.written()
         sizes = {} if in_same_file(end.at, written) else edges.source.files()
         measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
         if self._notes:
             store_fresh(edges.writing, self._notes)
-        edges.observe(Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes)))
-        self._measured_at = time.monotonic()
-        self._pause = (self._measured_at - began) / MEASURING_SHARE
+        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes))
+        self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
+        edges.observe(measured)
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
         end, shown, current = self._run.binlog.spool.position, self._what_readers_see(table), self._is_current(table)
@@ -98,7 +103,11 @@ class Measuring:
     def _binlog_seconds(self, written: FilePosition, sizes: Mapping[str, int]) -> int | None:
         """How long the source will still keep the binlog after the spool; None if for ever, or if unknown."""
         source, at = self._run.edges.source, self._run.binlog.spool.position.at
-        retention = source.shown_retention_seconds()
+        if not self._run.edges.config.metrics.is_set:  # nobody wants to know
+            return None
+        if time.monotonic() - self._asked_at > ASK_AGAIN_SECONDS:
+            self._retention, self._asked_at = source.shown_retention_seconds(), time.monotonic()
+        retention = self._retention
         if retention is None or in_same_file(at, written):
             return retention
         if not is_in_one_of(at, sizes):
