@@ -44,6 +44,8 @@ class Metrics(Frozen):
             if self.push_user is not None or self.push_password.get_secret_value():
                 raise ValueError("push_user and push_password are for push, which is not set")
             return self
+        if "${" in self.push:  # only the run knows the URL
+            return self
         if not self.push.startswith(("http://", "https://")):
             raise ValueError("push is the URL of a push gateway, http://… or https://…")
         assert_endpoint("push", self.push)

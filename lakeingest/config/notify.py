@@ -42,7 +42,7 @@ class Notify(Frozen):
         if self.webhook is None:
             return self
         url = self.webhook.get_secret_value()
-        if is_reference(url):  # only the run fetches the URL
+        if is_reference(url) or "${" in url:  # only the run knows the URL
             return self
         try:
             parts = urlsplit(url)
