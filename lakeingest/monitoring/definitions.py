@@ -53,9 +53,7 @@ _KEPT_UNTIL = "The source keeps the binlog that the next run needs until then, a
 
 _ALL = (
     _gauge("freshness_seconds", _SECONDS, _TABLE, _FRESHNESS),
-    _gauge(
-        "fresh_as_of_timestamp_seconds", _TIMESTAMP, _TABLE, "Readers see every change from before. Absent if unknown."
-    ),
+    _gauge("fresh_as_of_timestamp_seconds", _TIMESTAMP, _TABLE, "Readers see every change from before this time."),
     _gauge(
         "max_staleness_seconds", _SECONDS, _TABLE, "The objective for the age, `max_staleness`. Absent without one."
     ),

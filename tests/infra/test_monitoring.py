@@ -82,11 +82,11 @@ def test_the_dashboard_is_as_grafana_wants_it() -> None:
     assert set(re.findall(r"\$(\w+)", " ".join(queries()))) <= variables
 
 
-def promtool(*arguments: str) -> str:
+def promtool(*arguments: str, given: str | None = None) -> str:
     """What promtool says; it is Prometheus' own, built by `go build ./cmd/promtool` in its sources."""
     if PROMTOOL is None:
         pytest.skip("no promtool: put it on PATH, or name it in LAKEINGEST_PROMTOOL")
-    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([PROMTOOL, *arguments], input=given, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -30,6 +30,7 @@ from lakeingest.pipeline.events import (
     WaveCommitted,
 )
 from lakeingest.pipeline.run.profile import StageCost
+from tests.infra.test_monitoring import promtool
 
 NAMES = ["orders", 'say "hello"', "line\nfeed", "back\\slash", "é ☃ 😀", 'a{b="c"} 1 # HELP', "tab\tand\rreturn", " "]
 LOAD = Load(threads_running=3, history_list_length=40, replica_lag=2.5)
@@ -89,6 +90,12 @@ def test_the_own_parser_reads_every_name_and_every_metric() -> None:
     assert read["lakeingest_run_exit_code", ""] == 3
     assert 3590 < read["lakeingest_binlog_kept_seconds", ""] <= 3600
     assert all(family.documentation for family in text_string_to_metric_families(text))
+
+
+def test_promtool_reads_the_figures() -> None:
+    """And finds no name that is not as it should be."""
+    figures = figures_of_all_events(time.time())
+    promtool("check", "metrics", given=generate_latest(registry_of("nightly", figures)).decode())
 
 
 def test_what_is_not_known_has_no_series() -> None:

@@ -7,8 +7,10 @@ from lakeingest.core.freshness import Measure, committed_at, lag_seconds, noted_
 from lakeingest.core.position import FilePosition, Position, bytes_between, files_after, in_same_file, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.errors import LakeIngestError, Scope
 from lakeingest.pipeline.events import Measured
 from lakeingest.pipeline.rounds.due import has_changes
+from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun, Trust
 from lakeingest.pipeline.run.watch import Watch
@@ -90,9 +92,19 @@ class Measuring:
             return None
         publish = table.id, table.copy.published
         if publish not in self._shown:  # the run has only loaded staged rows, that are newer
-            properties = self._run.edges.target.properties(table.id)
-            self._shown[publish] = Shown.of_text(properties.get(SHOWN, ""))
+            self._shown[publish] = Shown.of_text(self._properties(table.id).get(SHOWN, ""))
         return self._shown[publish]
+
+    def _properties(self, table: TableId) -> Mapping[str, str]:
+        """The properties of a copy; none if only this copy cannot be read, which its next merge will report."""
+        edges = self._run.edges
+        try:
+            with translate_errors(edges.source.settings, edges.target):
+                return edges.target.properties(table)
+        except LakeIngestError as error:
+            if error.scope is not Scope.TABLE:
+                raise
+            return {}
 
     def _error_of(self, table: TableRun) -> str:
         if table.failure is not None:
