@@ -17,6 +17,7 @@ from lakeingest import Config, cli
 from lakeingest.core.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.iceberg.types import iceberg_type
+from lakeingest.monitoring.definitions import DEFINITIONS
 from lakeingest.mysql import session
 from tests.e2e.ddl_kinds import KINDS
 
@@ -188,7 +189,24 @@ def _rows(variables: list[tuple[str, str, Any]], shown: str = "`{}`") -> list[st
     ]
 
 
+def metrics_page() -> str:
+    """Every metric, with its type, unit, labels and meaning."""
+    text = (DOCS / "reference" / "metrics.in").read_text()
+    of_tables = [one for one in DEFINITIONS.values() if "table" in one.labels]
+    parts = {"tables": of_tables, "runs": [one for one in DEFINITIONS.values() if one not in of_tables]}
+    for part, definitions in parts.items():
+        rows = [
+            f"| `{one.name}` | {one.kind} | {one.unit} | {', '.join(f'`{label}`' for label in one.labels) or 'none'} |"
+            f" {one.meaning} |"
+            for one in definitions
+        ]
+        heads = ("metric", "type", "unit", "labels", "meaning")
+        text = text.replace(f"@{part}@", _table("", heads, rows).strip())
+    return MADE + text
+
+
 PAGES = {
+    "metrics.md": metrics_page,
     "session-variables.md": session_variables_page,
     "ddl.md": ddl_page,
     "configuration.md": configuration_page,

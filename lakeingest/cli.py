@@ -197,7 +197,8 @@ def run(
                 draw(event)
                 if follow:  # the run may last for weeks, so its state is recorded with each event
                     so_far = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
-                    _record_outcome(loaded, overridden | {"exit": None, "error": None, **so_far})
+                    outcome = {"exit": None, "error": None, **so_far, "fresh_as_of": committed.fresh}
+                    _record_outcome(loaded, overridden | outcome)
 
             observe = committed.collecting_before(draw_and_record)
             result = stage.run(
@@ -214,7 +215,7 @@ def run(
             progress = console.to_document(run_result)
         # with NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run
         if not isinstance(ending_error, NotOurState):
-            _record_outcome(loaded, overridden | failure | progress)
+            _record_outcome(loaded, overridden | failure | progress | {"fresh_as_of": committed.fresh})
         if run_result is not None:
             print_result(run_result, as_json, console.run_lines(run_result))
             for line in console.stopped_lines(run_result, error):
@@ -222,7 +223,8 @@ def run(
         if ending_error is error:
             raise
         raise ending_error from error
-    _record_outcome(loaded, overridden | {"exit": 0, "error": None, **console.to_document(result)})
+    ended = {"exit": 0, "error": None, **console.to_document(result), "fresh_as_of": committed.fresh}
+    _record_outcome(loaded, overridden | ended)
     print_result(result, as_json, console.run_lines(result))
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lakeingest.core.bill import priced
 from lakeingest.core.printable import printable
+from lakeingest.core.shown import iso_time
 from lakeingest.errors import ForeignWrite, NotOurCopy
 from lakeingest.pipeline.events import (
     ClockWrong,
@@ -23,6 +24,7 @@ from lakeingest.pipeline.events import (
     GateRun,
     LeftAsItIs,
     Lifted,
+    Measured,
     Merged,
     Observer,
     Planned,
@@ -34,6 +36,7 @@ from lakeingest.pipeline.events import (
     StartedOver,
     TableStopped,
     Throttled,
+    Undelivered,
     WaveCommitted,
     WentBack,
 )
@@ -95,6 +98,8 @@ def _raw_line(event: Event) -> str | None:
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
         case ClockWrong():
             return event.finding
+        case Undelivered():
+            return f"warning: {event.what}: {event.reason}; the run goes on"
     return _line_of_other_event(event)
 
 
@@ -151,6 +156,9 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
         yield f"{adopted.table}: its copy belongs to this pipeline now{earlier_owner}"
 
 
+_SHOWN_ALWAYS = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | Throttled | Undelivered
+
+
 def line_maker() -> Callable[[Event], str | None]:
     """Returns a function that gives the line of each event of a run; None for an event without a line.
 
@@ -160,8 +168,7 @@ def line_maker() -> Callable[[Event], str | None]:
 
     def line_of(event: Event) -> str | None:
         nonlocal is_following
-        shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | Throttled
-        has_line = not is_following or isinstance(event, shown_always)
+        has_line = not is_following or isinstance(event, _SHOWN_ALWAYS)
         is_following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None
 
@@ -229,6 +236,7 @@ class Committed:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""  # the position up to which changes are spooled
         self.caught_up = False  # whether the run has caught up with the source at least once
+        self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
@@ -248,6 +256,8 @@ class Committed:
         if isinstance(event, Spooled):
             self._spooled = event.stop
         self.caught_up |= isinstance(event, Following)
+        if isinstance(event, Measured):
+            self.fresh = {str(table.table): iso_time(table.as_of) for table in event.tables}
         if not isinstance(event, WaveCommitted | Merged | Published):
             return
         name = str(event.table)

@@ -3,7 +3,8 @@
 import typer
 
 from lakeingest.core.printable import printable
-from lakeingest.errors import LakeIngestError, UsageError
+from lakeingest.errors import LakeIngestError, Retryable, UsageError
+from lakeingest.termination import Terminated
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 
@@ -14,6 +15,8 @@ def exit_code(error: BaseException) -> int:
         return error.exit_code
     if _is_usage_error(error):
         return UsageError.exit_code
+    if isinstance(error, Terminated):
+        return Retryable.exit_code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return EXIT_INTERRUPTED
     return EXIT_INTERNAL

@@ -278,6 +278,7 @@ def test_a_source_that_is_away_is_retried_later(
         "job": None,
         "caught_up": False,
         "tables": [],
+        "fresh_as_of": {},
     }
 
 

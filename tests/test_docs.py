@@ -33,7 +33,7 @@ PACKAGE_PAGES = {  # what each of these packages owns, and what must stay true i
     if path.parent.name != "runbooks"
 }
 PACKAGE_LINES_MAX, WIDTH_MAX = 75, 120
-REFERENCE = "cli", "configuration", "ddl", "platforms", "session-variables", "types"
+REFERENCE = "cli", "configuration", "ddl", "metrics", "platforms", "session-variables", "types"
 GENERATED = {f"docs/reference/{name}.md" for name in REFERENCE}
 TEXTS = {
     name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")

@@ -133,6 +133,29 @@ def run(
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
+
+    def observed(observe: Observer) -> RunResult:
+        return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
+
+    if not config.metrics.is_set and config.notify.webhook is None:
+        return observed(observe)
+    from lakeingest.monitoring.reporting import reported
+
+    return reported(config, observe, observed, follow=follow)
+
+
+def _run(
+    config: Config,
+    tables: Sequence[str],
+    max_minutes: float | None,
+    observe: Observer,
+    spark: "SparkSession | None",
+    *,
+    follow: bool,
+    stopping: Callable[[], bool],
+    nursery: Nursery | None,
+) -> RunResult:
+    """`run`, without any report but the events."""
     began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:

@@ -4,31 +4,31 @@ Status needs no Spark. If the source does not answer, status shows what the lake
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
+from lakeingest.commands.source_state import SourceState, ask_source
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
-from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
+from lakeingest.core.freshness import Fresh, age, fresh_as_of
+from lakeingest.core.position import Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.preflight.foreign_keys import count_unlogged_keys
-from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.source import Source
-from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
 from lakeingest.spool.spool import Spool
+from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
 
@@ -55,6 +55,8 @@ class TableStatus:
     `staged`: the position of staged rows that are newer than `shown`; None if there are no such rows.
     `hidden`: the user of the pipeline has no right to read the table. Then `in_source` is False, although the source
     may have the table.
+    `fresh_as_of`: readers see every change from before this time (ISO 8601). `freshness_seconds`: its age, now. None if
+    it is not known. `max_staleness_seconds`: the objective for this age; None if there is none.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
     """
 
@@ -80,6 +82,15 @@ class TableStatus:
     staged: Position | None = None
     hidden: bool = False
     rolled_back: str | None = None
+    fresh_as_of: str | None = None
+    freshness_seconds: float | None = field(default=None, compare=False)
+    max_staleness_seconds: float | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the age of what readers see is known, and misses its objective."""
+        age_seconds, objective = self.freshness_seconds, self.max_staleness_seconds
+        return age_seconds is not None and objective is not None and age_seconds > objective
 
     @property
     def last_gate(self) -> str | None:
@@ -108,6 +119,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         "position",
         "source time",
         "published",
+        "freshness",
         "lag, bytes",
         "made NULL",
         "last gate",
@@ -136,6 +148,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 position,
                 table.shown and table.shown.source_time,
                 table.shown and table.shown.published_at,
+                "unknown" if table.freshness_seconds is None else spoken(table.freshness_seconds),
                 table.lag_bytes,
                 table.nulled,
                 table.last_gate,
@@ -149,6 +162,12 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             f"{table.table}: rows as of {table.staged.at} are staged, and no reader sees them yet"
             for table in self
             if table.staged is not None
+        ]
+        notes += [
+            f"{table.table}: stale: readers see it as of {spoken(table.freshness_seconds or 0)} ago, and max_staleness"
+            f" is {spoken(table.max_staleness_seconds or 0)}"
+            for table in self
+            if table.is_stale
         ]
         notes += [f"{table.table}: {table.rolled_back}" for table in self if table.rolled_back is not None]
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
@@ -208,7 +227,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     error is raised.
     """
     target = open_target(config)
-    source = _SourceState() if offline else _ask_source(config)
+    source = SourceState() if offline else ask_source(config)
     all_copies = copied(target, config.target)
     held = copies(target, {*all_copies, *source.tables})
     if held.unopened is not None:
@@ -225,6 +244,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
+    notes = read_fresh(state_of(config))
     states = list[TableStatus]()
     for table in config.tables.choose(all_tables, tables):
         in_lake = _table_status(config, target, held, table, source, spool, signals)
@@ -242,12 +262,26 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=is_included,
             hidden=table in source.hidden,
+            **_freshness(config, in_lake, notes.get(table)),
         )
         states.append(state)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
     statuses.last_run = failure(state_of(config))
     return statuses
+
+
+def _freshness(config: Config, table: TableStatus, note: Fresh | None) -> dict[str, Any]:
+    """The fields about the freshness of a table. `note`: the last run's, if it has left one."""
+    now, staleness = time.time(), config.tables.of(table.table).max_staleness
+    position = None if table.shown is None else table.shown.position
+    # nothing comes after what readers see, or it is as of when a run has seen that, or of the last transaction
+    as_of = now if position is not None and table.lag_bytes == 0 else fresh_as_of(position, note)
+    return {
+        "fresh_as_of": iso_time(as_of),
+        "freshness_seconds": age(as_of, now),
+        "max_staleness_seconds": None if staleness is None else staleness.total_seconds(),
+    }
 
 
 def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
@@ -260,47 +294,6 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
 def _may_be_ours(held: Copies, table: TableId) -> bool:
     """False if the lake's table of this name was not made by lakeingest; otherwise True, also without such a table."""
     return not isinstance(held.refused.get(table), NotOurTable)
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceState:
-    """The answers of the source: the included tables, the written position, and the size in bytes of each binlog file.
-
-    If the source did not answer, only `error` is set. If the source was not asked, no field is set.
-    `cascades` has, for each table, the number of foreign keys whose changes are missing in the copy. `hidden` are
-    tables that the user has no right to read; `tables` does not have them.
-    """
-
-    error: LakeIngestError | None = None
-    tables: Sequence[TableId] = ()
-    written: FilePosition | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    cascades: Mapping[TableId, int] = field(default_factory=dict)
-    retention: Retention | None = None
-    hidden: frozenset[TableId] = frozenset()
-
-
-def _ask_source(config: Config) -> _SourceState:
-    """Ask the source for everything that `status` shows about it. An error of the source becomes part of the result."""
-    try:
-        with Source.open(config.source) as source:
-            of_pipeline = known_tables(config, source)
-            tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
-            # only copies of tables with this setting lack changes
-            incomplete = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = count_unlogged_keys(Server.of(source.connection, incomplete)) if incomplete else {}
-            sizes = source.files()
-            retention = Retention.of_source(source, list(sizes))
-            return _SourceState(
-                tables=tables,
-                written=source.written(),
-                sizes=sizes,
-                cascades=cascades,
-                retention=retention,
-                hidden=of_pipeline.hidden,
-            )
-    except LakeIngestError as error:
-        return _SourceState(error)
 
 
 def _load_spool(config: Config) -> Spool | None:
@@ -319,7 +312,7 @@ def _table_status(
     target: Target,
     held: Copies,
     table: TableId,
-    source: _SourceState,
+    source: SourceState,
     spool: Spool | None,
     signals: Signals,
 ) -> TableStatus:
@@ -381,7 +374,7 @@ def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
     return None if staged.published is None else recorded
 
 
-def _lag_bytes(position: Position | None, source: _SourceState) -> int | None:
+def _lag_bytes(position: Position | None, source: SourceState) -> int | None:
     """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
     if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
         return None

@@ -60,6 +60,8 @@ def _servers(config: Config) -> Mapping[str, Any]:
         **_property_endpoints("target.storage", target.storage.properties),
         "target.warehouse": target.warehouse if target.warehouse.scheme else None,
         "state": config.state if config.state.scheme else None,
+        "metrics.push": config.metrics.push,
+        "notify.webhook": config.notify.host,
     }
     return {key: server for key, server in servers.items() if server}
 

@@ -17,6 +17,8 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
+from lakeingest.config.metrics import Metrics
+from lakeingest.config.notify import Notify
 from lakeingest.config.place import Place, unreachable_message
 from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
@@ -28,12 +30,12 @@ from lakeingest.config.submit import Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Target
 from lakeingest.config.throttle import Throttle
+from lakeingest.config.variables import VARIABLE, fill_variables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
@@ -57,6 +59,8 @@ class Config(Frozen):
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     quality: Quality = Quality()
     throttle: Throttle = Throttle()
+    metrics: Metrics = Metrics()
+    notify: Notify = Notify()
     spark: Spark = Spark()
     submit: Submit = Submit()
 
@@ -184,8 +188,9 @@ class Config(Frozen):
         # the default folder counts only if it exists
         has_suites = self.quality.suites is not None or suites.path.is_dir()
         quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
+        metrics = self.metrics.below(folder)
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
-        return self.model_copy(update=changed)
+        return self.model_copy(update=changed | {"metrics": metrics})
 
 
 def load_config(
@@ -233,7 +238,7 @@ def parse_config(
     Secrets to which the document refers are fetched, unless `cluster` is True: then the job fetches them. Raises
     ConfigError for mistakes, NotBuiltYet for what is not built yet, and the errors of `with_secrets`.
     """
-    filled = _fill_variables(doc, environment)
+    filled = fill_variables(doc, environment)
     return _validate_filled(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
 
 
@@ -243,7 +248,7 @@ def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
     None if it depends on the value of a variable whether the document is right, for example where a key needs a number.
     Raises ConfigError for mistakes in values without variables, NotBuiltYet for what is not built yet.
     """
-    filled = _fill_variables(doc, _UnreadEnvironment())
+    filled = fill_variables(doc, _UnreadEnvironment())
     try:
         return _validate_filled(filled, unread=True).below(folder)
     except _DependsOnVariable:
@@ -253,7 +258,7 @@ def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
 def references(doc: Mapping[str, Any]) -> tuple[str, ...]:
     """The values of a document that have a variable or refer to a secret, as texts of the form `dotted.key: value`."""
     texts = [(key.replace(_DOT, "."), text) for key, text in _dotted_texts(doc)]
-    return tuple(f"{key}: {text}" for key, text in texts if is_reference(text) or _VARIABLE.search(text))
+    return tuple(f"{key}: {text}" for key, text in texts if is_reference(text) or VARIABLE.search(text))
 
 
 class _UnreadEnvironment(dict[str, str]):
@@ -268,7 +273,7 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document after `_fill_variables`. `unread` says that this used `_UnreadEnvironment`.
+    """The configuration of a document after `fill_variables`. `unread` says that this used `_UnreadEnvironment`.
 
     Raises:
         ConfigError: the document has mistakes.
@@ -313,24 +318,6 @@ def _apply_override(doc: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 
 
-def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with each ${VAR} and ${VAR:-default} in it replaced. Raises ConfigError if a variable has no value."""
-    if isinstance(value, Mapping):
-        return {key: _fill_variables(item, environment) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill_variables(item, environment) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def value_of(variable: re.Match[str]) -> str:
-        text = environment.get(variable["name"], variable["default"])
-        if text is None:
-            raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
-        return text
-
-    return _VARIABLE.sub(value_of, value)
-
-
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
     """Yield each text in a document as (key, text), the key as in `_dotted_keys`; in a list, it is the list's key."""
     if isinstance(doc, Mapping):
@@ -367,7 +354,7 @@ def _is_not_built(detail: Any) -> bool:
 
 def _has_variable(detail: Any) -> bool:
     """Whether the refused value has an unread variable in it; False if the mistake is a missing or an unknown key."""
-    return detail["type"] not in {"missing", "extra_forbidden"} and _VARIABLE.search(str(detail["input"])) is not None
+    return detail["type"] not in {"missing", "extra_forbidden"} and VARIABLE.search(str(detail["input"])) is not None
 
 
 def _mistake_text(detail: Any) -> str:

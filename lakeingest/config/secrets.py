@@ -21,6 +21,8 @@ _GOOGLE_NAME = re.compile(r"projects/[^/]+/secrets/[^/]+(/versions/[^/]+)?")
 # The keys of pipeline.yml that hold secrets; `*` stands for each key of a mapping.
 _SECRET_KEYS = (
     ("source", "password"),
+    ("metrics", "push_password"),
+    ("notify", "webhook"),
     ("target", "catalog", "uri"),
     ("target", "catalog", "properties", "*"),
     ("target", "storage", "properties", "*"),

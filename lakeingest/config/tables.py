@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.table_properties import Properties
 from lakeingest.core.schema import Choices, TableId
@@ -59,6 +60,7 @@ class TableOptions(BaseModel):
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
+    max_staleness: Duration | None = None  # the objective for the age of what readers see
     location: Location | None = None  # the folder of a new copy; overrides target.location
 
     @property

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 
+from lakeingest.core.freshness import committed_at
 from lakeingest.core.position import Position
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 SHOWN = "lakeingest.shown"  # the table property in which a publish stores a `Shown`
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """A time in seconds since 1970 as ISO 8601, in UTC; None for None."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +31,7 @@ class Shown:
     @property
     def source_time(self) -> str | None:
         """When the source committed the last transaction up to the position, in ISO 8601; None if it is unknown."""
-        history = None if self.position is None else self.position.history
-        last = None if history is None else history.last
-        if last is None:
-            return None
-        return datetime.fromtimestamp(last.committed_at / 1_000_000, UTC).isoformat(timespec="seconds")
+        return iso_time(committed_at(self.position))
 
     def to_text(self) -> str:
         """A JSON text that `of_text` reads back."""

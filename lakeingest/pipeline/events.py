@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakeingest.core.freshness import Measure
+from lakeingest.core.load import Load
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 
@@ -191,6 +193,27 @@ class Lifted:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """How far the tables are, at the end of a round.
+
+    `load`: the last measured load of the source. `binlog_seconds`: how long the source will still keep the binlog after
+    the spool; None if for ever, if unknown, or if no metrics are asked for.
+    """
+
+    tables: tuple[Measure, ...]
+    load: Load
+    binlog_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Metrics or a notification could not be delivered; the run goes on. `what`: the key in pipeline.yml."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SignalMoved:
     """A signal has begun, or ended."""
 
@@ -211,7 +234,9 @@ OfTable = (
     | StartedOver
     | Lifted
 )
-Event = Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | SignalMoved | OfTable
+Event = (
+    Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | Measured | Undelivered | SignalMoved | OfTable
+)
 Observer = Callable[[Event], None]
 
 

@@ -204,6 +204,8 @@ def test_the_dry_run_says_what_goes_where(pipeline: Pipeline) -> None:
         ("spark.conf={a: 'aws-secretsmanager://b'}", "spark.conf: a: Spark's settings are no secrets"),
         ("target.storage={properties: {s3.secret-access-key: x}}", "properties.s3.secret-access-key is written out"),
         ("target.catalog={type: sql, uri: 'postgresql://a:b@c/d'}", "target.catalog.uri is written out"),
+        ("metrics={push: 'https://a', push_user: b, push_password: c}", "metrics.push_password is written out"),
+        ("notify={webhook: 'https://a/token'}", "notify.webhook is written out"),
         ("source.password='${MYSQL_PASSWORD}'", "--set source.password: a job has the file as it is written"),
         ("submit={}", "submit.emr-serverless is required"),
     ],

@@ -97,7 +97,7 @@ def test_keys_in_comments_are_the_defaults(tmp_path: Path) -> None:
 
 
 def _key(found: "re.Match[str]") -> str:
-    known = {"tls", "server_ids", "max_connections", "options", "table", "spark", "submit"}
+    known = {"tls", "server_ids", "max_connections", "options", "table", "spark", "submit", "metrics", "notify"}
     return f"{found[1]}{found[2]}" if found[2].partition(":")[0] in known else found[0]
 
 

@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.pipeline.events import GateRun, Published, WaveCommitted
+from lakeingest.pipeline.events import GateRun, Measured, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import is_shown
 
@@ -60,7 +60,7 @@ def test_every_wave_and_every_publish_pass_a_gate(pipe: Pipe) -> None:
     assert waves > 1
     stages = [*(f"after wave {number}" for number in range(1, waves)), "before publish"]
     assert [event.stage for event in pipe.seen(GateRun) if isinstance(event, GateRun)] == stages
-    assert [type(event) for event in pipe.events[-2:]] == [GateRun, Published]
+    assert [type(event) for event in pipe.events[-3:]] == [GateRun, Published, Measured]
     assert len(reports(pipe)) == waves
     assert all(files.document(path)["success"] for path in reports(pipe))
     assert all(b"<html" in path.with_suffix(".html").read() for path in reports(pipe))

@@ -24,7 +24,7 @@ from lakeingest.errors import (
 )
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.pipeline.events import Published, StartedOver, TableStopped
+from lakeingest.pipeline.events import Measured, Published, StartedOver, TableStopped
 from lakeingest.pipeline.rounds import one_round
 from lakeingest.pipeline.schema import lifting
 from lakeingest.spool import thinning
@@ -238,7 +238,8 @@ def test_a_new_table_that_cannot_be_copied_leaves_the_others(market: Pipe) -> No
     assert "neither a primary key" in found["aloe"][1]
     assert "exists and is no copy of" in found["dates"][1]
     assert [len(pipe.rows(name)) for name in ("apples", "corn", "figs")] == [3, 3, 1]
-    assert isinstance(pipe.events[-1], Published | TableStopped)
+    assert isinstance(pipe.events[-2], Published | TableStopped)
+    assert isinstance(pipe.events[-1], Measured)
     pipe.assert_equal("apples", "corn", "figs")
 
 

@@ -45,6 +45,8 @@ def of_type(kind: Any) -> Any:
     """A hostile value of a type."""
     if typing.get_origin(kind) is tuple:
         return ()
+    if type(None) in typing.get_args(kind):  # a value that is not known
+        return None
     if kind is LakeIngestError:
         return LakeIngestError(TEXT)
     if kind is SignalDocument:

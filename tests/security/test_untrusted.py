@@ -36,6 +36,8 @@ target:
   catalog:
     {{type: rest, uri: "https://evil.example/rest", properties: {{oauth2-server-uri: "https://tokens.example"}}}}
 state: s3://evil/state
+metrics: {{push: "https://gateway.example"}}
+notify: {{webhook: "https://hooks.example/T0/token"}}
 """
 
 
@@ -68,6 +70,9 @@ def test_a_strangers_file_is_looked_at_without_asking_anybody(tmp_path: Path) ->
     assert "evil.example:3306" in said["servers that a run logs in to"]
     assert "https://evil.example/rest" in said["servers that a run logs in to"]
     assert "https://tokens.example" in said["servers that a run logs in to"]
+    assert "https://gateway.example" in said["servers that a run logs in to"]
+    assert "notify.webhook: hooks.example" in said["servers that a run logs in to"]
+    assert "T0" not in result.stdout
     for key in ("spark.jars", "spark.conf.spark.pyspark.python", "spark.conf.spark.driver.extraJavaOptions"):
         assert key in said["code that Spark loads"]
     assert "spark.ui.port" not in said["code that Spark loads"]

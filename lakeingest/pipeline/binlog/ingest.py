@@ -149,12 +149,13 @@ def _wait_out_file_seconds(source: BinlogSource, position: Position, manifests: 
 
 def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
     """Spool the binlog up to the source's written position."""
-    began = time.monotonic()
+    began, asked_at = time.monotonic(), time.time()
     readers = edges.executors.readers
     tasks = next_segments(edges, binlog, PIECES_PER_READER * readers)
     workers = edges.executors.for_tasks(small=are_small(tasks))
     decoded = scatter(workers, SpoolSegment.run, tasks, readers)
     append_segments(edges, binlog, decoded, time.monotonic() - began)
+    binlog.saw_end(asked_at)
 
 
 def are_small(tasks: Sequence[SpoolSegment]) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.recopying import recopy_altered
+from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.rounds.pace import Pace
@@ -21,11 +22,13 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
     While `throttle.window` is closed, no chunk is read, and missing chunks are left to the next run.
     """
-    until = run.written()
+    until, measuring = run.written(), Measuring(run)
     while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
+        measuring.measure()
         if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True
+    measuring.measure()
     return False
 
 

@@ -33,23 +33,24 @@ def _is_never_published(table: TableRun) -> bool:
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
     """The facts about a complete copy. `needs_commit` is False unless the table is quiet."""
-    spool, progress, edges = run.binlog.spool, table.progress, run.edges
+    progress, edges = table.progress, run.edges
     is_new = _is_never_published(table)
     unseen = is_new or progress.phase is Phase.COPIED  # COPIED: a copy that was started over has all its chunks again
-    behind = progress.needed_from < spool.position.place
-    has_changes = (
-        not unseen
-        and behind
-        and (
-            table.watch is Watch.AT_DDL
-            or spool.backlog(table.id, progress.needed_from) > 0
-            or has_changed_parent(run.binlog, table)
-        )
-    )
-    standing = Standing(table.id, unseen, behind, has_changes, time.monotonic() - worked_at.get(table.id, 0.0))
+    behind = progress.needed_from < run.binlog.spool.position.place
+    changed = not unseen and behind and has_changes(run, table)
+    standing = Standing(table.id, unseen, behind, changed, time.monotonic() - worked_at.get(table.id, 0.0))
     if not standing.is_quiet:
         return standing
     return replace(standing, needs_commit=edges.quiet.needs_commit(table.id, table.staged, edges.source))
+
+
+def has_changes(run: OpenRun, table: TableRun) -> bool:
+    """Whether the spool has changes of the table that are not merged, or DDL over which its rows are not lifted."""
+    return (
+        table.watch is Watch.AT_DDL
+        or run.binlog.spool.backlog(table.id, table.progress.needed_from) > 0
+        or has_changed_parent(run.binlog, table)
+    )
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:

@@ -13,6 +13,7 @@ from lakeingest.pipeline.rounds.away import POLL_SECONDS, persistently, wait
 from lakeingest.pipeline.rounds.bounded import bring_up_to_date
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import worth_a_retry
+from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.one_round import Beside, take_round
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -38,12 +39,14 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
-    pace = Pace(run.edges.config.target.publish_every)
+    pace, measuring = Pace(run.edges.config.target.publish_every), Measuring(run)
     run.signals.folder.trim()
 
     def work() -> bool:
         # `|` and not `or`: signals are served even if the round had work
-        return take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
+        worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
+        measuring.measure_if_due(worked=worked)
+        return worked
 
     try:
         while not stopping() and (run.going_on or run.paused or worth_a_retry(run)):  # paused tables may be resumed

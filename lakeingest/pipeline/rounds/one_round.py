@@ -88,7 +88,10 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     """Spool the new binlog, then merge and publish the tables that are due. False if no table is due."""
     edges, binlog = run.edges, run.binlog
     # Step 1: spool, before it is decided which tables are due
-    if edges.source.written() != binlog.spool.position.at:
+    asked_at = time.time()
+    if edges.source.written() == binlog.spool.position.at:
+        binlog.saw_end(asked_at)
+    else:
         spool_to_now(edges, binlog)
         stop_hidden(run)
     due = due_tables(run, worked_at)

@@ -40,6 +40,8 @@ class BinlogRun:
     searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
     # tables that are unknown to the run and have rows in the binlog that was spooled since the last `stop_hidden`
     met: set[TableId] = field(default_factory=set, init=False)
+    # a time at which the source had written nothing after the end of the spool, in seconds since 1970; None: unknown
+    complete_at: float | None = field(default=None, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 
@@ -78,6 +80,10 @@ class BinlogRun:
         """Make the segments part of the spool, and forget the high watermarks that the spool has passed."""
         self.spool.append(segments)
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
+
+    def saw_end(self, asked_at: float) -> None:
+        """The spool has what the source had written when it was asked, at this time (seconds since 1970)."""
+        self.complete_at = asked_at
 
     def second_of(self, source: "BinlogSource", file: str) -> int:
         """The second (since 1970) in which a binlog file was begun; the source is asked once for each file."""

@@ -152,6 +152,11 @@ class TableRun:
         states = [] if self.copy is None else [self.progress, self._shown]
         return {state.position.place for state in states if state is not None and state.position is not None}
 
+    @property
+    def shown(self) -> Progress | None:
+        """The progress that readers see; None if nothing is published, or if this run does not know it."""
+        return self._shown
+
     def is_shown_as_of(self, place: Place) -> bool:
         """True if this run knows that readers see the table as of this place or a later one."""
         position = None if self._shown is None else self._shown.position

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from lakeingest.config import Config
 from lakeingest.config import Throttle as Limits
+from lakeingest.core.load import Load
 from lakeingest.errors import of_table
 from lakeingest.mysql.source import Source
 
@@ -17,6 +18,7 @@ class Throttle:
     def __init__(self, config: Config, source: Source) -> None:
         self._limits, self._source = config.throttle, source
         self._meter = source.load_meter(config.throttle.load)
+        self.load = Load()  # as it was measured last; no part of it if it was not measured
         self._next = 0.0  # the time of the monotonic clock from which `mb_per_second` allows the next wave
 
     @property
@@ -51,7 +53,8 @@ class Throttle:
         if self.seconds_left:
             return f"rows are read at {self._limits.mb_per_second} MB/s (throttle.mb_per_second)"
         with of_table():  # the run goes on with the tables that need no read
-            return self._meter.measure(self._source.connection).excess(self._limits.load)
+            self.load = self._meter.measure(self._source.connection)
+        return self.load.excess(self._limits.load)
 
     def may_read(self) -> bool:
         """Whether the next wave may be read now."""

@@ -1,0 +1,56 @@
+"""Who is told about tables that fail, are stale or recover: `notify` of pipeline.yml."""
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, model_validator
+
+from lakeingest.config.endpoints import is_plain_text
+from lakeingest.config.frozen import Frozen
+from lakeingest.config.secrets import is_reference
+
+Occasion = Literal["failed", "stale", "recovered"]
+
+
+class Notify(Frozen):
+    """The `webhook` that gets a POST with a JSON document on each of these occasions.
+
+    `format`: `slack` sends the document that Slack and its likes show as a message. `plain_http`: whether the document
+    may be sent in plain text to another machine.
+    """
+
+    webhook: SecretStr | None = None  # many such URLs have a token in them
+    on: tuple[Occasion, ...] = ("failed", "stale", "recovered")
+    format: Literal["json", "slack"] = "json"
+    plain_http: Literal["refuse", "allow"] = "refuse"
+
+    @property
+    def host(self) -> str | None:
+        """The host and port that notifications go to; None without a webhook, or if only the run fetches its URL."""
+        url = "" if self.webhook is None else self.webhook.get_secret_value()
+        return None if is_reference(url) else urlsplit(url).netloc.rpartition("@")[2] or None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_on(cls, doc: Any) -> Any:
+        """Take the key `on`, which is a boolean in YAML 1.1, for the text that a person has written."""
+        return {"on" if key is True else key: value for key, value in doc.items()} if isinstance(doc, dict) else doc
+
+    @model_validator(mode="after")
+    def _assert_webhook(self) -> Self:
+        """Raise ValueError for what is no URL of HTTP, and for plain text. The message has no part of the URL."""
+        if self.webhook is None:
+            return self
+        url = self.webhook.get_secret_value()
+        if is_reference(url) or "${" in url:  # only the run knows the URL
+            return self
+        try:
+            parts = urlsplit(url)
+            is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:  # a wrong port, or a wrong address in brackets
+            is_url = False
+        if not is_url:
+            raise ValueError("webhook is the URL of a server, https://HOST/PATH")
+        if self.plain_http == "refuse" and is_plain_text(url):
+            raise ValueError("webhook would be sent in plain text: let it be an https:// URL, or set plain_http: allow")
+        return self

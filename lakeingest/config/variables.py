@@ -1,0 +1,27 @@
+"""Variables of the environment in pipeline.yml: `${NAME}`, and `${NAME:-default}`."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lakeingest.errors import ConfigError
+
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
+
+
+def fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
+    """The value with each ${VAR} and ${VAR:-default} in it replaced. Raises ConfigError if a variable has no value."""
+    if isinstance(value, Mapping):
+        return {key: fill_variables(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill_variables(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def value_of(variable: re.Match[str]) -> str:
+        text = environment.get(variable["name"], variable["default"])
+        if text is None:
+            raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
+        return text
+
+    return VARIABLE.sub(value_of, value)

@@ -1,0 +1,93 @@
+"""The figures in the format of Prometheus: as a text file, at an HTTP endpoint, and in a push gateway."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.exposition import basic_auth_handler, default_handler, push_to_gateway
+from prometheus_client.registry import Collector
+
+from lakeingest.config.metrics import Metrics
+from lakeingest.monitoring.definitions import DEFINITIONS, Definition
+from lakeingest.monitoring.figures import Figures, Labels
+
+JOB = "lakeingest"  # the label `job` in a push gateway
+PUSH_SECONDS = 5.0  # how long a gateway may take to answer
+
+
+class _Collector(Collector):
+    """Gives the figures to the library, with the label `pipeline`."""
+
+    def __init__(self, pipeline: str, figures: Figures) -> None:
+        self.pipeline, self.figures = pipeline, figures
+
+    def collect(self) -> Iterator[Metric]:
+        series = dict(self.figures.values())
+        for definition in DEFINITIONS.values():
+            family = _family(definition, self.pipeline, series)
+            if family.samples:
+                yield family
+
+
+def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels, float]]) -> Metric:
+    names, first = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
+    if definition.kind == "summary":
+        summary = SummaryMetricFamily(definition.name, definition.meaning, labels=names)
+        counts = series.get(definition.samples[1], {})
+        for labels, total in first.items():
+            summary.add_metric((pipeline, *labels), count_value=round(counts[labels]), sum_value=total)
+        return summary
+    kind = GaugeMetricFamily if definition.kind == "gauge" else CounterMetricFamily
+    family = kind(definition.name, definition.meaning, labels=names)
+    for labels, value in first.items():
+        family.add_metric((pipeline, *labels), value)
+    return family
+
+
+def registry_of(pipeline: str, figures: Figures) -> CollectorRegistry:
+    """The figures as the library takes them."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(pipeline, figures))
+    return registry
+
+
+def write_textfile(path: Path, registry: CollectorRegistry) -> None:
+    """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
+    text = generate_latest(registry)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # its name does not end in .prom
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
+            file.write(text)
+            os.fchmod(descriptor, 0o600 | (path.parent.stat().st_mode & 0o044))
+        os.replace(name, path)  # noqa: PTH105 - a name, no path
+    except BaseException:
+        os.unlink(name)  # noqa: PTH108
+        raise
+
+
+def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
+    """Answer requests for the figures in threads of their own. Returns what ends that. Raises OSError."""
+    server, thread = start_http_server(port, address, registry)
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+def push(settings: Metrics, pipeline: str, registry: CollectorRegistry) -> None:
+    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it."""
+    handler: Callable[..., Any] = default_handler
+    if settings.push_user is not None:
+        handler = partial(
+            basic_auth_handler, username=settings.push_user, password=settings.push_password.get_secret_value()
+        )
+    assert settings.push is not None  # noqa: S101 - the caller has asked
+    push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)

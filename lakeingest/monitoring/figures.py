@@ -1,0 +1,156 @@
+"""The values of the metrics, collected from the events of a run. Another thread may read them meanwhile."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from lakeingest.core.freshness import Measure, age
+from lakeingest.core.load import Load
+from lakeingest.core.schema import TableId
+from lakeingest.monitoring.definitions import PREFIX
+from lakeingest.pipeline.events import (
+    Event,
+    Following,
+    GateRun,
+    Measured,
+    Merged,
+    Published,
+    RowsReread,
+    SourceLost,
+    Spooled,
+    Undelivered,
+    WaveCommitted,
+)
+
+Labels = tuple[str, ...]  # the values of a definition's labels, in their order
+Values = dict[str, dict[Labels, float]]  # by the name of a series
+
+
+class Figures:
+    """The values so far. A value that is not known has no entry."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began, self._started_at = time.monotonic(), time.time()
+        self._as_of: dict[Labels, float] = {}
+        self._kept_until: float | None = None
+        self._counts: Values = {}
+        self._states: Values = {}  # replaced as a whole by each `Measured`, or at the end
+        self._ended: Values = {}
+        self._seconds: float | None = None  # how long the run took
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the tables were measured."""
+        return bool(self._states)
+
+    def observe(self, event: Event) -> None:
+        """Collect the figures of an event."""
+        with self._lock:
+            match event:
+                case Measured():
+                    self._measured(event)
+                case WaveCommitted():
+                    self._count("copied_rows_total", event.table, event.rows)
+                    self._count("waves_total", event.table)
+                case RowsReread():
+                    self._count("waves_total", event.table)
+                case Merged():
+                    self._count("merges_total", event.table)
+                    for kind in ("inserted", "updated", "deleted"):
+                        self._count("merged_keys_total", event.table, getattr(event, kind), kind)
+                case Published():
+                    self._count("publish_seconds_sum", event.table, event.seconds)
+                    self._count("publish_seconds_count", event.table)
+                case GateRun():
+                    passed = event.evaluated - event.failed - event.warnings
+                    results = {"passed": passed, "failed": event.failed, "warning": event.warnings}
+                    for result, number in results.items():
+                        self._counts.setdefault("gate_expectations", {})[str(event.table), result] = number
+                case _:
+                    self._observe_run(event)
+
+    def _observe_run(self, event: Event) -> None:
+        match event:
+            case Spooled():
+                self._count("spooled_transactions_total", None, event.transactions)
+                self._count("spooled_rows_total", None, event.rows)
+            case SourceLost():
+                self._count("source_lost_total", None)
+            case Undelivered():
+                self._count("undelivered_total", None)
+            case Following():
+                self._counts["run_caught_up"] = {(): 1.0}
+
+    def know(self, as_of: Mapping[TableId, float]) -> None:
+        """Take over up to when readers see every change, as an earlier run has stored it."""
+        with self._lock:
+            self._as_of = {(str(table),): moment for table, moment in as_of.items()}
+
+    def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = ()) -> None:
+        """The run has ended with this exit code. `stages` are the `StageCost`s of its profile."""
+        with self._lock:
+            self._seconds = time.monotonic() - self._began
+            costs = {(stage.stage,): stage for stage in stages}
+            self._ended = {
+                "run_exit_code": {(): exit_code},
+                "run_stage_seconds": {labels: cost.wall for labels, cost in costs.items()},
+                "run_stage_cpu_seconds": {labels: cost.cpu for labels, cost in costs.items()},
+            }
+            self._counts["run_caught_up"] = {(): float(caught_up)}
+
+    def values(self) -> Iterator[tuple[str, dict[Labels, float]]]:
+        """Each series with its values now."""
+        now = time.time()
+        with self._lock:
+            is_active = self._seconds is None
+            seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
+            run: Values = {
+                "run_started_timestamp_seconds": {(): self._started_at},
+                "run_seen_timestamp_seconds": {(): now if is_active else self._started_at + seconds},
+                "run_active": {(): float(is_active)},
+                "run_seconds": {(): seconds},
+                "fresh_as_of_timestamp_seconds": dict(self._as_of),
+                "freshness_seconds": {labels: age(as_of, now) or 0.0 for labels, as_of in self._as_of.items()},
+            }
+            if self._kept_until is not None:
+                run["binlog_kept_until_timestamp_seconds"] = {(): self._kept_until}
+                run["binlog_kept_seconds"] = {(): max(0.0, self._kept_until - now)}
+            parts = (run, self._states, self._counts, self._ended)
+            series = {name: dict(values) for part in parts for name, values in part.items()}
+        for name, values in series.items():
+            yield f"{PREFIX}{name}", values
+
+    def _measured(self, event: Measured) -> None:
+        tables = event.tables
+        self._as_of = {(str(table.table),): table.as_of for table in tables if table.as_of is not None}
+        self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
+        self._states = _of_load(event.load) | {
+            "table_failed": {(str(table.table), table.error): float(bool(table.error)) for table in tables},
+            "table_paused": {(str(table.table),): float(table.paused) for table in tables},
+            "rows": _known(tables, "rows"),
+            "lag_bytes": _known(tables, "lag_bytes"),
+            "lag_seconds": _known(tables, "lag_seconds"),
+            "max_staleness_seconds": _known(tables, "max_staleness"),
+        }
+
+    def _count(self, name: str, table: TableId | None, number: float = 1, *labels: str) -> None:
+        key = labels if table is None else (str(table), *labels)
+        counts = self._counts.setdefault(name, {})
+        counts[key] = counts.get(key, 0) + number
+
+
+def _known(tables: Iterable[Measure], name: str) -> dict[Labels, float]:
+    """The values of this field that are known, by table."""
+    values = ((str(table.table), getattr(table, name)) for table in tables)
+    return {(table,): value for table, value in values if value is not None}
+
+
+def _of_load(load: Load) -> Values:
+    measured = {
+        "source_threads_running": load.threads_running,
+        "source_history_list_length": load.history_list_length,
+        "source_replica_lag_seconds": load.replica_lag,
+    }
+    return {name: {(): value} for name, value in measured.items() if value is not None}

@@ -1,0 +1,79 @@
+"""A webhook: gets each notice as a POST with a JSON document."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.message import Message
+from http.client import HTTPException
+from typing import IO, Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from lakeingest.core.clocks import spoken
+from lakeingest.core.notices import RUN, Notice
+from lakeingest.core.printable import printable
+
+PAUSES_SECONDS = (1.0, 3.0)  # between tries
+ANSWER_SECONDS = 5.0  # how long the server may take to answer
+_TOO_MANY, _SERVER_FAILS = 429, 500  # statuses of HTTP, after which another try may succeed
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Another address may be another's, or plain text."""
+
+    def redirect_request(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str) -> None:
+        """Follow none: then it is an error of HTTP."""
+
+
+def document(pipeline: str, notice: Notice, message: str) -> dict[str, Any]:
+    """The notice as a JSON document. `message`: that of the error, '' without one."""
+    return {
+        "pipeline": pipeline,
+        "occasion": notice.occasion,
+        "table": None if notice.table == RUN else notice.table,
+        "error": notice.error or None,
+        "message": message or None,
+        "runbook": f"lakeingest explain {notice.error}" if notice.error else None,
+        "position": notice.position,
+        "age_seconds": None if notice.age is None else round(notice.age, 3),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def slack(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a notice as a message of Slack. Names from the source call nobody and format nothing."""
+    what = f"table {doc['table']}" if doc["table"] else "run"
+    age = "" if doc["age_seconds"] is None else f", readers see it as of {spoken(doc['age_seconds'])} ago"
+    reasons = [part for part in (doc["error"], doc["message"], doc["runbook"]) if part]
+    text = printable(f"{doc['pipeline']}: {what} {doc['occasion']}{age}: " + " · ".join(reasons)).rstrip(": ")
+    return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
+
+
+def post(url: str, docs: Iterable[Mapping[str, Any]]) -> list[Exception | None]:
+    """Send the documents one by one, each several times if necessary. For each, the error; None if it has arrived.
+
+    After a document that has not arrived, the others are not tried.
+    """
+    results = list[Exception | None]()
+    for doc in docs:
+        results.append(results[-1] if results and results[-1] is not None else _post(url, doc))
+    return results
+
+
+def _post(url: str, doc: Mapping[str, Any]) -> Exception | None:
+    request = Request(url, json.dumps(doc).encode(), {"Content-Type": "application/json"})  # noqa: S310 - HTTP(S) only
+    opener, failure = build_opener(_NoRedirects), None
+    for pause in (*PAUSES_SECONDS, None):
+        try:
+            with opener.open(request, timeout=ANSWER_SECONDS):
+                return None
+        except HTTPError as error:
+            failure = OSError(f"the server answers {error.code}")
+            if error.code < _SERVER_FAILS and error.code != _TOO_MANY:
+                return failure
+        except (OSError, HTTPException, ValueError) as error:
+            failure = OSError(str(getattr(error, "reason", None) or type(error).__name__))  # not the URL, a secret
+        if pause is not None:
+            time.sleep(pause)
+    return failure

@@ -1,0 +1,139 @@
+"""Measuring: how far the copies are, from time to time. The facts are stored for `status`, and told to the observer."""
+
+import time
+from collections.abc import Mapping
+
+from lakeingest.core.freshness import Measure, committed_at, lag_seconds, noted_again
+from lakeingest.core.position import FilePosition, Position, bytes_between, files_after, in_same_file, is_in_one_of
+from lakeingest.core.schema import TableId
+from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.errors import LakeIngestError, Scope
+from lakeingest.pipeline.events import Measured
+from lakeingest.pipeline.rounds.due import has_changes
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.table_run import TableRun, Trust
+from lakeingest.pipeline.run.watch import Watch
+from lakeingest.state.fresh import read_fresh, store_fresh
+from lakeingest.state.stopped import read_stopped
+
+BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
+MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
+ASK_AGAIN_SECONDS = (
+    300.0  # between two questions how long the source keeps its binlog: the answer has all its variables
+)
+
+
+class Measuring:
+    """Measures all tables of a run, those that the run is for and those that it only keeps in the spool."""
+
+    def __init__(self, run: OpenRun) -> None:
+        self._run = run
+        self._notes = read_fresh(run.edges.state)
+        self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
+        self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
+        self._retention: int | None = None  # of the source's binlog, in seconds
+        self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked for it
+
+    def measure_if_due(self, *, worked: bool) -> None:
+        """Measure if the last measurement is old enough. `worked`: the round had work."""
+        pause = max(self._pause, BUSY_SECONDS if worked else IDLE_SECONDS)
+        if time.monotonic() - self._measured_at >= pause:
+            self.measure()
+
+    def measure(self) -> None:
+        """Measure the tables, store how fresh they are, and tell the observer.
+
+        The source is asked for its written position, and for its binlog files if it has begun another one.
+        """
+        cpu, edges, binlog = time.thread_time(), self._run.edges, self._run.binlog
+        end, written = binlog.spool.position, edges.source.written()
+        sizes = {} if in_same_file(end.at, written) else edges.source.files()
+        measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
+        if self._notes:
+            store_fresh(edges.writing, self._notes)
+        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes))
+        self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
+        edges.observe(measured)
+
+    def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
+        end, shown, current = self._run.binlog.spool.position, self._what_readers_see(table), self._is_current(table)
+        position = None if shown is None else shown.position
+        moments = (self._run.binlog.complete_at, committed_at(end)) if current else ()
+        note = noted_again(self._notes.get(table.id), position, *moments)
+        if note is not None:
+            self._notes[table.id] = note
+        seen_to = end if current else position
+        staleness = table.options.max_staleness
+        return Measure(
+            table.id,
+            rows=None if shown is None else shown.rows,
+            position=None if position is None else str(position.at),
+            as_of=None if note is None else note.as_of,
+            lag_bytes=_unread_bytes(seen_to, end, written, sizes),
+            lag_seconds=lag_seconds(position, end, current=current),
+            error=self._error_of(table),
+            paused=table.paused,
+            max_staleness=None if staleness is None else staleness.total_seconds(),
+        )
+
+    def _is_current(self, table: TableRun) -> bool:
+        """Whether readers see every change of the table up to the end of the spool."""
+        if table.copy is None or table.failure is not None or table.watch is not Watch.WATCHED:
+            return False
+        is_whole = table.staged.visible and table.trust is Trust.IN_FORCE and table.has_cascades
+        return is_whole and not has_changes(self._run, table)
+
+    def _what_readers_see(self, table: TableRun) -> Shown | None:
+        """The state that readers see; None if nothing is published, or if it is not known."""
+        if table.shown is not None:
+            return Shown(table.shown.position, table.shown.rows)
+        if table.copy is None or table.copy.published is None:
+            return None
+        publish = table.id, table.copy.published
+        if publish not in self._shown:  # the run has only loaded staged rows, that are newer
+            self._shown[publish] = Shown.of_text(self._properties(table.id).get(SHOWN, ""))
+        return self._shown[publish]
+
+    def _properties(self, table: TableId) -> Mapping[str, str]:
+        """The properties of a copy; none if only this copy cannot be read, which its next merge will report."""
+        edges = self._run.edges
+        try:
+            with translate_errors(edges.source.settings, edges.target):
+                return edges.target.properties(table)
+        except LakeIngestError as error:
+            if error.scope is not Scope.TABLE:
+                raise
+            return {}
+
+    def _error_of(self, table: TableRun) -> str:
+        if table.failure is not None:
+            return table.failure.error.runbook
+        stopped = None if table.requested else read_stopped(self._run.edges.state, table.id)
+        return "" if stopped is None else stopped.error
+
+    def _binlog_seconds(self, written: FilePosition, sizes: Mapping[str, int]) -> int | None:
+        """How long the source will still keep the binlog after the spool; None if for ever, or if unknown."""
+        source, at = self._run.edges.source, self._run.binlog.spool.position.at
+        if not self._run.edges.config.metrics.is_set:  # nobody wants to know
+            return None
+        if time.monotonic() - self._asked_at > ASK_AGAIN_SECONDS:
+            self._retention, self._asked_at = source.shown_retention_seconds(), time.monotonic()
+        retention = self._retention
+        if retention is None or in_same_file(at, written):
+            return retention
+        if not is_in_one_of(at, sizes):
+            return 0
+        ended_at = self._run.binlog.second_of(source, files_after(at, sizes)[0])
+        return max(0, ended_at + retention - source.clock())
+
+
+def _unread_bytes(
+    seen_to: Position | None, end: Position, written: FilePosition, sizes: Mapping[str, int]
+) -> int | None:
+    """The length of the binlog after a position of the spool's server; None for another position."""
+    if seen_to is None or (seen_to.server_uuid, seen_to.epoch) != (end.server_uuid, end.epoch):
+        return None
+    if in_same_file(seen_to.at, written):
+        return bytes_between(seen_to.at, written, {})
+    return bytes_between(seen_to.at, written, sizes) if is_in_one_of(seen_to.at, sizes) else None

@@ -1,0 +1,26 @@
+"""What the webhook was told last about each table and about the run, so that each change is told once.
+
+notified.json   for each table, the fields of `core.notices.Known`
+"""
+
+from collections.abc import Mapping
+
+from lakeingest.core.notices import Known
+from lakeingest.errors import DAMAGED
+from lakeingest.files.file import File
+from lakeingest.state import store
+
+NAME = "notified.json"
+
+
+def read_notified(state: File) -> dict[str, Known]:
+    """What was told last. Empty if the file is missing or damaged: then what is wrong now is told once more."""
+    try:
+        return {table: Known.from_json(doc) for table, doc in store.read(state / NAME)["told"].items()}
+    except (OSError, *DAMAGED):
+        return {}
+
+
+def store_notified(state: File, known: Mapping[str, Known]) -> None:
+    """Replace what is stored. Raises StorageFailed if it cannot be written."""
+    store.replace(state / NAME, {"told": {table: told.to_json() for table, told in known.items()}})
