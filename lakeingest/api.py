@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.sample import Sample
     from lakeingest.commands.signal import SignalResults
     from lakeingest.commands.status import Statuses
-    from lakeingest.commands.verify import Verifications
+    from lakeingest.commands.verification import Verifications
     from lakeingest.pipeline.events import Observer
 
 
@@ -94,18 +94,34 @@ class Pipeline:
 
         return status(self.config, tables)
 
-    def verify(self, *tables: str, repair: bool = False) -> "Verifications":
+    def verify(
+        self,
+        *tables: str,
+        repair: bool = False,
+        sample: float | None = None,
+        seed: int | None = None,
+        max_seconds: float | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> "Verifications":
         """Compare source and target chunk by chunk. The result has the differences.
 
         Applications may write to the tables meanwhile. With `repair`, the rows that differ are read again, and compared
         once more; the result is the last comparison.
+
+        `sample` is the share of the chunks of each table that is compared; `seed` decides which chunks. After
+        `max_seconds` no new chunk is begun. `columns` are compared, with those of the key, and no others. A table of
+        which only a part was compared is never `equal`: its `share` and `columns` say what was compared, and `differs`
+        whether that differs.
         """
         from lakeingest.commands import repair as repairing
+        from lakeingest.commands.extent import Extent
         from lakeingest.commands.verify import verify
 
+        extent = Extent.of(sample, seed, max_seconds, columns)
         with self._session() as session:
-            compare = repairing.repair if repair else verify
-            return compare(self.config, tables, session)
+            if repair:
+                return repairing.repair(self.config, tables, session, extent=extent)
+            return verify(self.config, tables, session, extent)
 
     def resnapshot(
         self,

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from lakeingest import __version__, console, terminal
+from lakeingest.cli_checks import checks
 from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
@@ -22,19 +23,18 @@ from lakeingest.cli_options import (
     Overrides,
     loaded_config,
     not_built,
+    print_pipeline,
     print_result,
 )
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
 from lakeingest.errors import (
-    CheckFailed,
     LakeIngestError,
     NotBuiltYet,
     NotOurState,
     Retryable,
     StorageAway,
     StorageFailed,
-    VerificationFailed,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message
 from lakeingest.termination import Terminated, terminate, watch_sigterm
@@ -127,38 +127,6 @@ def init(
 
 
 @app.command()
-def check(
-    parity: Annotated[
-        bool, typer.Option("--parity", help="Also read changed rows from the binlog and by SELECT, and compare them.")
-    ] = False,
-    untrusted: Annotated[
-        bool,
-        typer.Option(
-            "--untrusted",
-            help="Only validate the file, and list the servers, code and secrets of its runs; connect to nothing.",
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
-    if untrusted:
-        from lakeingest.commands.untrusted import untrusted as check_untrusted
-
-        result = check_untrusted(config, overrides or ())
-    else:
-        loaded = loaded_config(config, overrides)
-        _print_pipeline(loaded, as_json)
-        from lakeingest.commands import check as stage
-
-        result = stage.check(loaded, parity=parity)
-    print_result(result, as_json, console.check_lines(result))
-    if not result.ok:
-        raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
-
-
-@app.command()
 def plan(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
@@ -229,33 +197,6 @@ def run(
 
 
 @app.command()
-def verify(
-    tables: Names = None,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Read the rows that differ again, then compare once more.")
-    ] = False,
-    sample: Annotated[float | None, typer.Option("--sample", callback=not_built, help="Not built yet.")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", callback=not_built, help="Not built yet.")
-    ] = None,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Prove source = target, chunk by chunk; exit 1 on a difference. Applications may write meanwhile."""
-    from lakeingest.commands import repair as repairing
-    from lakeingest.commands import verify as stage
-
-    compare = repairing.repair_tables if repair else stage.compare_tables
-    results = compare(loaded_config(config, overrides), tables or ())
-    print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
-    unequal = [str(result.table) for result in results if not result.equal]
-    if unequal:
-        raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
-    results.raise_refused()
-
-
-@app.command()
 def status(
     tables: Names = None,
     offline: Annotated[
@@ -267,7 +208,7 @@ def status(
 ) -> None:
     """Show the state of each table; needs no Spark. If the source does not answer, only the lake is read."""
     loaded = loaded_config(config, overrides, offline=offline)
-    _print_pipeline(loaded, as_json)
+    print_pipeline(loaded, as_json)
     from lakeingest.commands import status as stage
 
     results = stage.status(loaded, tables or (), offline=offline)
@@ -313,6 +254,7 @@ def _refuse_command(context: typer.Context) -> None:
     raise NotBuiltYet(f"`lakeingest {context.info_name}` is not built yet")
 
 
+app.add_typer(checks)
 app.add_typer(submits)
 app.add_typer(signals)
 _ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -392,9 +334,3 @@ def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:
         record(state_of(config), outcome)
     except (StorageAway, StorageFailed) as error:
         terminal.say(f"lakeingest: {error}")
-
-
-def _print_pipeline(config: "Config", as_json: bool) -> None:
-    """Print a line about the pipeline on a terminal, because the result of the command comes only after seconds."""
-    if sys.stderr.isatty() and not as_json:
-        terminal.say(console.pipeline_line(config))

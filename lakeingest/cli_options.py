@@ -1,6 +1,7 @@
-"""The parts that the commands of the command line share: options, loading pipeline.yml, and printing a result."""
+"""The parts that the commands of the command line share: options, loading pipeline.yml, and printing."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from lakeingest import console
 from lakeingest.core.printable import printable
 from lakeingest.disk import share_like
 from lakeingest.errors import NotBuiltYet
+from lakeingest.terminal import say
 
 if TYPE_CHECKING:
     from lakeingest.config import Config
@@ -53,3 +55,9 @@ def print_result(result: Any, as_json: bool, lines: Any) -> None:
     else:
         for text in lines:
             typer.echo(printable(text))
+
+
+def print_pipeline(config: "Config", as_json: bool) -> None:
+    """Print a line about the pipeline on a terminal, because the result of the command comes only after seconds."""
+    if sys.stderr.isatty() and not as_json:
+        say(console.pipeline_line(config))

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
-    from lakeingest.commands.verify import TableVerification
+    from lakeingest.commands.verification import TableVerification
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
@@ -368,14 +368,16 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
     """Lines for each table: its first repaired keys, then the result, then the first keys that still differ."""
     for result in results:
         yield from _difference_lines(result.table, result.repaired, ", repaired")
-        if result.equal:
-            yield f"{result.table}: source = target, {result.source.rows:,} rows, checksum {result.source}"
-            continue
-        yield (
-            f"{result.table}: source ≠ target: {result.source.rows:,} rows, checksum {result.source} in the source,"
-            f" {result.target.rows:,} rows, checksum {result.target} in the target"
-        )
-        yield from _difference_lines(result.table, result.differences)
+        if not result.compared_chunks:
+            yield f"{result.table}: {result.result}"
+        elif result.differs:
+            yield (
+                f"{result.table}: {result.result}: {result.source.rows:,} rows, checksum {result.source} in the source,"
+                f" {result.target.rows:,} rows, checksum {result.target} in the target"
+            )
+            yield from _difference_lines(result.table, result.differences)
+        else:
+            yield f"{result.table}: {result.result}, {result.source.rows:,} rows, checksum {result.source}"
 
 
 def _difference_lines(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:

@@ -3,13 +3,18 @@
 Rows are compared by ranges of keys, if Spark can order the keys. If only the server can order them, Spark cannot tell
 which keys are in a range. Then rows are compared by buckets: a hash of the key's bytes is the number of the key's
 bucket. The source still reads its rows range by range.
+
+The ranges or buckets are the chunks of a comparison. If only some of them are compared, both sides look at the rows of
+these chunks alone.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from lakeingest.commands.extent import Extent
 from lakeingest.config import Source as Settings
 from lakeingest.core.checksum import Checksum, Difference, differences
 from lakeingest.core.keys import Key, KeyRange
@@ -27,6 +32,8 @@ CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
 KEYS_NAMED = 10_000  # the most rows that are compared one by one at a time, because the driver holds their checksums
 BUCKETS_AT_ONCE = 2  # that are compared row by row at a time: so that they have fewer rows than KEYS_NAMED
+SCANS = 8  # of a table by buckets in limited time: each scan reads the whole table, and hashes its share of the buckets
+RANGES_SOUGHT = 64  # the most ranges for which Spark gets a condition that lets it skip files
 
 Pair = tuple[Checksum, Checksum]  # of the source, and of the target
 Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the number of a bucket
@@ -48,10 +55,41 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """The result: each side's checksum of all rows, the number of chunks that the source read, the keys that differ.
+class ChunkPlan:
+    """The chunks of a table, and those that are compared.
 
-    `complete`: the differences have all keys that differ.
+    `ranges`: the ranges in which the source reads the table; together they have all keys. `buckets`: the number of all
+    buckets, if the chunks are buckets; 0 if the chunks are the ranges. `chosen`: the numbers of the chunks that are
+    compared, in this order. `at_once`: so many chunks are begun before the time is looked at; None: all of them.
+    `fingerprint`: that of the table's definition.
+    """
+
+    ranges: tuple[KeyRange, ...]
+    buckets: int
+    chosen: tuple[int, ...]
+    at_once: int | None
+    fingerprint: str
+
+    @property
+    def count(self) -> int:
+        """The number of all chunks."""
+        return self.buckets or len(self.ranges)
+
+    def waves(self, may_begin: Callable[[], bool]) -> Iterator[Sequence[int]]:
+        """The chosen chunks, in groups that are begun together, as long as `may_begin` returns True."""
+        size = self.at_once or len(self.chosen)
+        for first in range(0, len(self.chosen), size):
+            if not may_begin():
+                return
+            yield self.chosen[first : first + size]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result: each side's checksum of the compared rows, the keys that differ, and how much was compared.
+
+    `chunks`: the number of ranges that the source read. `compared`: the numbers of the chunks of the plan that were
+    compared. `complete`: the differences have all keys that differ in these chunks.
     """
 
     source: Checksum
@@ -59,63 +97,95 @@ class Compared:
     chunks: int
     differences: tuple[Difference, ...]
     complete: bool
+    compared: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
-    """The task of one executor: let the source compute the checksum of each bucket of a range."""
+    """The task of one executor: let the source compute the checksum of each bucket of a range.
+
+    `numbers`: the buckets; None: all of them.
+    """
 
     source: Settings
     schema: TableSchema
     keys: KeyRange
     buckets: int
+    numbers: Sequence[int] | None
 
     def run(self) -> dict[int, Checksum]:
         """The checksums that the source computes, by the number of the bucket."""
-        return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets)
+        return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets, self.numbers)
 
 
-def compare(sides: Sides) -> Compared:
-    """Compare all rows, and name keys of rows that differ, but not always all such keys.
+def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPlan:
+    """Cut the table into chunks, and choose those that are compared."""
+    ranges = tuple(_cut_range(source, schema, KeyRange(), CHUNK_ROWS))
+    # so many buckets that each has about FINEST_ROWS rows
+    buckets = 0 if schema.ordered else len(ranges) * CHUNK_ROWS // FINEST_ROWS
+    chosen = extent.drawn(schema.table, buckets or len(ranges))
+    at_once: int | None = None
+    if extent.max_seconds is not None:
+        at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1
+    return ChunkPlan(ranges, buckets, chosen, at_once, schema.fingerprint)
 
-    Only the first KEYS_NAMED rows of each range that differs are compared one by one, or of a few buckets.
+
+def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Compared:
+    """Compare all rows of the chosen chunks, and name keys of rows that differ, but not always all such keys.
+
+    When `may_begin` returns False, no new chunk is begun. Only the first KEYS_NAMED rows of each range that differs are
+    compared one by one, or of a few buckets.
     """
-    chunks = _cut_range(sides, KeyRange(), CHUNK_ROWS)
-    return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
+    waves = plan.waves(may_begin)
+    return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
 
 
-def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+def _by_range(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> Compared:
     """Compare chunks, then smaller ranges of the chunks that differ, then single rows of the ranges that differ."""
-    sums = _range_sums(sides, chunks)
-    finer_ranges = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
+    compared: list[int] = []
+    sums: dict[KeyRange, Pair] = {}
+    for wave in waves:
+        sums |= _range_sums(sides, [plan.ranges[number] for number in wave])
+        compared += wave
+    finer_ranges = [
+        keys for chunk in _differing_parts(sums) for keys in _cut_range(sides.source, sides.schema, chunk, FINEST_ROWS)
+    ]
     differing_ranges = _differing_parts(_range_sums(sides, finer_ranges)) if finer_ranges else []
     rows_compared = _RowsCompared(sides)
     for keys in differing_ranges:
         rows_compared.compare(keys, sides.rows.where(keys.predicate(sides.schema.key)))
-    return _result(sums, len(chunks), rows_compared)
+    return _result(sums, len(compared), rows_compared, compared)
 
 
-def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+def _by_bucket(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> Compared:
     """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
-    bucket_count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # so many that a bucket has about FINEST_ROWS rows
-    # Step 1: the checksums of each bucket. In the source, each chunk has rows of all buckets.
-    in_source: dict[int, Checksum] = {}
-    for sums_of_chunk in _source_sums(sides, chunks, bucket_count):
-        for bucket, checksum in sums_of_chunk.items():
-            in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
-    numbered_rows = target_side.in_buckets(sides.rows, sides.schema, bucket_count)
-    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
-    sums = {
-        bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
-        for bucket in in_source.keys() | in_target.keys()
-    }
+    # Step 1: the checksums of each bucket. In the source, each range has rows of all buckets.
+    compared: list[int] = []
+    sums: dict[int, Pair] = {}
+    all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
+    for wave in waves:
+        numbers = None if len(wave) == plan.buckets else wave
+        in_source: dict[int, Checksum] = {}
+        for sums_of_range in _source_sums(sides, plan.ranges, plan.buckets, numbers):
+            for bucket, checksum in sums_of_range.items():
+                in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
+        numbered_rows = all_rows if numbers is None else _of_buckets(all_rows, numbers)
+        in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
+        sums |= {
+            bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
+            for bucket in in_source.keys() | in_target.keys()
+        }
+        compared += wave
     # Step 2: the rows of buckets that differ
     rows_compared, differing = _RowsCompared(sides), sorted(_differing_parts(sums))
     for first in range(0, len(differing), BUCKETS_AT_ONCE):
         buckets = differing[first : first + BUCKETS_AT_ONCE]
-        rows = numbered_rows.where(numbered_rows[target_side.NUMBER].isin(buckets))
-        rows_compared.compare(KeyRange(), rows, (bucket_count, buckets))
-    return _result(sums, len(chunks), rows_compared)
+        rows_compared.compare(KeyRange(), _of_buckets(all_rows, buckets), (plan.buckets, buckets))
+    return _result(sums, len(plan.ranges) if compared else 0, rows_compared, compared)
+
+
+def _of_buckets(numbered_rows: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
+    return numbered_rows.where(numbered_rows[target_side.NUMBER].isin(list(buckets)))
 
 
 class _RowsCompared:
@@ -146,27 +216,37 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
     """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    in_source = _source_sums(sides, chunks, buckets=1)  # all rows of a range are in bucket 0
+    in_source = _source_sums(sides, chunks, buckets=1, numbers=None)  # all rows of a range are in bucket 0
+    key = sides.schema.key
+    rows = sides.rows
+    are_all = chunks[0].lower is None and chunks[-1].upper is None
+    if len(chunks) <= RANGES_SOUGHT and not are_all:  # changes no result; Spark skips files by it, but not by a join
+        rows = rows.where(" OR ".join(f"({keys.predicate(key)})" for keys in chunks))
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbered_ranges = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
-    numbered_rows = sides.rows.join(F.broadcast(numbered_ranges), on=within(sides.schema.key), how="inner")
+    numbered_ranges = ranges(rows, key, tagged, f"{target_side.NUMBER} int")
+    numbered_rows = rows.join(F.broadcast(numbered_ranges), on=within(key), how="inner")
     in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
     empty = Checksum()
     return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
 
 
-def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
-    """For each chunk, the source's checksum of each bucket, by the number of the bucket."""
-    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
+def _source_sums(
+    sides: Sides, chunks: Sequence[KeyRange], buckets: int, numbers: Sequence[int] | None
+) -> list[dict[int, Checksum]]:
+    """For each chunk, the source's checksum of each bucket, by the number of the bucket.
+
+    `numbers`: the buckets; None: all of them.
+    """
+    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets, numbers) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
     # one connection less than allowed, because `sides.source` holds one
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
-def _cut_range(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
+def _cut_range(source: Source, schema: TableSchema, keys: KeyRange, rows: int) -> list[KeyRange]:
     """Cut the range `keys` into ranges of `rows` rows each, counted in the source; the last range may have fewer."""
     bounds: list[Key | None] = [keys.lower]
-    while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
+    while (following := source.next_boundary(schema, bounds[-1], rows)) is not None:
         if keys.upper is not None and following >= keys.upper:  # the boundary is outside of the range
             break
         bounds.append(following)
@@ -177,7 +257,7 @@ def _differing_parts(sums: dict[Part, Pair]) -> list[Part]:
     return [part for part, (in_source, in_target) in sums.items() if in_source != in_target]
 
 
-def _result(sums: dict[Part, Pair], chunks: int, rows: _RowsCompared) -> Compared:
+def _result(sums: dict[Part, Pair], chunks: int, rows: _RowsCompared, compared: Sequence[int]) -> Compared:
     """The result: the checksums of all parts, added up for each side, and the differences."""
     source, target = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
-    return Compared(source, target, chunks, tuple(rows.differences), rows.complete)
+    return Compared(source, target, chunks, tuple(rows.differences), rows.complete, tuple(compared))

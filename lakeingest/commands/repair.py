@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakeingest.commands.extent import WHOLE, Extent
 from lakeingest.commands.signal import ask
-from lakeingest.commands.verify import TableVerification, Verifications, compare_tables, verify
+from lakeingest.commands.verification import TableVerification, Verifications
+from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.config import Config
 from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
@@ -27,37 +29,52 @@ ROUNDS = 10  # the most rounds of one table; a comparison names a limited number
 
 
 def repair(
-    config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
+    config: Config,
+    tables: Sequence[str] = (),
+    spark: "SparkSession | None" = None,
+    observe: Observer = unobserved,
+    extent: Extent = WHOLE,
 ) -> Verifications:
     """Repair as `repair_tables` does, then raise the most serious error of the tables that could not be compared.
 
     The `result` of this error has the comparisons of the other tables.
     """
-    results = repair_tables(config, tables, spark, observe)
+    results = repair_tables(config, tables, spark, observe, extent)
     results.raise_refused()
     return results
 
 
 def repair_tables(
-    config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
+    config: Config,
+    tables: Sequence[str] = (),
+    spark: "SparkSession | None" = None,
+    observe: Observer = unobserved,
+    extent: Extent = WHOLE,
 ) -> Verifications:
     """Compare the tables, and repair those that differ. Returns the comparison after the repair.
+
+    `extent` says how much of each table is compared; only differences in this part are repaired. The comparison after
+    the repair is of the same chunks as the first one, and its time is not limited.
 
     In each TableVerification, `repaired` has the differences that were repaired. The owner of the lease reads the rows
     again; if nobody holds the lease, this process does. Raises the errors of `compare_tables` and of a re-snapshot.
     """
-    results = compare_tables(config, tables, spark)
+    results = compare_tables(config, tables, spark, extent)
     repaired, refused = list[TableVerification](), dict(results.refused)
     for result in results:
         try:
-            repaired.append(_repair_table(config, result, spark, observe))
+            repaired.append(_repair_table(config, result, spark, observe, extent))
         except SourceMoved as error:  # the other tables go on
             refused[result.table] = error
     return Verifications.of(repaired, refused)
 
 
 def _repair_table(
-    config: Config, verified: TableVerification, spark: "SparkSession | None", observe: Observer
+    config: Config,
+    verified: TableVerification,
+    spark: "SparkSession | None",
+    observe: Observer,
+    extent: Extent,
 ) -> TableVerification:
     """Repair a table in up to ROUNDS rounds. Returns the last comparison.
 
@@ -69,14 +86,14 @@ def _repair_table(
             break
         # Step 1: compare again. Only differences that both comparisons found are repaired.
         differences_before = set(verified.differences)
-        verified = _verify_again(config, verified, spark)
+        verified = _verify_again(config, verified, spark, extent)
         confirmed = [difference for difference in verified.differences if difference in differences_before]
         if not confirmed:
             continue  # perhaps the next round confirms the differences that only the second comparison found
         # Step 2: read the rows of these differences again.
         _read_again(config, verified, confirmed, spark, observe)
         # Step 3: compare, and stop if this round has repaired nothing.
-        verified = _verify_again(config, verified, spark)
+        verified = _verify_again(config, verified, spark, extent)
         keys_left = {difference.key for difference in verified.differences}
         repaired_now = {difference.key: difference for difference in confirmed if difference.key not in keys_left}
         repaired |= repaired_now
@@ -85,9 +102,15 @@ def _repair_table(
     return replace(verified, repaired=tuple(repaired.values()))
 
 
-def _verify_again(config: Config, verified: TableVerification, spark: "SparkSession | None") -> TableVerification:
-    """Compare the table of `verified` once more. Raises the error if the table cannot be compared."""
-    [result] = verify(config, [str(verified.table)], spark)
+def _verify_again(
+    config: Config, verified: TableVerification, spark: "SparkSession | None", extent: Extent
+) -> TableVerification:
+    """Compare the table of `verified` once more: the same chunks, if they were drawn by chance.
+
+    Raises the error if the table cannot be compared.
+    """
+    plans = {} if extent.seed is None or verified.plan is None else {verified.table: verified.plan}
+    [result] = verify(config, [str(verified.table)], spark, extent, plans)
     return result
 
 

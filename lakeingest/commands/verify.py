@@ -10,20 +10,21 @@ The copy has the rows as of its published position. The source is read later, so
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakeingest.commands.comparison import Compared, Sides, compare
-from lakeingest.commands.report import Report
+from lakeingest.commands.comparison import ChunkPlan, Compared, Sides, compare, plan_chunks
+from lakeingest.commands.extent import WHOLE, Extent
 from lakeingest.commands.rows_before import RowsBefore, rows_before
+from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.config import Config, Source
 from lakeingest.core.cascades import family
-from lakeingest.core.checksum import Checksum, Difference
+from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
@@ -55,7 +56,7 @@ from lakeingest.spark.collected import collected
 from lakeingest.spark.live_rows import live_rows
 from lakeingest.spark.session import open_session
 from lakeingest.state.lease import is_held
-from lakeingest.state.stopped import most_serious, read_stopped
+from lakeingest.state.stopped import read_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,98 +70,35 @@ COMMIT_SECONDS = 11.0  # longer than replicas usually delay a commit on a semi-s
 _CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class TableVerification:
-    """The comparison of a table. `repaired` are differences that a repair has removed before this comparison.
-
-    `moved`: rows were changed meanwhile. Then the checksums are of different moments, and may be unequal without
-    differences.
-    """
-
-    table: TableId
-    source: Checksum
-    target: Checksum
-    chunks: int
-    differences: tuple[Difference, ...]
-    seconds: float
-    repaired: tuple[Difference, ...] = ()
-    moved: bool = False
-
-    @property
-    def equal(self) -> bool:
-        """Whether source = target."""
-        return not self.differences and (self.moved or self.source == self.target)
-
-
-class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The comparisons of several tables. `refused` are the tables that could not be compared, each with its error."""
-
-    refused: Mapping[TableId, LakeIngestError] = MappingProxyType({})
-
-    @classmethod
-    def of(cls, results: Iterable[TableVerification], refused: Mapping[TableId, LakeIngestError]) -> Self:
-        """The comparisons `results`, with the tables that could not be compared."""
-        verifications = cls(results)
-        verifications.refused = refused
-        return verifications
-
-    @property
-    def equal(self) -> bool:
-        """Whether all tables could be compared, and source = target for each."""
-        return not self.refused and all(result.equal for result in self)
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """A line for each table that could not be compared."""
-        return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
-
-    def raise_refused(self) -> None:
-        """Raise the most serious error of the refused tables, if there are any. The error's `result` is this object."""
-        if self.refused:
-            error = most_serious(self.refused.values())
-            error.result = self
-            raise error
-
-    headers = (
-        "table",
-        "result",
-        "source rows",
-        "target rows",
-        "keys that differ",
-        "repaired",
-        "checksum",
-        "chunks",
-        "seconds",
-    )
-
-    def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. `TableVerification.differences` has the keys that differ."""
-        for verified in self:
-            rows = verified.source.rows, verified.target.rows
-            keys = len(verified.differences), len(verified.repaired)
-            are_same = verified.source == verified.target
-            checksum = str(verified.source) if are_same else f"{verified.source} ≠ {verified.target}"
-            if verified.moved:
-                checksum += " (rows changed meanwhile)"
-            result = "source = target" if verified.equal else "source ≠ target"
-            yield str(verified.table), result, *rows, *keys, checksum, verified.chunks, verified.seconds
-
-
-def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
+def verify(
+    config: Config,
+    tables: Sequence[str] = (),
+    spark: "SparkSession | None" = None,
+    extent: Extent = WHOLE,
+    plans: Mapping[TableId, ChunkPlan] = MappingProxyType({}),
+) -> Verifications:
     """Compare as `compare_tables` does, then raise the most serious error of the tables that could not be compared.
 
     The `result` of this error has the comparisons of the other tables.
     """
-    results = compare_tables(config, tables, spark)
+    results = compare_tables(config, tables, spark, extent, plans)
     results.raise_refused()
     return results
 
 
-def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
+def compare_tables(
+    config: Config,
+    tables: Sequence[str] = (),
+    spark: "SparkSession | None" = None,
+    extent: Extent = WHOLE,
+    plans: Mapping[TableId, ChunkPlan] = MappingProxyType({}),
+) -> Verifications:
     """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
-    Rows of the copy that are marked as deleted are left out. A table that cannot be compared is in `refused` with its
-    error: for example, a table whose current definition is not published. Errors that concern all tables are raised.
+    `extent` says how much of each table is compared. For tables in `plans`, the chosen chunks of their plans are
+    compared instead, whatever time that takes. Rows of the copy that are marked as deleted are left out. A table that
+    cannot be compared is in `refused` with its error: for example, a table whose current definition is not published.
+    Errors that concern all tables are raised, and UsageError for columns that a table does not have.
     """
 
     def open_spark() -> "SparkSession":
@@ -175,6 +113,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
         for table in chosen:
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
+                extent.compared(schema)  # raises the error of an unknown column
                 _await_published(config, target, schema)  # raises the reason why the table cannot be compared
                 prepared[table] = schema
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
@@ -183,7 +122,12 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
         unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
-    for table, schema in prepared.items():
+    may_begin = extent.timer()
+    for table in extent.in_turn(list(prepared)):
+        plan = plans.get(table)
+        if plan is None and not may_begin():  # then the table is not even cut into chunks
+            results.append(_not_compared(table, extent))
+            continue
         with (
             _collect_refusal(config.source, refused, table),
             BinlogSource.open(config.source) as source,
@@ -194,10 +138,31 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
             assert session is not None  # noqa: S101 - a table is prepared
             comparison = _Comparison(
-                config, source, target, session, schema, parent_schemas, is_own_parent=table in parents
+                config, source, target, session, prepared[table], parent_schemas, table in parents, extent
             )
-            results.append(comparison.result())
+            results.append(comparison.result(plan, may_begin))
+    results.sort(key=lambda result: result.table)
     return Verifications.of(results, refused)
+
+
+def _not_compared(table: TableId, extent: Extent) -> TableVerification:
+    """The result of a table for which no time was left."""
+    return TableVerification(
+        table,
+        Checksum(),
+        Checksum(),
+        0,
+        (),
+        0.0,
+        compared_chunks=0,
+        all_chunks=0,
+        columns=extent.columns,
+        seed=extent.seed,
+    )
+
+
+def _always() -> bool:
+    return True
 
 
 @contextmanager
@@ -256,7 +221,7 @@ class _Comparison:
     """A table whose source and copy are compared.
 
     `parents`: other tables whose changes can change its rows by foreign keys, outside the binlog. `is_own_parent`: so
-    can changes of the table itself.
+    can changes of the table itself. `extent`: how much of the table is compared.
     """
 
     config: Config
@@ -266,17 +231,30 @@ class _Comparison:
     schema: TableSchema
     parents: Sequence[TableSchema]
     is_own_parent: bool
+    extent: Extent
 
-    def result(self) -> TableVerification:
+    @property
+    def compared_schema(self) -> TableSchema:
+        """The definition with only the columns that are compared."""
+        return self.extent.compared(self.schema)
+
+    def result(self, given: ChunkPlan | None, may_begin: Callable[[], bool]) -> TableVerification:
         """Compare; if there are differences, compare again, and report those that two comparisons have found.
 
-        If the second comparison has found only other differences, a third one is made, and so on. Raises SourceMoved if
-        COMPARISONS have found nothing twice.
+        The chosen chunks of the plan `given` are compared; None: those of a new plan, of which no chunk is begun after
+        `may_begin` returns False. Later comparisons are of the same chunks as the first one. If the second comparison
+        has found only other differences, a third one is made, and so on. Raises SourceMoved if COMPARISONS have found
+        nothing twice, or if the definition is not that of the plan `given`.
         """
         began = time.monotonic()
+        if given is not None and given.fingerprint != self.schema.fingerprint:
+            raise SourceMoved(f"{self.schema.table}: its definition was changed meanwhile; verify again")
+        plan = given or plan_chunks(self.source, self.schema, self.extent)
+        all_columns = self.compared_schema == self.schema
         found_before: Collection[Key] | None = None
         for _ in range(COMPARISONS):
-            compared, moved, position = self._compare()
+            compared, moved, position = self._compare(plan, _always if given else may_begin)
+            plan = given = replace(plan, chosen=compared.compared)
             found = {difference.key: difference for difference in compared.differences}
             is_equal = not found and (moved or compared.source == compared.target)
             confirmed = [each for key, each in found.items() if key in (found_before or ())]
@@ -292,6 +270,11 @@ class _Comparison:
                     tuple(confirmed),
                     seconds,
                     moved=moved,
+                    compared_chunks=len(plan.chosen),
+                    all_chunks=plan.count,
+                    columns=None if all_columns else self.compared_schema.names,
+                    seed=self.extent.seed,
+                    plan=plan,
                 )
             found_before = found.keys()
             if position.gtids is None:  # then a run may copy a transaction before the source has committed it
@@ -300,8 +283,10 @@ class _Comparison:
             f"{self.schema.table}: each of {COMPARISONS} comparisons has found other differences; verify again"
         )
 
-    def _compare(self) -> tuple[Compared, bool, Position]:
+    def _compare(self, plan: ChunkPlan, may_begin: Callable[[], bool]) -> tuple[Compared, bool, Position]:
         """Compare once, as of the position that is published now; whether the table was changed after it; the position.
+
+        `may_begin`: whether another chunk of the plan may be begun.
 
         Raises SourceMoved if rows were changed that cannot be compared.
         """
@@ -310,7 +295,7 @@ class _Comparison:
         position = staged.progress.position
         assert position is not None  # noqa: S101 - it is published
         rows = live_rows(self.target.read(schema.table, staged.version), schema)
-        compared = compare(Sides(self.source, self.spark, schema, rows))
+        compared = compare(Sides(self.source, self.spark, self.compared_schema, rows), plan, may_begin)
         if compared.source == compared.target and not compared.differences:
             return compared, False, position
         keys = _values(schema, [difference.key for difference in compared.differences])
@@ -346,12 +331,13 @@ class _Comparison:
         """
         if not changed:
             return {}
-        schema = self.schema
+        schema = self.compared_schema
         found_rows = collected(with_keys(rows.select(*map(quote, schema.names)), schema, changed))
         # a damaged copy may have NULL where the source cannot have it
         fields = pa.schema([field.with_nullable(True) for field in table_schema(schema)])
         copy = fields.empty_table() if found_rows is None else found_rows.cast(fields)
-        unequal, only_in_copy = differences(before.rows.cast(fields), copy, schema.key)
+        rows_before_changes = before.rows.select(schema.names).cast(fields)
+        unequal, only_in_copy = differences(rows_before_changes, copy, schema.key)
         in_copy = _as_tuples(copy.select(schema.key))
         found = dict.fromkeys(_as_tuples(only_in_copy), "only in the target")
         for key in _as_tuples(unequal.select(schema.key)):

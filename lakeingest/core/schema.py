@@ -294,6 +294,11 @@ class TableSchema:
         stored = all_names.pop() if len(all_names) == 1 else ()
         return replace(self, columns=tuple(columns), stored=stored)
 
+    def with_columns(self, names: Iterable[str]) -> Self:
+        """The same definition with only the columns of the key and these columns, in the same order."""
+        kept = {*self.key, *names}
+        return replace(self, columns=tuple(column for column in self.columns if column.name in kept))
+
     def column(self, name: str) -> Column:
         """The column of this name."""
         return self.columns[self.names.index(name)]

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from lakeingest import console as output
 from lakeingest.commands.run import run
-from lakeingest.commands.verify import TableVerification, verify
+from lakeingest.commands.verification import TableVerification
+from lakeingest.commands.verify import verify
 from lakeingest.config import Config, parse_config
 from lakeingest.config.target import FormatName
 from lakeingest.core.schema import TableId

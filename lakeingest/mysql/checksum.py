@@ -14,10 +14,13 @@ from lakeingest.mysql.connection import connect, query, query_row, table_name
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
-def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
+def range_checksums(
+    source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1, numbers: Sequence[int] | None = None
+) -> dict[int, Checksum]:
     """The checksum of the rows in the range `keys`, for each of `buckets` buckets, by the bucket's number.
 
-    One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the
+    `numbers` restricts the rows to the buckets with these numbers. One statement reads the range. Buckets without rows
+    are left out. Raises OperatorNeeded if a row is longer than the
     server's max_allowed_packet.
     """
     with connect(source) as connection:
@@ -25,7 +28,8 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
             connection,
             f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_as_uint64('d', 1)}), BIT_XOR({_as_uint64('d', 17)})"
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
-            f" FROM {_table_and_range(schema, keys)}) AS digests GROUP BY bucket",
+            f" FROM {_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}) AS digests"
+            " GROUP BY bucket",
         )
         row_count = sum(int(rows) for _, rows, *_ in rows_by_bucket)
         hash_count = sum(int(hashes) for _, _, hashes, *_ in rows_by_bucket)
@@ -44,10 +48,7 @@ def row_checksums(
     # SQL for the key's columns: their integers, or their canonical texts
     key_terms = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order_terms = key_terms if schema.ordered else [f"CAST({text} AS BINARY)" for text in key_terms]
-    in_buckets = ""
-    if buckets is not None:
-        bucket_count, numbers = buckets
-        in_buckets = f" AND {_bucket(schema, bucket_count)} IN ({', '.join(map(str, numbers))})"
+    in_buckets = "" if buckets is None else _in_buckets(schema, *buckets)
     with connect(source) as connection:
         rows = query(
             connection,
@@ -61,6 +62,11 @@ def row_checksums(
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
     table = table_name(schema.table)
     return f"{table} WHERE ({keys.predicate(schema.key)})"
+
+
+def _in_buckets(schema: TableSchema, count: int, numbers: Sequence[int] | None) -> str:
+    """SQL that restricts rows to the buckets with these numbers, of `count` buckets; '' without numbers."""
+    return "" if numbers is None else f" AND {_bucket(schema, count)} IN ({', '.join(map(str, numbers))})"
 
 
 def _digest(schema: TableSchema) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from lakeingest.commands.check import CheckResult
 from lakeingest.commands.report import Report
 from lakeingest.commands.run import RunResult, TableResult
-from lakeingest.commands.verify import TableVerification, Verifications
+from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.core.checksum import Checksum, Difference
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId

@@ -236,3 +236,12 @@ def test_a_definition_hides_columns_that_are_only_stored() -> None:
     assert not replace(skips, stored=stored).hides
     assert replace(skips, stored=(*stored, "DB_ROW_HASH_1")).hides
     assert replace(ORDERS, stored=(*ORDERS.names, "DB_ROW_HASH_1")).layout[0][-1] == "DB_ROW_HASH_1"
+
+
+def test_a_definition_of_some_columns_keeps_the_key() -> None:
+    """And the order of the columns; a name twice is one column."""
+    columns = tuple(Column(name, Kind.INT32, source_type("int")) for name in "abcd")
+    schema = TableSchema(TableId("shop", "t"), columns, ("c",))
+    assert schema.with_columns(["d", "b", "d"]).names == ("b", "c", "d")
+    assert schema.with_columns([]).names == schema.with_columns(["c"]).names == ("c",)
+    assert schema.with_columns("abcd") == schema

@@ -8,7 +8,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeingest.commands.run import RunResult, run
-from lakeingest.commands.verify import TableVerification, verify
+from lakeingest.commands.verification import TableVerification
+from lakeingest.commands.verify import verify
 from lakeingest.config import Config, Source
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId

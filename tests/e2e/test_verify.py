@@ -10,7 +10,8 @@ import pytest
 from lakeingest.commands import comparison
 from lakeingest.commands.repair import repair_tables
 from lakeingest.commands.run import run
-from lakeingest.commands.verify import Verifications, compare_tables, verify
+from lakeingest.commands.verification import Verifications
+from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, Retryable, SourceMoved, UnsupportedTable
 from lakeingest.mysql.connection import connect, query

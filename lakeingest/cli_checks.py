@@ -1,0 +1,91 @@
+"""Commands that look at source and copies: check, verify. They change nothing, except `verify --repair`."""
+
+from typing import Annotated
+
+import typer
+
+from lakeingest import console
+from lakeingest.cli_options import (
+    PIPELINE,
+    AsJson,
+    ConfigFile,
+    Names,
+    Overrides,
+    loaded_config,
+    print_pipeline,
+    print_result,
+)
+from lakeingest.errors import CheckFailed, VerificationFailed
+
+checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@checks.command()
+def check(
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Also read changed rows from the binlog and by SELECT, and compare them.")
+    ] = False,
+    untrusted: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted",
+            help="Only validate the file, and list the servers, code and secrets of its runs; connect to nothing.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
+    if untrusted:
+        from lakeingest.commands.untrusted import untrusted as check_untrusted
+
+        result = check_untrusted(config, overrides or ())
+    else:
+        loaded = loaded_config(config, overrides)
+        print_pipeline(loaded, as_json)
+        from lakeingest.commands import check as stage
+
+        result = stage.check(loaded, parity=parity)
+    print_result(result, as_json, console.check_lines(result))
+    if not result.ok:
+        raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
+
+
+@checks.command()
+def verify(
+    tables: Names = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read the rows that differ again, then compare once more.")
+    ] = False,
+    sample: Annotated[
+        float | None,
+        typer.Option("--sample", metavar="F", help="Compare this share of each table's chunks (0.1: a tenth)."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="Draw the chunks that an earlier report names by its seed."),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", metavar="N", help="Begin no new chunk after this many seconds.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Compare only the key and these columns.")
+    ] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Prove source = target, chunk by chunk; exit 1 on a difference. Applications may write meanwhile."""
+    from lakeingest.commands import repair as repairing
+    from lakeingest.commands import verify as stage
+    from lakeingest.commands.extent import Extent, column_names
+
+    extent = Extent.of(sample, seed, max_seconds, None if columns is None else column_names(columns))
+    compare = repairing.repair_tables if repair else stage.compare_tables
+    results = compare(loaded_config(config, overrides), tables or (), extent=extent)
+    print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
+    unequal = [str(result.table) for result in results if result.differs]
+    if unequal:
+        raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
+    results.raise_refused()
