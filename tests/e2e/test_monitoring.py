@@ -30,6 +30,7 @@ from lakeingest.state.lease import held
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, soon
+from tests.servers.accounts import COPIER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -383,3 +384,23 @@ def test_a_lease_that_is_held_by_another_run_keeps_its_figures(pair: Pipe) -> No
     with held(pair.state), pytest.raises(LeaseHeld):
         pair.run()
     assert pair.config.metrics.textfile.read_bytes() == before
+
+
+def test_a_source_that_goes_away_before_the_measurement_fails_no_run(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is published by then; the next run measures."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    measure = measuring.Measuring._measure  # noqa: SLF001 - the moment just before the source is asked
+
+    def end_connections(self: measuring.Measuring) -> None:
+        with pipe.connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (COPIER,))
+            numbers = cursor.fetchall()
+        pipe.sql(*(f"KILL {number}" for (number,) in numbers))
+        measure(self)
+
+    monkeypatch.setattr(measuring.Measuring, "_measure", end_connections)
+    assert pipe.run().caught_up
+    assert pipe.seen(Measured) == []
+    pipe.assert_equal()

@@ -42,13 +42,17 @@ NOTICED = {
     r"SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE FROM information_schema\.TRIGGERS": "statement_reach reads grants",
     r"SELECT TABLE_NAME FROM information_schema\.VIEWS": "statement_reach reads grants",
     r"SELECT UNIQUE_CONSTRAINT_SCHEMA": "statement_reach reads grants",
+    r"SHOW GLOBAL STATUS LIKE 'Threads_running'": "it is about the moment",
+    r"SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'": "it is about the moment",
+    r"SELECT count, status FROM information_schema\.innodb_metrics": "it is denied; check says so, and nothing is read",
     r"SHOW REPLICA HOSTS": "it is denied; server ids are chosen at random",
     r"XA RECOVER": "MySQL denies it; the reader of the binlog stops at XA COMMIT",
 }
 ELSEWHERE = "CALL mysql.rds_"  # of a service
 OF_MYSQL = ("SELECT CONSTRAINT_SCHEMA, TABLE_NAME", "SELECT @@global.gtid_purged", "SELECT @@global.gtid_executed")
 OF_MARIADB = ("SELECT @@global.gtid_strict_mode", "SHOW STATUS LIKE 'binlog_snapshot", "SELECT @@server_uid")
-# Questions that only other states of a source lead to: servers that took over, XA, keys of texts.
+# Questions that only other states of a source, or other keys of pipeline.yml, lead to: servers that took over, XA, keys
+# of texts, limits of the load.
 OTHERS = (
     "SELECT COLUMN_NAME, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = '{database}' AND TABLE_NAME = 'texts' AND COLLATION_NAME IS NOT NULL",
@@ -64,6 +68,9 @@ OTHERS = (
     "SELECT @@global.gtid_executed",
     "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos",
     "XA RECOVER",
+    "SHOW GLOBAL STATUS LIKE 'Threads_running'",
+    "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'",
+    "SELECT count, status FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'",
 )
 
 

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from lakeingest.core.freshness import Measure, committed_at, lag_seconds, noted_again
 from lakeingest.core.position import FilePosition, Position, bytes_between, files_after, in_same_file, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
-from lakeingest.errors import LakeIngestError, Scope
+from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
 from lakeingest.pipeline.rounds.due import has_changes
 from lakeingest.pipeline.run.edge_errors import translate_errors
@@ -44,8 +45,13 @@ class Measuring:
     def measure(self) -> None:
         """Measure the tables, store how fresh they are, and tell the observer.
 
-        The source is asked for its written position, and for its binlog files if it has begun another one.
+        The source is asked for its written position, and for its binlog files if it has begun another one. If it is
+        away, nothing is measured: all tables may be published, and a run that needs the source notices that by itself.
         """
+        with suppress(SourceAway), self._run.edges.source.named_errors():
+            self._measure()
+
+    def _measure(self) -> None:
         cpu, edges, binlog = time.thread_time(), self._run.edges, self._run.binlog
         end, written = binlog.spool.position, edges.source.written()
         sizes = {} if in_same_file(end.at, written) else edges.source.files()
