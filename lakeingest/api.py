@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.adopt import AdoptedTables
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import Plans
+    from lakeingest.commands.profile import TableProfile
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
     from lakeingest.commands.signal import SignalResults
@@ -69,6 +70,18 @@ class Pipeline:
         from lakeingest.commands.sample import sample
 
         return sample(self.config, table, rows)
+
+    def profile(
+        self, table: str, rows: int = 10_000, seed: int | None = None, *, write: bool = False
+    ) -> "TableProfile":
+        """Propose a quality suite for the table, from about `rows` rows over the whole table in the source.
+
+        The result's `suite` is the text of the suite. `seed` draws the rows of an earlier profile again. With `write`,
+        the suite is written to a new file in the folder of suites. The target is not used.
+        """
+        from lakeingest.commands.profile import profile
+
+        return profile(self.config, table, rows, seed, write=write)
 
     def run(
         self,

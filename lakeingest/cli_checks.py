@@ -1,4 +1,4 @@
-"""Commands that look at source and copies: check, verify. They change nothing, except `verify --repair`."""
+"""Commands that look at source and copies: check, verify, profile. They change nothing, except `verify --repair`."""
 
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from lakeingest.cli_options import (
     ConfigFile,
     Names,
     Overrides,
+    Table,
     loaded_config,
     print_pipeline,
     print_result,
@@ -89,3 +90,25 @@ def verify(
     if unequal:
         raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
     results.raise_refused()
+
+
+@checks.command()
+def profile(
+    table: Table,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Read about so many rows.")] = 10_000,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Draw the rows that an earlier profile names by its seed.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the suite to a new file in the folder of suites.")
+    ] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Propose a quality suite for a table, from a sample of its rows in the source."""
+    from lakeingest.commands.profile import profile as propose
+
+    result = propose(loaded_config(config, overrides), table, rows, seed, write=write)
+    written = [f"{result.path}: a suite from {result.read}"]
+    print_result(result, as_json, result.suite.splitlines() if result.path is None else written)

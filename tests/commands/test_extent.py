@@ -187,7 +187,7 @@ DIFFERENCE = Difference((7,), "differs")
     ],
 )
 def test_what_was_not_looked_at_is_never_called_equal(
-    result: TableVerification, text: str, equal: bool, differs: bool
+    result: TableVerification, text: str, equal: object, differs: object
 ) -> None:
     """The text says the share; JSON has it as a number, and no `equal`."""
     assert (result.result, result.equal, result.differs) == (text, equal, differs)

@@ -128,7 +128,7 @@ def test_only_the_named_columns_are_compared_also_beside_writers(pipe: Pipe) -> 
     assert (moved.differs, moved.moved) == (False, False)
     everything = compared(pipe, Extent.of(columns=["v", "n", "w, `x"]))
     assert (everything.columns, [each.key for each in everything.differences]) == (None, [(5,), (700,)])
-    with pytest.raises(UsageError, match="no column vv; did you mean v?"):
+    with pytest.raises(UsageError, match=r"no column vv; did you mean v\?"):
         Pipeline(pipe.config, pipe.spark).verify(f"{pipe.database}.t", columns=["vv"])
 
 
