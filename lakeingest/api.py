@@ -49,15 +49,17 @@ class Pipeline:
         """Load the pipeline in a file. Raises ConfigError, which names the mistakes in the file."""
         return cls(load_config(Path(path)), spark)
 
-    def check(self, *, parity: bool = False) -> "CheckResult":
+    def check(self, *, parity: bool = False, suites: bool = False) -> "CheckResult":
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
-        With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared.
+        With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared. With
+        `suites`, the quality suites are asked of a sample of each table in the source.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active_session
 
-        return check(self.config, self._given_session or active_session(), parity=parity)
+        with self._session() as session:
+            return check(self.config, session or active_session(), parity=parity, suites=suites)
 
     def plan(self, *tables: str) -> "Plans":
         """Plan what a run would do with each table. One chunk of each table is read, and nothing is changed."""

@@ -16,7 +16,7 @@ from lakeingest.cli_options import (
     print_pipeline,
     print_result,
 )
-from lakeingest.errors import CheckFailed, VerificationFailed
+from lakeingest.errors import CheckFailed, UsageError, VerificationFailed
 
 checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -25,6 +25,9 @@ checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 def check(
     parity: Annotated[
         bool, typer.Option("--parity", help="Also read changed rows from the binlog and by SELECT, and compare them.")
+    ] = False,
+    suites: Annotated[
+        bool, typer.Option("--suites", help="Also ask the quality suites of a sample of each table in the source.")
     ] = False,
     untrusted: Annotated[
         bool,
@@ -38,6 +41,8 @@ def check(
     overrides: Overrides = None,
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
+    if untrusted and suites:
+        raise UsageError("--suites reads the source, and --untrusted connects to nothing")
     if untrusted:
         from lakeingest.commands.untrusted import untrusted as check_untrusted
 
@@ -47,7 +52,7 @@ def check(
         print_pipeline(loaded, as_json)
         from lakeingest.commands import check as stage
 
-        result = stage.check(loaded, parity=parity)
+        result = stage.check(loaded, parity=parity, suites=suites)
     print_result(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")

@@ -107,6 +107,19 @@ def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) ->
     return "; ".join(faults) or None
 
 
+def about_rows(suites: Sequence[Suite]) -> tuple[tuple[Suite, ...], list[str]]:
+    """The suites with only their expectations about single rows, and a text for each other expectation."""
+    kept: list[Suite] = []
+    left_out: list[str] = []
+    for suite in suites:
+        are_kept = [library.is_about_rows(library.expectation(document)) for document in suite.expectations]
+        numbered = list(zip(suite.expectations, are_kept, strict=True))
+        if expectations := tuple(document for document, is_kept in numbered if is_kept):
+            kept.append(Suite(suite.name, expectations))
+        left_out += [f"{document['type']} of {suite.name}" for document, is_kept in numbered if not is_kept]
+    return tuple(kept), left_out
+
+
 def write_suite(quality: Quality, table: TableId, tables: Sequence[TableId], text: str) -> Path:
     """Write a suite of a table to a new file in the folder of suites, for this user alone. Returns its path.
 
