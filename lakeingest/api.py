@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.adopt import AdoptedTables
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import Plans
+    from lakeingest.commands.profile import TableProfile
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
     from lakeingest.commands.signal import SignalResults
@@ -48,15 +49,17 @@ class Pipeline:
         """Load the pipeline in a file. Raises ConfigError, which names the mistakes in the file."""
         return cls(load_config(Path(path)), spark)
 
-    def check(self, *, parity: bool = False) -> "CheckResult":
+    def check(self, *, parity: bool = False, suites: bool = False) -> "CheckResult":
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
-        With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared.
+        With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared. With
+        `suites`, the quality suites are asked of a sample of each table in the source.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active_session
 
-        return check(self.config, self._given_session or active_session(), parity=parity)
+        with self._session() as session:
+            return check(self.config, session or active_session(), parity=parity, suites=suites)
 
     def plan(self, *tables: str) -> "Plans":
         """Plan what a run would do with each table. One chunk of each table is read, and nothing is changed."""
@@ -69,6 +72,18 @@ class Pipeline:
         from lakeingest.commands.sample import sample
 
         return sample(self.config, table, rows)
+
+    def profile(
+        self, table: str, rows: int = 10_000, seed: int | None = None, *, write: bool = False
+    ) -> "TableProfile":
+        """Propose a quality suite for the table, from about `rows` rows over the whole table in the source.
+
+        The result's `suite` is the text of the suite. `seed` draws the rows of an earlier profile again. With `write`,
+        the suite is written to a new file in the folder of suites. The target is not used.
+        """
+        from lakeingest.commands.profile import profile
+
+        return profile(self.config, table, rows, seed, write=write)
 
     def run(
         self,

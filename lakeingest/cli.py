@@ -21,6 +21,7 @@ from lakeingest.cli_options import (
     ConfigFile,
     Names,
     Overrides,
+    Table,
     loaded_config,
     not_built,
     print_pipeline,
@@ -223,7 +224,7 @@ def status(
 
 @app.command()
 def changelog(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")],
+    table: Table,
     form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
     since: Annotated[
         str | None, typer.Option(help="Print only changes after a position or a time, or of a duration such as 2h.")

@@ -1,4 +1,4 @@
-"""Commands that look at source and copies: check, verify. They change nothing, except `verify --repair`."""
+"""Commands that look at source and copies: check, verify, profile. They change nothing, except `verify --repair`."""
 
 from typing import Annotated
 
@@ -11,11 +11,12 @@ from lakeingest.cli_options import (
     ConfigFile,
     Names,
     Overrides,
+    Table,
     loaded_config,
     print_pipeline,
     print_result,
 )
-from lakeingest.errors import CheckFailed, VerificationFailed
+from lakeingest.errors import CheckFailed, UsageError, VerificationFailed
 
 checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -24,6 +25,9 @@ checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 def check(
     parity: Annotated[
         bool, typer.Option("--parity", help="Also read changed rows from the binlog and by SELECT, and compare them.")
+    ] = False,
+    suites: Annotated[
+        bool, typer.Option("--suites", help="Also ask the quality suites of a sample of each table in the source.")
     ] = False,
     untrusted: Annotated[
         bool,
@@ -37,6 +41,8 @@ def check(
     overrides: Overrides = None,
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
+    if untrusted and suites:
+        raise UsageError("--suites reads the source, and --untrusted connects to nothing")
     if untrusted:
         from lakeingest.commands.untrusted import untrusted as check_untrusted
 
@@ -46,7 +52,7 @@ def check(
         print_pipeline(loaded, as_json)
         from lakeingest.commands import check as stage
 
-        result = stage.check(loaded, parity=parity)
+        result = stage.check(loaded, parity=parity, suites=suites)
     print_result(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
@@ -89,3 +95,25 @@ def verify(
     if unequal:
         raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
     results.raise_refused()
+
+
+@checks.command()
+def profile(
+    table: Table,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Read about so many rows.")] = 10_000,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Draw the rows that an earlier profile names by its seed.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the suite to a new file in the folder of suites.")
+    ] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Propose a quality suite for a table, from a sample of its rows in the source."""
+    from lakeingest.commands.profile import profile as propose
+
+    result = propose(loaded_config(config, overrides), table, rows, seed, write=write)
+    written = [f"{result.path}: a suite from {result.read}"]
+    print_result(result, as_json, result.suite.splitlines() if result.path is None else written)

@@ -22,6 +22,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TABLE]...", help="database.table, quoted as in SQL or not; default: all included tables."),
 ]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPELINE = Path("pipeline.yml")
 

@@ -16,6 +16,7 @@ from lakeingest.cli_options import (
     ConfigFile,
     Names,
     Overrides,
+    Table,
     loaded_config,
     print_result,
 )
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Only store the signal; do not wait until it is carried out.")]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
 Tables = Annotated[
     list[str], typer.Argument(metavar="TABLE…", help="database.table, quoted as in SQL or not; several allowed")
 ]

@@ -1,8 +1,8 @@
 """Check: every precondition of a run is checked, and each problem is reported with its fix.
 
-Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, except two kinds. It
-does not check conditions that are only warnings, because they need estimates. It does not check the spool and the
-existing copies, because it opens them itself.
+Nothing is changed, and no Spark is started, except for suites on the source. A run checks the same preconditions before
+it begins, except two kinds. It does not check conditions that are only warnings, because they need estimates. It does
+not check the spool and the existing copies, because it opens them itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from lakeingest.commands.parity import parity as parity_conditions
 from lakeingest.commands.proof import proofs
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
+from lakeingest.commands.suites_on_source import suite_conditions
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.position import is_in_one_of
@@ -86,10 +87,13 @@ class CheckResult(Report):
         return {"ok": self.ok, "checked": [asdict(condition) for condition in self.checked]}
 
 
-def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
+def check(
+    config: Config, session: "SparkSession | None" = None, *, parity: bool = False, suites: bool = False
+) -> CheckResult:
     """Check every precondition. An existing Spark `session` is checked too, because a run would use it.
 
-    With `parity`, rows are read by SELECT and from the binlog, and compared. If the source cannot be checked, no error
+    With `parity`, rows are read by SELECT and from the binlog, and compared. With `suites`, the users' suites are asked
+    of a sample of each table in the source, which takes a session of Spark. If the source cannot be checked, no error
     is raised: the condition `connection` has the reason.
     """
     try:
@@ -102,6 +106,8 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     checked += [*proofs(config), *folders(config, bytes_left), *_lake_formation(config)]
     checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))
+    if suites:
+        checked += suite_conditions(config, session)
     return CheckResult(tuple(checked))
 
 

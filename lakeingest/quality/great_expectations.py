@@ -35,6 +35,17 @@ def sql_of(parsed: "Expectation") -> list[str]:
     return queries + (["row_condition"] if _is_sql(getattr(parsed, "row_condition", None)) else [])
 
 
+def is_about_rows(parsed: "Expectation") -> bool:
+    """Whether an expectation is about single rows, so that it can also be asked of a sample of the rows."""
+    from great_expectations.expectations.expectation import (
+        ColumnMapExpectation,
+        ColumnPairMapExpectation,
+        MulticolumnMapExpectation,
+    )
+
+    return isinstance(parsed, ColumnMapExpectation | ColumnPairMapExpectation | MulticolumnMapExpectation)
+
+
 def _is_sql(condition: Any) -> bool:
     """Whether a condition, or a part of it, is passed to Spark as SQL."""
     from great_expectations.expectations.row_conditions import PassThroughCondition

@@ -6,6 +6,7 @@ name can have globs as in `tables.include`. The file has a suite in the format o
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from lakeingest.config.tables import Tables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.errors import ConfigError
+from lakeingest.errors import ConfigError, UsageError
 from lakeingest.quality import great_expectations as library
 
 SCHEMA = "schema"  # the name of the suite that is made from the definition
@@ -104,6 +105,59 @@ def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) ->
                 for table in tables:
                     faults += _unknown_columns(path, suite, schemas[table])
     return "; ".join(faults) or None
+
+
+def about_rows(suites: Sequence[Suite]) -> tuple[tuple[Suite, ...], list[str]]:
+    """The suites with only their expectations about single rows, and a text for each other expectation."""
+    kept: list[Suite] = []
+    left_out: list[str] = []
+    for suite in suites:
+        are_kept = [library.is_about_rows(library.expectation(document)) for document in suite.expectations]
+        numbered = list(zip(suite.expectations, are_kept, strict=True))
+        if expectations := tuple(document for document, is_kept in numbered if is_kept):
+            kept.append(Suite(suite.name, expectations))
+        left_out += [f"{document['type']} of {suite.name}" for document, is_kept in numbered if not is_kept]
+    return tuple(kept), left_out
+
+
+def write_suite(quality: Quality, table: TableId, tables: Sequence[TableId], text: str) -> Path:
+    """Write a suite of a table to a new file in the folder of suites, for this user alone. Returns its path.
+
+    Raises UsageError if the file exists or cannot be written, if there is no folder, or if the name of the file would
+    match others of the copied `tables`, too.
+    """
+    if quality.folder is None:
+        raise UsageError(
+            "there is no folder of suites: make the folder quality beside pipeline.yml, or set quality.suites"
+        )
+    path = quality.folder / _file_name(table)
+    if (matched := _tables_of(path, tables)) != [table]:
+        raise UsageError(f"{path} would be a suite of {', '.join(map(str, matched))}; write the file yourself")
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists already and is not overwritten; move it away, or copy what you need"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def _file_name(table: TableId) -> str:
+    """The name of the file of a table's suite. What a file's name or a glob cannot have is matched by a glob."""
+
+    def glob(name: str, unusable: str) -> str:
+        return "".join(
+            "?" if sign in unusable or not sign.isprintable() else f"[{sign}]" if sign in "*?[" else sign
+            for sign in name
+        )
+
+    database = glob(table.database, "/.")  # a pattern is divided at its first dot
+    if database.startswith("re:"):
+        database = f"?{database[1:]}"
+    return f"{database}.{glob(table.name, '/')}.yml"
 
 
 def _expectation(kind: str, **kwargs: Any) -> Document:

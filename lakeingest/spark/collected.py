@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 def collected(rows: "DataFrame") -> pa.Table | None:
     """All rows, with the types that Spark gives its columns in Arrow; None if there are no rows."""
-    parts = rows.mapInArrow(_as_messages, "message binary").collect()
+    numbers = [f"column{number}" for number in range(len(rows.columns))]  # `mapInArrow` fails for names with a dot
+    parts = rows.toDF(*numbers).mapInArrow(_as_messages, "message binary").collect()
     tables = [pa.ipc.open_stream(bytes(part["message"])).read_all() for part in parts]
-    return pa.concat_tables(tables) if tables else None
+    return pa.concat_tables(tables).rename_columns(rows.columns) if tables else None
 
 
 def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -65,7 +65,7 @@ def test_every_command_takes_names_as_sql_quotes_them(tmp_path: Path, mysql_serv
     """By backquotes and by double quotes. What `approve` answers is that the table waits for nothing."""
     group = get_group(app).commands.items()
     taking = {name for name, one in group if any(parameter.name in {"table", "tables"} for parameter in one.params)}
-    assert taking == {*COMMANDS, "approve", "changelog", "rollback"}
+    assert taking == {*COMMANDS, "approve", "changelog", "profile", "rollback"}
     job = Job(tmp_path / "job", mysql_server, "e2e_quoted", target={"format": "iceberg"}).write()
     names = f"`{job.database}`.`my table`", f'"{job.database}"."a.b ""c"""'
     job.sql(
