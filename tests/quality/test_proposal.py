@@ -40,6 +40,7 @@ def proposed(kind: Kind, text: str, values: Sequence[Any], **others: Any) -> lis
     """For each expectation about the column: its kind, what it expects, and whether it is a warning."""
     is_whole = others.pop("is_whole", True)
     _, _, found = proposals(Column("v", kind, source_type(text), **others), values, is_whole=is_whole)
+    assert read_yaml(suite_text([], [found]))["expectations"] == ([*found.expectations] or None)
     return [
         (each["type"], {key: value for key, value in each["kwargs"].items() if key != "column"}, "severity" in each)
         for each in found.expectations
@@ -121,20 +122,21 @@ BITS: list[tuple[Kind, str, list[Any], Document, list[tuple[str, Document, bool]
         {"nullable": False},
         [(BETWEEN, {"min_value": 2**64 - 1, "max_value": 2**64 - 1}, True)],
     ),
-    (Kind.DATE, "date", [date(2, 1, 1)], {"nullable": False}, [(BETWEEN, {"min_value": "0002-01-01"}, True)]),
+    (Kind.DATE, "date", [date(2024, 3, 1)], {"nullable": False}, [(BETWEEN, {"min_value": "2024-02-29"}, True)]),
+    (Kind.DATE, "date", [date(1, 1, 1), date(2026, 1, 1)], {"nullable": False}, []),
     (
         Kind.DATETIME,
         "datetime(6)",
         [datetime(2026, 1, 1, 0, 0, 0, 5)],
         {"nullable": False},
-        [(BETWEEN, {"min_value": "2026-01-01 00:00:00.000005"}, True)],
+        [(BETWEEN, {"min_value": "2025-12-31"}, True)],
     ),
     (
         Kind.TIMESTAMP,
         "timestamp",
         [datetime(2026, 1, 1, 5, tzinfo=UTC)],
         {"nullable": False},
-        [(BETWEEN, {"min_value": "2026-01-01 05:00:00Z"}, True)],
+        [(BETWEEN, {"min_value": "2025-12-31"}, True)],
     ),
     (Kind.TIME, "time", ["-838:59:59"], {"nullable": False}, []),
     (Kind.BOOLEAN, "bit(1)", [True, None], {}, []),
