@@ -1,7 +1,8 @@
 """Proposals: expectations for the columns of a table, taken from rows of it, each with what was seen.
 
 All rows that a proposal is taken from pass it. A proposal that few values speak for is only a warning. So is a range or
-a length that is taken from a sample, because rows outside of the sample may exceed it.
+a length that is taken from a sample, because rows outside of the sample may exceed it; and a range of values that are
+mostly different, because later rows may exceed it.
 """
 
 import math
@@ -104,13 +105,15 @@ def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, 
     if counts is not None and _is_set(column, counts, schema):
         rarest = min(counts.values())
         expect("expect_column_values_to_be_in_set", is_thin=are_few or rarest < SEEN_EACH, value_set=sorted(counts))
-    elif least is not None:
+    elif least is not None and column.name not in schema.key:  # most keys grow from row to row
         is_thin = are_few or not is_whole
         if of_lengths:
             kind = "expect_column_value_lengths_to_be_between"
             expect(kind, is_thin=is_thin, min_value=least, max_value=greatest)
-        elif column.name not in schema.key and _can_be_bound(column, least):  # most keys grow from row to row
-            expect("expect_column_values_to_be_between", is_thin=is_thin, **_bounds(column, least, greatest))
+        elif _can_be_bound(column, least):
+            are_mostly_new = counts is not None and 2 * len(counts) > len(known)
+            kind = "expect_column_values_to_be_between"
+            expect(kind, is_thin=is_thin or are_mostly_new, **_bounds(column, least, greatest))
     return Proposal(
         column.name,
         str(column.source_type),
