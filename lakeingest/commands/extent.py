@@ -49,10 +49,12 @@ class Extent:
         if columns is not None and not columns:
             raise UsageError("--columns names at least one column")
         is_by_chance = sample is not None or max_seconds is not None
+        if seed is not None and not is_by_chance:
+            raise UsageError("--seed goes with --sample or --max-seconds: otherwise nothing is drawn")
         if is_by_chance and seed is None:
             seed = random.SystemRandom().randrange(_SEEDS)
         names = None if columns is None else tuple(columns)
-        return cls(1.0 if sample is None else sample, seed if is_by_chance else None, max_seconds, names)
+        return cls(1.0 if sample is None else sample, seed, max_seconds, names)
 
     def drawn(self, table: TableId, count: int) -> tuple[int, ...]:
         """The numbers of the chunks to compare, among `count` chunks of a table, in the order of their comparison.

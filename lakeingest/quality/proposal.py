@@ -1,12 +1,14 @@
 """Proposals: expectations for the columns of a table, taken from rows of it, each with what was seen.
 
 All rows that a proposal is taken from pass it. A proposal that few values speak for is only a warning. So is a range or
-a length that is taken from a sample, because rows outside of the sample may exceed it.
+a length that is taken from a sample, because rows outside of the sample may exceed it; and a range of values that are
+mostly different, because later rows may exceed it.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +23,12 @@ from lakeingest.rows import arrow_type
 ENOUGH_VALUES = 1_000  # fewer values are thin evidence
 SET_SIZE = 20  # the most values of a value set
 SEEN_EACH = 10  # each value of a set was seen so often, or the evidence is thin
+_GREGORIAN = 1582  # from the next year on, the calendars of Python, Java and Spark are the same
 _SET_CHARACTERS = 100  # the longest text of a value set
 _SHOWN = 80  # the longest text of a value in a comment
 _MOMENTS = {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.MICROS}
+_DECIMALS = {Kind.DECIMAL, Kind.UINT64}  # the kinds whose values are decimals in Arrow; YAML has no decimals
 _MEASURED = {Kind.STRING, Kind.NUMERAL, Kind.JSON, Kind.BINARY}  # the kinds whose lengths say something
 _COUNTED = {Kind.INT32, Kind.INT64, Kind.STRING}  # the kinds whose values a suite can list exactly
 _LISTED = {"enum", "set"}  # types whose members the suite of the definition checks
@@ -101,13 +105,15 @@ def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, 
     if counts is not None and _is_set(column, counts, schema):
         rarest = min(counts.values())
         expect("expect_column_values_to_be_in_set", is_thin=are_few or rarest < SEEN_EACH, value_set=sorted(counts))
-    elif least is not None:
+    elif least is not None and column.name not in schema.key:  # most keys grow from row to row
         is_thin = are_few or not is_whole
         if of_lengths:
             kind = "expect_column_value_lengths_to_be_between"
             expect(kind, is_thin=is_thin, min_value=least, max_value=greatest)
-        elif column.name not in schema.key:  # most keys grow from row to row
-            expect("expect_column_values_to_be_between", is_thin=is_thin, **_bounds(column, least, greatest))
+        elif _can_be_bound(column, least):
+            are_mostly_new = counts is not None and 2 * len(counts) > len(known)
+            kind = "expect_column_values_to_be_between"
+            expect(kind, is_thin=is_thin or are_mostly_new, **_bounds(column, least, greatest))
     return Proposal(
         column.name,
         str(column.source_type),
@@ -153,14 +159,23 @@ def _ends(column: Column, known: pa.ChunkedArray) -> tuple[Any, Any]:
 def _bounds(column: Column, least: Any, greatest: Any) -> dict[str, Any]:
     """The bounds of a range, which YAML and Spark read exactly. They may be wider than the values.
 
-    Dates and times have no upper bound: later rows exceed it.
+    Dates and times have no upper bound, because later rows exceed it. Great Expectations reads a bound in the time zone
+    of the machine, so the bound is a day before the least value.
     """
     if column.kind in _MOMENTS:
-        text = least.strftime("%Y-%m-%d %H:%M:%SZ") if column.kind is Kind.TIMESTAMP else str(least)
-        return {"min_value": text}
-    if column.kind is Kind.DECIMAL:
+        return {"min_value": str(_day(least) - timedelta(days=1))}
+    if column.kind in _DECIMALS:
         return {"min_value": math.floor(least), "max_value": math.ceil(greatest)}
     return {"min_value": least, "max_value": greatest}
+
+
+def _can_be_bound(column: Column, least: Any) -> bool:
+    """Whether Great Expectations compares with this value as Spark does: it has another calendar for early dates."""
+    return column.kind not in _MOMENTS or _day(least).year > _GREGORIAN
+
+
+def _day(moment: date | datetime) -> date:
+    return moment.date() if isinstance(moment, datetime) else moment
 
 
 def _sayable(documents: Iterable[Document]) -> Iterator[Document]:

@@ -44,7 +44,7 @@ def test_a_seed_draws_the_same_chunks_again() -> None:
 
 def test_without_a_sample_all_chunks_are_compared_in_order() -> None:
     """Nothing is left to chance, so that there is no seed; with limited time the order is by chance."""
-    assert WHOLE == Extent.of() == Extent.of(seed=7)
+    assert Extent.of() == WHOLE
     assert WHOLE.drawn(ORDERS, 4) == (0, 1, 2, 3)
     assert WHOLE.in_turn([ORDERS]) == [ORDERS]
     limited = Extent.of(max_seconds=60, seed=7)
@@ -65,6 +65,8 @@ def test_without_a_sample_all_chunks_are_compared_in_order() -> None:
         ({"max_seconds": 0}, "--max-seconds is a number above 0"),
         ({"max_seconds": float("nan")}, "--max-seconds is a number above 0"),
         ({"columns": []}, "--columns names at least one"),
+        ({"seed": 7}, "--seed goes with --sample"),
+        ({"seed": 7, "columns": ["id"]}, "--seed goes with --sample"),
     ],
 )
 def test_a_wrong_extent_is_usage(asked: Mapping[str, Any], named: str) -> None:

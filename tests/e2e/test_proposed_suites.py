@@ -28,18 +28,20 @@ from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-ODD = "t ☃.`x``'\"[*]?"  # a table, and a column of it, in backquotes
+ODD = "t ☃.`x'\"[*]?"  # the name of a table, and of a column of it
+QUOTED = ODD.replace("`", "``")
 TYPES = (
-    f"CREATE TABLE `{ODD}` (id BIGINT UNSIGNED, `{ODD}` VARCHAR(20) NOT NULL, `a b` INT, `dot.ted` TINYINT NOT NULL,"
-    " b1 BIT, b BIT(9), d DECIMAL(38, 20), n DECIMAL(65, 2), f FLOAT, g DOUBLE, u BIGINT UNSIGNED, c CHAR(5), x TEXT,"
+    f"CREATE TABLE `{QUOTED}` (id BIGINT UNSIGNED, `{QUOTED}` VARCHAR(20) NOT NULL, `a b` INT,"
+    " `dot.ted` TINYINT NOT NULL, b1 BIT,"
+    " b BIT(9), d DECIMAL(38, 20), n DECIMAL(65, 2), f FLOAT, g DOUBLE, u BIGINT UNSIGNED, c CHAR(5), x TEXT,"
     " y VARBINARY(9), z LONGBLOB, j JSON, e ENUM('a', 'b') NOT NULL, m SET('a', 'b'), dt DATETIME(6),"
-    " ts TIMESTAMP(3) NULL, da DATE, ti TIME(6), ye YEAR, ge GEOMETRY, empty INT, few VARCHAR(40) COLLATE utf8mb4_bin,"
+    " ts TIMESTAMP(3) NULL, da DATE, ti TIME(6), ye YEAR, ge GEOMETRY, blank INT, few VARCHAR(40) COLLATE utf8mb4_bin,"
     " PRIMARY KEY (id, `dot.ted`))"
 )
 FIRST = (
-    f"INSERT INTO `{ODD}` VALUES (18446744073709551615, 1, NULL, 1, b'1', b'101', 1.5, 1, 0.1, -1e-300,"
+    f"INSERT INTO `{QUOTED}` VALUES (18446744073709551615, 1, NULL, 1, b'1', b'101', 1.5, 1, 0.1, -1e-300,"
     " 18446744073709551615, 'é', 'x', 0x00FF, 0x01, '{\"a\": 1.0}', 'b', 'a,b', '0001-01-01 00:00:00.000001',"
-    " '2026-03-29 01:30:00', '1000-01-01', '-838:59:59', 1999, POINT(1, 2), NULL, 'a'), (0, '', 2147483647, -128, NULL,"
+    " '2026-03-29 01:30:00', '1583-01-01', '-838:59:59', 1999, POINT(1, 2), NULL, 'a'), (0, '', 2147483647, -128, NULL,"
     " NULL, 99999999999999999.99999999999999999999, -99999999999999999999999999999999999999999999999999999999999999.99,"
     " -3.4e38, 1.7e308, 0, NULL, NULL, NULL, NULL, NULL, 'a', '', NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
     " CHAR(10, 0x1B, 0x23 USING utf8mb4))"
@@ -71,7 +73,7 @@ def fill(pipe: Pipe, rows: int) -> None:
         f" POINT(1, {n}), NULL, {chr(39) + ('a', 'b', 'A ', '😀 #')[n % 4] + chr(39)})"
         for n in range(1, rows + 1)
     )
-    pipe.sql(f"INSERT INTO `{ODD}` VALUES {numbers}", f"ANALYZE TABLE `{ODD}`")
+    pipe.sql(f"INSERT INTO `{QUOTED}` VALUES {numbers}", f"ANALYZE TABLE `{QUOTED}`")
 
 
 def drawn(pipe: Pipe, table: str, rows: int, seed: int | None = None) -> DrawnRows:
@@ -105,7 +107,7 @@ def test_a_proposed_suite_passes_on_the_rows_that_it_was_taken_from(pipe: Pipe, 
     proposed = {each.column: [document["type"] for document in each.expectations] for each in found.proposals}
     assert proposed[None] == ["expect_compound_columns_to_be_unique"]
     assert proposed["few"] == ["expect_column_values_to_not_be_null", "expect_column_values_to_be_in_set"]
-    assert proposed["empty"] == []
+    assert proposed["blank"] == []
     assert "expect_column_values_to_not_be_null" not in proposed["a b"]
     assert len(found.to_pandas()) == len(found.proposals) == 27
     assert "<table" in found._repr_html_()
