@@ -199,6 +199,7 @@ def test_a_proposed_suite_lets_the_rows_pass_its_gate_and_stops_others(pipe: Pip
         pipe.run()
 
 
+@pytest.mark.long("lets Great Expectations evaluate suites several times")
 def test_suites_are_asked_of_the_source_before_a_copy_exists(pipe: Pipe, suites: Path) -> None:
     """What fails is named with its count; a warning is one; what only the whole table can answer is not asked."""
     pipe.sql(ORDERS, ROWS, "CREATE TABLE others (id INT PRIMARY KEY)", "UPDATE orders SET state = 'odd' WHERE id < 9")

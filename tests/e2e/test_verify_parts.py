@@ -82,6 +82,7 @@ def test_a_sample_finds_what_differs_in_its_chunks_and_repairs_only_that(pipe: P
     assert not {*rest.differences} & {*found.differences}
 
 
+@pytest.mark.long("compares tables of several chunks again and again")
 @pytest.mark.any_format
 @pytest.mark.parametrize("kind", ["integer", "collated"])
 def test_no_chunk_is_begun_after_the_time(pipe: Pipe, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +114,7 @@ def test_enough_time_is_a_comparison_of_all(pipe: Pipe) -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.long("compares a table many times")
 @pytest.mark.any_format
 def test_only_the_named_columns_are_compared_also_beside_writers(pipe: Pipe) -> None:
     """A difference in another column is none; one in a named column is found in changed rows, too."""
