@@ -33,7 +33,7 @@ _MEASURES: Mapping[str, Callable[[Figure], float]] = {
 
 
 def ratios(figures: Figures) -> dict[str, float]:
-    """The median over the rounds of a peer's value ÷ ours, by what was measured and the peer."""
+    """For each measure and each peer, the peer's value divided by ours: the median of all rounds."""
     found = {}
     for scenario, title in ((SNAPSHOT, "copy"), (CATCHUP, "catch up")):
         for peer in PEERS:

@@ -1,4 +1,4 @@
-"""Simulate runs that are too large for a machine of ours, without MySQL: `python -m benchmarks.scale`.
+"""Simulates runs that need more machines than we have. It needs no MySQL: `python -m benchmarks.scale`.
 
 The simulation steps through waves, tables and rounds in the order in which the product takes them. What the driver does
 in each step was measured with the product's own code (`benchmarks.scale_costs`); what executors do was measured in runs
@@ -161,7 +161,7 @@ def follow(costs: Costs, run: Follow) -> Outcome:
 
 
 def over(measured: Sequence[tuple[float, float]], value: float) -> float:
-    """What was measured, between two points, and beyond the last one by the slope of the last two."""
+    """The cost at this value: between two measured points by interpolation, after the last one by the last slope."""
     points, costs = zip(*measured, strict=True)
     if value <= points[-1] or len(points) == 1:
         return float(np.interp(value, points, costs))
@@ -184,7 +184,7 @@ FOLLOWS = (
 
 
 def report(costs: Costs) -> str:
-    """Tables of what was measured and of what was simulated, in Markdown."""
+    """The measured costs and the simulated runs, as tables in Markdown."""
     chunk = [("plan", costs.plan), ("send its task", costs.send), ("receive its answer", costs.receive)]
     commit = over(costs.commit, 400) / 400
     chunk += [("note its split", costs.note), ("its share of the commit of a wave of 400", commit)]

@@ -195,7 +195,10 @@ def _rows(schema: TableSchema) -> pa.Table:
 
 
 def _renamed(files: Written, count: int) -> list[Written]:
-    """So many files with names of their own and the same statistics: no commit reads them."""
+    """Copies of a written file: `count` files with the same statistics, each with a new name.
+
+    The new files do not exist. That is no fault here, because a commit reads no data file.
+    """
     [file] = pickle.loads(files)  # noqa: S301 - our own
     name = str(file.file_path)
     uniques = (f"{uuid.uuid4()}.parquet" for _ in range(count))
@@ -203,7 +206,7 @@ def _renamed(files: Written, count: int) -> list[Written]:
 
 
 def _answer(chunk: CopyChunk, number: int, files: Written) -> bytes:
-    """What a worker sends for a chunk: a split with watermarks of its own, a file, the costs of three stages."""
+    """The answer of a worker for a chunk: a split with new watermarks, a file, and the costs of three stages."""
     high, profile = FilePosition("binlog.000001", 1_000 + number), Profile()
     for stage in ("chunks: read", "chunks: look", "chunks: write"):
         with profile.stage(stage):
@@ -350,7 +353,7 @@ def _spool(folder: Path) -> tuple[tuple[tuple[int, float], ...], tuple[tuple[int
 
 
 def _manifest(number: int, tables: Sequence[TableId], changed: int) -> Manifest:
-    """The manifest of a segment as the driver gets it: from a task, with tables of its own."""
+    """The manifest of a segment, pickled by a task and unpickled by the driver. So it shares no names with others."""
     entries = {
         table: (f"data/{uuid.uuid4().hex}-{index}.parquet", 50) if index < changed else None
         for index, table in enumerate(tables)

@@ -220,7 +220,17 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
-            return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, seconds=0.0, cpu_seconds=0.0, dollars=dollars(0))
+            return CopyPlan(
+                rows=0,
+                bytes=0,
+                chunk_rows=planner.chunk_rows,
+                chunks=0,
+                waves=0,
+                at_once=at_once,
+                seconds=0.0,
+                cpu_seconds=0.0,
+                dollars=dollars(0),
+            )
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
         bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)
@@ -239,4 +249,14 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
     seconds = chunk_seconds * math.ceil(chunks / at_once)
     cpu = cpu_of_rows(rows_left)
-    return CopyPlan(rows_left, bytes_left, planner.chunk_rows, chunks, waves, at_once, seconds, cpu, dollars(cpu))
+    return CopyPlan(
+        rows_left,
+        bytes_left,
+        planner.chunk_rows,
+        chunks,
+        waves,
+        at_once,
+        seconds,
+        cpu_seconds=cpu,
+        dollars=dollars(cpu),
+    )

@@ -182,7 +182,17 @@ def _run(
             observe(LeftAsItIs(table_id, reason))
     records = tuple(failure.record for failure in failures)
     seconds = time.monotonic() - began
-    result = RunResult(results, caught_up, seconds, follow, profile, records, paused, left, bill)
+    result = RunResult(
+        results,
+        caught_up,
+        seconds,
+        followed=follow,
+        profile=profile,
+        stopped=records,
+        paused=paused,
+        left=left,
+        bill=bill,
+    )
     if failures:
         error = most_serious(failure.error for failure in failures)
         error.result = result

@@ -94,10 +94,11 @@ class Notifier:
         self._arrived(failed)
 
     def _arrived(self, failed: set[str]) -> None:
-        """Somebody knows everything now, but what is about the tables in `failed`."""
-        told = self._told()
-        known = told | {table: known for table, known in self._next.items() if table not in failed}
-        if known != told:
-            self._known = known
+        """The notices of all tables have arrived, except those of the tables in `failed`: store what was told."""
+        before = self._told()
+        arrived = {table: told for table, told in self._next.items() if table not in failed}
+        after = before | arrived
+        if after != before:
+            self._known = after
             with suppress(LakeIngestError):
-                store_notified(state_of(self._config), known)
+                store_notified(state_of(self._config), after)
