@@ -34,10 +34,15 @@ def assert_endpoint(name: str, url: str) -> None:
 
 
 def _is_endpoint(url: str) -> bool:
+    return names_server(url) and "@" not in urlsplit(url).netloc
+
+
+def names_server(url: str) -> bool:
+    """Whether the URL has a host, and no port that cannot be one. It may have a user and a password."""
     try:
         parts = urlsplit(url)
-        # the port is read, because that raises an error for a wrong port; the comparison is always True
-        return (parts.port or 1) > 0 and "@" not in parts.netloc and bool(parts.hostname)
+        _ = parts.port  # raises an error for a wrong port
+        return bool(parts.hostname)
     except ValueError:  # a wrong port, or a wrong address in brackets
         return False
 

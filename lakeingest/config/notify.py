@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, model_validator
 
-from lakeingest.config.endpoints import is_plain_text
+from lakeingest.config.endpoints import is_plain_text, names_server
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.secrets import is_reference
 
@@ -44,12 +44,7 @@ class Notify(Frozen):
         url = self.webhook.get_secret_value()
         if is_reference(url) or "${" in url:  # only the run knows the URL
             return self
-        try:
-            parts = urlsplit(url)
-            is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:  # a wrong port, or a wrong address in brackets
-            is_url = False
-        if not is_url:
+        if not names_server(url) or urlsplit(url).scheme not in {"http", "https"}:
             raise ValueError("webhook is the URL of a server, https://HOST/PATH")
         if self.plain_http == "refuse" and is_plain_text(url):
             raise ValueError("webhook would be sent in plain text: let it be an https:// URL, or set plain_http: allow")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from lakeingest.core.schema import TableId
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
@@ -58,7 +57,8 @@ def publish_together(
     all_tables, at_once = list(tables), edges.config.target.tables_at_once
     if at_once == 1:
         return all_tables
-    others: set[TableId] = set()
+    others = {table.id for table in all_tables if not needs_only_lake(edges, binlog, table)}
+    together = [table for table in all_tables if table.id not in others]
 
     def merge_alone(table: TableRun) -> None:
         if stopping():
@@ -72,8 +72,6 @@ def publish_together(
                 return
             clear_failure(edges, table)
 
-    together = [table for table in all_tables if needs_only_lake(edges, binlog, table)]
-    others.update(table.id for table in all_tables if table not in together)
     side_by_side(merge_alone, together, at_once)
     return [table for table in all_tables if table.id in others]
 
@@ -81,15 +79,15 @@ def publish_together(
 def needs_only_lake(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Whether the table can be merged and published by a thread, which must not ask the source or change the spool.
 
-    The table must have few changes, so that they are merged in this process, and no suites, which Spark evaluates.
+    The table must have few changes, so that they are merged in this process, and a gate that needs no Spark.
     """
     if table.failure is not None or table.watch is not Watch.WATCHED or table.trust is not Trust.IN_FORCE:
         return False
     progress = table.progress
     may_lack_cascades = bool(table.cascade_keys or progress.cascades)
-    has_read_rows = bool(progress.patches) or progress.uncounted
-    has_suites = not table.sound or bool(user_suites(edges.config.quality, table.id))
-    if may_lack_cascades or has_read_rows or has_suites or halts(binlog.spool, table.id, progress.needed_from):
+    has_reread_rows = bool(progress.patches) or progress.uncounted
+    gate_needs_spark = not table.sound or bool(user_suites(edges.config.quality, table.id))
+    if may_lack_cascades or has_reread_rows or gate_needs_spark or halts(binlog.spool, table.id, progress.needed_from):
         return False
     return binlog.spool.backlog(table.id, max(progress.needed_from, binlog.spool.start)) <= FEW_ROWS
 

@@ -55,7 +55,10 @@ class Stopped:
 
 
 class StoppedTables:
-    """The records of stopped tables, for the run that holds the lease."""
+    """The records of stopped tables, for the run that holds the lease. It knows which tables have a record.
+
+    Tables without a record need no request to the store.
+    """
 
     def __init__(self, state: File) -> None:
         self._state = state
@@ -70,11 +73,12 @@ class StoppedTables:
         with store.of_one_table(path):
             store.replace(path, stopped.to_json())
 
-    def remove(self, table: TableId) -> None:
-        """Remove the record of a table after a success, if there is one.
+    def read(self, table: TableId) -> Stopped | None:
+        """The record of the table, as `read_stopped` returns it."""
+        return read_stopped(self._state, table) if _path(self._state, table).name in self._stored else None
 
-        Raises StorageFailed if the document cannot be removed.
-        """
+    def remove(self, table: TableId) -> None:
+        """Remove the record of a table after a success. Raises StorageFailed if the document cannot be removed."""
         path = _path(self._state, table)
         if path.name in self._stored:
             with store.of_one_table(path):

@@ -170,11 +170,12 @@ def _keep_definitions(
     edges: Edges, runs: Mapping[TableId, TableRun], loaded: Loaded, again: Collection[TableId]
 ) -> None:
     """Store the definition of each copy, but not of those `again`: a copy that begins again may have an older one."""
+    state = edges.writing  # asserts once that the lease is held: each assertion is a request to a store
 
     def keep(copy: Staged) -> None:
         table = copy.progress.table
         with working_on(edges, runs[table]):
-            kept = keep_definition(edges.writing, loaded.schemas[table])
+            kept = keep_definition(state, loaded.schemas[table])
             if kept.suspect and not copy.is_restarted:  # rows may be wrong, and are not read again yet
                 runs[table].doubt_rows()
 

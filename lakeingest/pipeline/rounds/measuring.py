@@ -16,13 +16,11 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun, Trust
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.state.fresh import read_fresh, store_fresh
-from lakeingest.state.stopped import read_stopped
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
 MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
-ASK_AGAIN_SECONDS = (
-    300.0  # between two questions how long the source keeps its binlog: the answer has all its variables
-)
+# How often the source is asked how long it keeps its binlog: it answers with all its variables.
+ASK_AGAIN_SECONDS = 300.0
 
 
 class Measuring:
@@ -115,7 +113,7 @@ class Measuring:
     def _error_of(self, table: TableRun) -> str:
         if table.failure is not None:
             return table.failure.error.runbook
-        stopped = None if table.requested else read_stopped(self._run.edges.state, table.id)
+        stopped = None if table.requested else self._run.edges.stopped.read(table.id)
         return "" if stopped is None else stopped.error
 
     def _binlog_seconds(self, written: FilePosition, sizes: Mapping[str, int]) -> int | None:
