@@ -65,7 +65,7 @@ def compared(pipe: Pipe, extent: Extent) -> TableVerification:
 
 @pytest.mark.formats
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.long("whole runs on several servers", only=("two", "hudi", "MariaDB 10.11"))
+@pytest.mark.long("compares and repairs a table several times, and waits 11 seconds each time without GTIDs")
 def test_a_sample_finds_what_differs_in_its_chunks_and_repairs_only_that(pipe: Pipe, kind: str) -> None:
     """All rows differ; those of the drawn chunks are named and repaired, beside new rows that move chunks."""
     copied(pipe, kind)
