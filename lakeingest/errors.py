@@ -66,6 +66,12 @@ class GateFailed(CheckFailed):
     scope = Scope.TABLE
 
 
+class AuditFailed(CheckFailed):
+    """A commit that was read back before its publish is not what was to be written; readers keep the last good one."""
+
+    scope = Scope.TABLE
+
+
 class VerificationFailed(CheckFailed):
     """`verify` found rows that differ between source and target."""
 

@@ -18,6 +18,7 @@ from lakeingest.files.local import Local
 from lakeingest.files.stored import AT_ONCE, NONCE, Stored
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from lakeingest.config import Config
@@ -316,6 +317,14 @@ def parquet(file: File) -> "pq.ParquetFile":
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
     return pq.ParquetFile(file.source())
+
+
+def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "pa.Table":
+    """The columns `names` of about the first `most` rows of a data file. Later pages of the file are not decoded."""
+    import pyarrow as pa
+
+    first = next(parquet.iter_batches(most, columns=list(names)), None)
+    return parquet.read(list(names)) if first is None else pa.Table.from_batches([first])
 
 
 def parquet_metadata(file: File) -> "pq.FileMetaData":

@@ -16,6 +16,7 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.held import Auditing, unaudited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -266,13 +267,16 @@ class Publishing(Protocol):
         A format can count quickly, or slowly and exactly. If the quick count is `expected`, no slow count is made.
         """
 
-    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 
         The publish also shows the comments of `schema`, which has the columns of the commit, and sets these table
-        properties.
+        properties. `audit` is called with the files of the commit, before readers see it.
 
         Raises:
+            AuditFailed: `audit` has raised it. Readers see no difference.
             StateUnreadable: a file of the commit is gone or damaged, or two of its rows have the same key.
             MainMoved: readers no longer see `staged.published`, because someone compacted the table.
             ForeignWrite: readers no longer see `staged.published`, because someone else changed its rows.

@@ -66,7 +66,7 @@ def publish_together(
         with working_on(edges, table):
             try:
                 merge_over_halts(edges, binlog, table)
-                publish(edges, table)
+                publish(edges, binlog.spool, table)
             except MainMoved:
                 others.add(table.id)
                 return
@@ -107,7 +107,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         has_read = read_cascades(edges, binlog, table)
         merge_over_halts(edges, binlog, table)
         try:
-            publish(edges, table)
+            publish(edges, binlog.spool, table)
             if has_read:
                 remove_merged_patches(edges, table)
             return

@@ -60,13 +60,20 @@ def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     return rows[field.name].cast(field.type)
 
 
-def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
+def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int | None = None) -> pa.Table:
     """The columns `names` of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
-    Raises StateUnreadable if the file is damaged; ForeignWrite if it is no Parquet file.
+    With `most`, only about the first `most` rows are read. Raises StateUnreadable if the file is damaged; ForeignWrite
+    if it is no Parquet file.
     """
     with _opened(table, file) as parquet:
-        return project(table.metadata.schema(), parquet, names)
+        return project(table.metadata.schema(), parquet, names, most)
+
+
+def rows_in_footer(table: TableFiles, file: DataFile) -> int:
+    """The number of rows of a file, by the file itself. Raises as `read_rows`."""
+    with _opened(table, file) as parquet:
+        return int(parquet.metadata.num_rows)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:

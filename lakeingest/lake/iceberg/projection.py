@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
+from lakeingest.files import file as files
+
 _FIELD_ID = b"PARQUET:field_id"
 _TEXTS = (
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
@@ -22,8 +24,10 @@ class NotProjectable(ValueError):
     """A data file does not have the columns of the table."""
 
 
-def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most: int | None = None) -> pa.Table:
     """The columns `names` of the table, for all rows of a file. Optional columns that the file lacks are NULL.
+
+    With `most`, only about the first `most` rows are read.
 
     Raises NotProjectable if a required column is missing, if the file has a text for a number or the reverse, or if its
     columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
@@ -31,7 +35,8 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa
     names_by_id = _names_by_id(parquet.schema_arrow)
     targets = schema.as_arrow()
     fields = [(schema.find_field(name), targets.field(name)) for name in names]
-    rows = parquet.read([names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id])
+    present = [names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id]
+    rows = parquet.read(present) if most is None else files.first_rows(parquet, present, most)
     columns = []
     for field, target in fields:
         if field.field_id in names_by_id:
@@ -39,7 +44,7 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa
         elif field.required:
             raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
         else:
-            columns.append(pa.chunked_array([pa.nulls(parquet.metadata.num_rows, target.type)]))
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, target.type)]))
     return pa.table(columns, names=list(names))
 
 

@@ -26,6 +26,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
+from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import Audit
 from lakeingest.lake.iceberg.catalogs import open_catalog
@@ -123,8 +124,7 @@ class IcebergTarget:
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            was_dropped = self._entries.drop_unused(table, loaded)
-            return self.recover(table) if was_dropped else None  # look again: another run may have built it
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # another may be there
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -162,8 +162,7 @@ class IcebergTarget:
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()  # notes that all removals of the new table are stored there
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
-        version = self._entries.create(schema, progress, self._form(schema), chosen)
-        return Staged(progress, version, published=None)
+        return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), published=None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
@@ -269,19 +268,20 @@ class IcebergTarget:
         return count_rows(self._table_with(table, version), version, expected)
 
     @names_storage_errors
-    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
         """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
 
         The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
         """
         table = staged.progress.table
         loaded = self._table_with(table, staged.version)
-        staged_table, form = as_staged(loaded, staged.version), self._form(schema)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
-        self._audit.assert_publishable(table, staged_table, staged.version, staged.published)
+        self._audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
 
         def build(current: Table) -> Transaction:
-            return self._entries.add_owner(publication(current, staged, form, properties), current)
+            return self._entries.add_owner(publication(current, staged, self._form(schema), properties), current)
 
         try:
             self._finish(table, loaded, build)

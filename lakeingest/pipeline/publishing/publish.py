@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.pipeline.events import Published
+from lakeingest.pipeline.publishing.audit import audit, note_seconds
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
+from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import as_property, keep_first_position
 
 if TYPE_CHECKING:
@@ -21,11 +23,12 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 
-def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's staging commit, then move main to this commit.
+def publish(edges: Edges, spool: Spool, table: TableRun) -> None:
+    """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
     All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
-    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
+    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails, and AuditFailed if
+    the audit fails; main does not move then.
     Raises MainMoved if someone's compaction has moved main.
     """
     began = time.monotonic()
@@ -52,13 +55,17 @@ def publish(edges: Edges, table: TableRun) -> None:
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: store where the copy begins, before the publish: so this is known for every published copy
     keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
-    # Step 3: main moves to the commit that the gate has checked, together with its position
+    # Step 3: main moves to the commit that the gate has checked, together with its position. Just before that, the
+    # commit is audited
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):
-        published = edges.target.publish(audited, table.schema, properties)
+        published = edges.target.publish(
+            audited, table.schema, properties, lambda held: audit(edges, spool, table, held)
+        )
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
+    note_seconds(edges, table, time.monotonic() - began)
     position = published.progress.position
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)

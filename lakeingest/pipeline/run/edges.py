@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
+from lakeingest.core.audit import Cost
+from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
@@ -24,6 +26,7 @@ class Edges:
 
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.
+    `audit_costs`: by table, the cost of the run's last audit.
     """
 
     config: Config
@@ -37,6 +40,7 @@ class Edges:
     throttle: Throttle
     observe: Observer
     profile: Profile = field(default_factory=Profile)
+    audit_costs: dict[TableId, Cost] = field(default_factory=dict)
 
     @property
     def committing(self) -> Target:

@@ -61,13 +61,13 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         least_stops += [patch.high for patch in table.progress.patches]
         may_have_later_changes = any(least_stop > halt.before.place for least_stop in least_stops)
         if may_have_later_changes:  # changes from after the DDL
-            _assert_approved(edges, table, ahead)
+            _assert_approved(edges, binlog, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
         _spool_missing(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
         # Step 2: lift the rows over the DDL
-        _assert_approved(edges, table, [halt])
+        _assert_approved(edges, binlog, table, [halt])
         _lift(edges, binlog, table, halt)
     # Step 3: no DDL is ahead: merge up to the end of the spool
     if table.trust is Trust.ALTERED_UNSEEN:  # no DDL in the spool has explained the source's definition
@@ -103,15 +103,15 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     try:
         lift = _lift_over(edges, binlog, table, halt)
     except NotLiftable as error:
-        _assert_approved(edges, table, halts(binlog.spool, table.id, halt.before.place))
+        _assert_approved(edges, binlog, table, halts(binlog.spool, table.id, halt.before.place))
         if isinstance(error, Unexplained):  # rows may have been read by a wrong definition
             suspect_unnamed(edges, table)
         else:
-            publish(edges, table)
+            publish(edges, binlog.spool, table)
         raise _barrier_error(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.scope is Scope.TABLE and not isinstance(error, Retryable):  # the table stops here
-            publish(edges, table)
+            publish(edges, binlog.spool, table)
         raise
     table.cancel_reading()  # the background read reads rows by the old definition
     # Step 2: note the lift in the spool before the commit, so that readers of the changelog always find it
@@ -142,7 +142,7 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
     table.lift(staged, lift.after)
 
 
-def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
+def _assert_approved(edges: Edges, binlog: BinlogRun, table: TableRun, ahead: Sequence[Halt]) -> None:
     """Raise ApprovalNeeded for the first DDL of `ahead` that nobody has approved.
 
     Before that, the table is published, if all its rows are at one place. Does nothing if the configuration needs no
@@ -155,7 +155,7 @@ def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> No
         return
     are_rows_at_one_place = table.progress.stop is not None
     if are_rows_at_one_place:
-        publish(edges, table)
+        publish(edges, binlog.spool, table)
     way_out = f"`lakeingest approve {table.id}` lets it go on after that"
     error = ApprovalNeeded(f"{table.id} waits before {waiting}; {way_out}")
     error.ddl = waiting.ddl

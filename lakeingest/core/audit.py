@@ -1,0 +1,99 @@
+"""The audit of a commit before readers see it: how much of it is read back, and what must hold for the rows in it.
+
+The changes in the spool are the truth: the last change of a key up to the commit's position is the row that readers
+must get. The audit believes nothing that the writers of the commit have counted or returned.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SHARE = 0.1  # an audit takes at most about this share of the time of a publish
+LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
+EVERYTHING = 1 << 62  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a table's last audit: the rows that it read, its seconds, and those of the publish without it."""
+
+    rows: int
+    seconds: float
+    publish_seconds: float
+
+
+def most_rows(last: Cost | None) -> int:
+    """The number of rows that the next audit may read, by the cost of the last one; None: there was none."""
+    if last is None or not last.rows or not last.seconds:
+        return LEAST_ROWS
+    return max(LEAST_ROWS, int(SHARE * last.publish_seconds * last.rows / last.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file of the commit that could be read. `is_new`: readers do not see it yet. `rows`: its number of rows."""
+
+    is_new: bool
+    rows: int
+
+
+def chosen(files: Sequence[Candidate], most: int, seed: int) -> list[int]:
+    """The numbers of the files to read, drawn by the seed: new files first, until they have `most` rows.
+
+    At least one new file and one old file are among them, if there are any.
+    """
+    numbers: list[int] = []
+    drawn = random.Random(seed).sample(range(len(files)), len(files))  # noqa: S311 - no secret
+    remaining = most
+    for is_new in (True, False):
+        is_first = True
+        for number in (number for number in drawn if files[number].is_new is is_new):
+            if is_first or files[number].rows <= remaining:
+                numbers.append(number)
+                remaining -= files[number].rows
+            is_first = False
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLook:
+    """How often a key, which the spool has changed, is in the files that were read.
+
+    `is_gone`: its last change deletes its row. `times`: how many living rows have it. `new_times`: how many of these
+    are in new files. `is_searched`: every new file that may have the key was read.
+    """
+
+    is_gone: bool
+    times: int
+    new_times: int
+    is_searched: bool
+
+
+def fault_of(look: KeyLook) -> str | None:
+    """What is wrong with a changed key; None if nothing is known to be wrong."""
+    if look.is_gone:
+        return "is still there, although its row was deleted" if look.times else None
+    if look.times > 1:
+        return "is there more than once"
+    if look.is_searched and not look.new_times:
+        return "has its old row" if look.times else "is missing"
+    return None
+
+
+def miscount(name: str, recorded: int, counted: int) -> str | None:
+    """What is wrong with a file that has `counted` rows, where the commit says `recorded`; None if they are equal."""
+    return None if counted == recorded else f"{name} has {counted} rows, and the commit says {recorded}"
+
+
+def differing_columns(expected: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
+    """The columns of a row whose value is not the one of the spool. Both rows have the same columns.
+
+    Numbers that are not numbers (NaN) are equal to each other.
+    """
+    return [name for name, value in expected.items() if not _is_same(value, held[name])]
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    is_nan = value != value and other != other  # noqa: PLR0124 - true of NaN alone
+    return bool(type(value) is type(other) and (value == other or is_nan))
