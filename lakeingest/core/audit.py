@@ -71,11 +71,12 @@ class KeyLook:
 
 
 def fault_of(look: KeyLook) -> str | None:
-    """What is wrong with a changed key; None if nothing is known to be wrong."""
+    """What is wrong with a changed key; None if nothing is known to be wrong.
+
+    That no key is there twice is asked of all keys that are read, changed or not.
+    """
     if look.is_gone:
         return "is still there, although its row was deleted" if look.times else None
-    if look.times > 1:
-        return "is there more than once"
     if look.is_searched and not look.new_times:
         return "has its old row" if look.times else "is missing"
     return None

@@ -18,12 +18,12 @@ from lakeingest.core import change
 from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SpoolGap, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import archive
-from lakeingest.spool.reread_files import RereadFolder
+from lakeingest.spool.reread_files import RereadFolder, RereadRows
 from lakeingest.spool.spool import Spool
 
 # columns: the number of a row's file, the row's number in it, its place among all rows, and whether it is a reread row
@@ -57,14 +57,20 @@ class LastImages:
         return rows.select(list(names)).append_column(DELETED, pc.is_in(rows[change.KIND], _DELETES))
 
 
+def reread_files(spool: Spool, table: TableId, after: Place, stop: Place) -> list[RereadRows]:
+    """The files with rows of the table that were read again, as of `after` or a later place up to `stop`."""
+    since = ReadTo(after, log=archive.name_of(spool.folder))
+    return RereadFolder.of(spool.folder, table).files_after(since, stop)
+
+
 def last_images(
-    spool: Spool, schema: TableSchema, after: Place, stop: Place, most: int, *, has_rereads: bool
+    spool: Spool, schema: TableSchema, after: Place, stop: Place, most: int, rereads: Sequence[RereadRows]
 ) -> LastImages | None:
     """The last image of each key that was changed after `after` and up to `stop`; None: the spool has no such change.
 
     If there are more than about `most` change rows, only those of the newest files are read. Files with rows of another
-    definition, and all files before them, are left out. With `has_rereads`, rows that were read again are images, too:
-    each is the row of its key as of its place.
+    definition, and all files before them, are left out. `rereads` are images, too: each is the row of its key as of its
+    place.
     """
     try:
         changed = spool.files(schema.table, after, stop)
@@ -79,12 +85,11 @@ def last_images(
     parts = changed[::-1][: len(tables)]
     if len(tables) < len(changed):  # rows that were read again before the changes that are left out do not count
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
-    if has_rereads:
-        since = ReadTo(after, log=archive.name_of(spool.folder))
-        for reread in RereadFolder.of(spool.folder, schema.table).files_after(since, stop):
-            if (rows := _changes(reread.path, schema, None, stop)) is not None:
-                tables.append(rows)
-                parts.append(reread.path)
+    for reread in rereads:
+        rows = _changes(reread.path, schema, None, stop) if reread.first.place >= after else None
+        if rows is not None:
+            tables.append(rows)
+            parts.append(reread.path)
     return _last_of(tables, parts, schema.key) if any(map(len, tables)) else None
 
 

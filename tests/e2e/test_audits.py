@@ -1,37 +1,101 @@
-"""Audits: what a commit holds is read back before readers see it, so a faulty writer stops the table, and no reader.
+"""Audits: what a commit holds is read back before readers see it. A faulty writer stops the table, and no reader."""
 
-The faults are put into our own writers: whatever they return and count, they write something else.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from lakeingest.commands.signal import ask
+from lakeingest.commands.status import status
 from lakeingest.errors import AuditFailed
-from lakeingest.lake.hudi import base_files
-from lakeingest.lake.hudi import row_delta as hudi_row_delta
-from lakeingest.lake.iceberg import data_files, merger
-from lakeingest.lake.staged import staging
+from lakeingest.files import file as files
 from tests.e2e.pipe import Pipe
+from tests.faults.writers import FAULTS, STAGED
+from tests.lake.shown import catalog_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
+ROWS = ", ".join(f"({number}, {number}, {-number})" for number in range(60))
 
-@pytest.mark.usefixtures("spark")
-def test_smoke(pipe: Pipe) -> None:
-    """Runs."""
-    pipe.sql(
-        "CREATE TABLE orders (id INT PRIMARY KEY, a INT, b INT)",
-        f"INSERT INTO orders VALUES {', '.join(f'({i}, {i}, {-i})' for i in range(60))}",
-    )
+
+def copied(pipe: Pipe) -> list[tuple[object, ...]]:
+    """A copied table, and changes of it that no run has seen: ten updates, a delete and two inserts."""
+    pipe.sql("CREATE TABLE orders (id INT PRIMARY KEY, a INT, b INT)", f"INSERT INTO orders VALUES {ROWS}")
     pipe.run()
-    pipe.sql("UPDATE orders SET a = 1000 WHERE id < 10", "DELETE FROM orders WHERE id > 55", "INSERT INTO orders VALUES (100, 1, 2)")
+    seen = pipe.rows("orders")
+    pipe.sql(
+        "UPDATE orders SET a = a + 1000 WHERE id < 10",
+        "DELETE FROM orders WHERE id = 15",
+        "INSERT INTO orders VALUES (200, 1, 2), (201, 3, 4)",
+    )
+    return seen
+
+
+def forget_staged(pipe: Pipe) -> None:
+    """Take away what readers do not see: the next run merges it again."""
+    if pipe.config.target.format == "hudi":
+        files.delete_all([pipe.state / "staging", *(pipe.state / "staging").tree()])
+        return
+    with catalog_of(pipe.config.target) as catalog:
+        table = catalog.load_table(f"{pipe.database}.orders")
+        with table.transaction() as transaction:
+            ManageSnapshots(transaction=transaction).remove_branch("lakeingest").commit()
+
+
+def test_a_fault_of_a_writer_is_found_before_readers_see_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fault on its own; the position stays, so that what is merged again without a fault is exact."""
+    seen = copied(pipe)
+    for put, message in FAULTS[pipe.config.target.format].values():
+        with monkeypatch.context() as patch:
+            put(patch)
+            with pytest.raises(AuditFailed, match=message):
+                pipe.run()
+        forget_staged(pipe)
+    assert pipe.rows("orders") == seen
     pipe.run()
     pipe.assert_equal()
-    print(pipe.events[-3:])
+
+
+@pytest.mark.long("several whole runs")
+def test_a_commit_that_failed_is_not_published_later_and_a_resnapshot_mends_it(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run has no fault and reads the same commit; other tables are published meanwhile."""
+    pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1), (2)")
+    seen = copied(pipe)
+    pipe.sql("INSERT INTO items VALUES (3)")
+    with monkeypatch.context() as patch:
+        STAGED[pipe.config.target.format](patch)
+        with pytest.raises(AuditFailed, match="has another value in a, b"):
+            pipe.run()
+    pipe.sql("INSERT INTO items VALUES (4)", "UPDATE orders SET a = 5 WHERE id = 30")
+    with pytest.raises(AuditFailed, match="has another value in a, b"):
+        pipe.run()
+    assert pipe.rows("orders") == seen
+    assert pipe.rows("items") == [(1,), (2,), (3,), (4,)]
+    assert {one.stopped.error for one in status(pipe.config) if one.stopped} == {"AuditFailed"}
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], wait=False)
+    pipe.run()
+    assert not any(one.stopped for one in status(pipe.config))
+    pipe.assert_equal()
+
+
+@pytest.mark.long("rows that are read again, without a fault")
+def test_rows_that_the_binlog_does_not_have_are_no_fault(pipe: Pipe) -> None:
+    """A row that was read again counts, and not its older change. Changes from before DDL do not count."""
+    copied(pipe)
+    pipe.unlogged("UPDATE orders SET a = 77 WHERE id IN (3, 40)", "DELETE FROM orders WHERE id = 4")
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], wait=False)
+    pipe.sql("UPDATE orders SET b = 1 WHERE id = 50", "UPDATE orders SET id = 300 WHERE id = 51")
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql(
+        "UPDATE orders SET a = 1 WHERE id = 8",
+        "ALTER TABLE orders ADD c INT NOT NULL DEFAULT 5, DROP COLUMN b",
+        "UPDATE orders SET a = 2 WHERE id = 9",
+    )
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql(
+        "TRUNCATE TABLE orders", "INSERT INTO orders (id, a) VALUES (8, 1), (1, 1)", "DELETE FROM orders WHERE id = 1"
+    )
+    pipe.run()
+    pipe.assert_equal()

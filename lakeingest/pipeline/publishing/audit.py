@@ -22,7 +22,7 @@ from lakeingest.lake.held import Held, HeldFile
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.halts import halts
-from lakeingest.spool.images import LastImages, last_images
+from lakeingest.spool.images import LastImages, last_images, reread_files
 from lakeingest.spool.spool import Spool
 
 FAULTS_IN_MESSAGE = 3
@@ -45,7 +45,7 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
     most = EVERYTHING if is_suspect else rows_allowed(edges.audit_costs.get(table.id))
     with edges.profile.stage("audits"):
         changed = _changed(spool, table, most)
-        reading = _Reading(held, table.schema, changed, most, table.staged.version)
+        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, table.staged.version)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
         except StateUnreadable as error:
@@ -76,18 +76,40 @@ def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     since = max([spool.start, progress.covered_from, *([] if shown is None else [shown.place])])
     # rows from before DDL have another definition
     since = max([since, *(halt.after.place for halt in halts(spool, table.id, since) if halt.after.place <= stop)])
-    # `uncounted`: rows were read again since the last publish. If that is unknown to this run, others may count, too
-    has_rereads = progress.uncounted or (shown is None and table.staged.published is not None)
-    return last_images(spool, schema, since, stop, most, has_rereads=has_rereads) if since < stop else None
+    if since >= stop:
+        return None
+    # `uncounted`: rows were read again since the last publish. If this run does not know it, older ones may count, too
+    may_have_rereads = progress.uncounted or (shown is None and table.staged.published is not None)
+    rereads = reread_files(spool, table.id, since, stop) if may_have_rereads else []
+    if progress.uncounted and not rereads:  # they were lost with an earlier spool: nobody knows these rows
+        return None
+    return last_images(spool, schema, since, stop, most, rereads)
+
+
+def _are_in_new_files(table: TableRun) -> bool:
+    """Whether each row that was changed since the place of `_changed` must be in a file that readers do not see yet.
+
+    False if this run does not know what readers see, or if the copy was started over or taken to another server since:
+    then a change may have been published before.
+    """
+    if table.staged.published is None:
+        return True
+    shown, progress = table.shown, table.progress
+    return shown is not None and (shown.restarts, shown.epoch) == (progress.restarts, progress.epoch)
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One audit of a commit: `most` rows are read, and `seed` decides which."""
+    """One audit of a commit: `most` rows are read, and `seed` decides which.
+
+    `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
+    files that readers do not see yet.
+    """
 
     held: Held
     schema: TableSchema
     changed: LastImages | None
+    are_in_new_files: bool
     most: int
     seed: int
     rows_read: int = 0
@@ -137,8 +159,9 @@ class _Reading:
             np.add.at(times, numbers, 1)
             if file.is_new:
                 np.add.at(new_times, numbers, 1)
-        is_searched = np.full(keys.num_rows, len(unread_new) <= MOST_FILES)
-        for file in unread_new if len(unread_new) <= MOST_FILES else ():
+        can_search = self.are_in_new_files and len(unread_new) <= MOST_FILES
+        is_searched = np.full(keys.num_rows, can_search)
+        for file in unread_new if can_search else ():
             is_searched &= ~file.may_have(keys)
         is_gone = self.changed.keys[DELETED].to_numpy() & (not self.schema.keeps_deleted)
         looks = np.stack([is_gone, np.minimum(times, 2), np.minimum(new_times, 2), is_searched], axis=1).astype(int)
