@@ -5,6 +5,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
+from lakeingest.core.signals import WHOLE
 from lakeingest.errors import AuditFailed
 from lakeingest.files import file as files
 from tests.e2e.pipe import Pipe
@@ -72,7 +73,7 @@ def test_a_commit_that_failed_is_not_published_later_and_a_resnapshot_mends_it(
     assert pipe.rows("orders") == seen
     assert pipe.rows("items") == [(1,), (2,), (3,), (4,)]
     assert {one.stopped.error for one in status(pipe.config) if one.stopped} == {"AuditFailed"}
-    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], wait=False)
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], scope=WHOLE, wait=False)
     pipe.run()
     assert not any(one.stopped for one in status(pipe.config))
     pipe.assert_equal()
@@ -83,7 +84,7 @@ def test_rows_that_the_binlog_does_not_have_are_no_fault(pipe: Pipe) -> None:
     """A row that was read again counts, and not its older change. Changes from before DDL do not count."""
     copied(pipe)
     pipe.unlogged("UPDATE orders SET a = 77 WHERE id IN (3, 40)", "DELETE FROM orders WHERE id = 4")
-    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], wait=False)
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], scope=WHOLE, wait=False)
     pipe.sql("UPDATE orders SET b = 1 WHERE id = 50", "UPDATE orders SET id = 300 WHERE id = 51")
     pipe.run()
     pipe.assert_equal()
