@@ -19,7 +19,7 @@ from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import SpoolGap, StateUnreadable
+from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import archive
@@ -64,25 +64,27 @@ def reread_files(spool: Spool, table: TableId, after: Place, stop: Place) -> lis
 
 
 def last_images(
-    spool: Spool, schema: TableSchema, after: Place, stop: Place, most: int, rereads: Sequence[RereadRows]
+    changed: Sequence[File],
+    rereads: Sequence[RereadRows],
+    schema: TableSchema,
+    after: Place,
+    stop: Place,
+    most: int,
 ) -> LastImages | None:
-    """The last image of each key that was changed after `after` and up to `stop`; None: the spool has no such change.
+    """The last image of each key that was changed after `after` and up to `stop`; None: there is no such change.
 
+    `changed` are the files of the spool, in order, that have the table's changes between these places (`Spool.files`).
     If there are more than about `most` change rows, only those of the newest files are read. Files with rows of another
     definition, and all files before them, are left out. `rereads` are images, too: each is the row of its key as of its
     place.
     """
-    try:
-        changed = spool.files(schema.table, after, stop)
-    except SpoolGap:
-        return None
     tables: list[pa.Table] = []  # of the newest files
     for file in reversed(changed):
         rows = _changes(file, schema, after, stop) if sum(map(len, tables)) < most else None
         if rows is None:
             break
         tables.append(rows)
-    parts = changed[::-1][: len(tables)]
+    parts = list(changed[::-1][: len(tables)])
     if len(tables) < len(changed):  # rows that were read again before the changes that are left out do not count
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
     for reread in rereads:

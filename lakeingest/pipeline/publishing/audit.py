@@ -17,7 +17,7 @@ from lakeingest.core.audit import EVERYTHING, Candidate, Cost, KeyLook, chosen, 
 from lakeingest.core.audit import most_rows as rows_allowed
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import AuditFailed, StateUnreadable
+from lakeingest.errors import AuditFailed, SpoolGap, StateUnreadable
 from lakeingest.lake.held import Held, HeldFile
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
@@ -83,7 +83,11 @@ def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     rereads = reread_files(spool, table.id, since, stop) if may_have_rereads else []
     if progress.uncounted and not rereads:  # they were lost with an earlier spool: nobody knows these rows
         return None
-    return last_images(spool, schema, since, stop, most, rereads)
+    try:
+        changed = spool.files(table.id, since, stop)
+    except SpoolGap:  # at DDL that the copy cannot follow, the spool has only a part of the changes
+        return None
+    return last_images(changed, rereads, schema, since, stop, most)
 
 
 def _are_in_new_files(table: TableRun) -> bool:
