@@ -4,7 +4,6 @@ The changes in the spool are the truth: the last change of a key up to the commi
 must get. The audit believes nothing that the writers of the commit have counted or returned.
 """
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,21 +37,20 @@ class Candidate:
     rows: int
 
 
-def chosen(files: Sequence[Candidate], most: int, seed: int) -> list[int]:
-    """The numbers of the files to read, drawn by the seed: new files first, until they have `most` rows.
+def chosen(files: Sequence[Candidate], most: int) -> list[int]:
+    """The numbers of the files to read, of files in random order: new files first, as long as they have `most` rows.
 
-    At least one new file and one old file are among them, if there are any.
+    The first new file and the first old file are always among them.
     """
     numbers: list[int] = []
-    drawn = random.Random(seed).sample(range(len(files)), len(files))  # noqa: S311 - no secret
     remaining = most
     for is_new in (True, False):
         is_first = True
-        for number in (number for number in drawn if files[number].is_new is is_new):
-            if is_first or files[number].rows <= remaining:
+        for number, file in enumerate(files):
+            if file.is_new is is_new and (is_first or file.rows <= remaining):
                 numbers.append(number)
-                remaining -= files[number].rows
-            is_first = False
+                remaining -= file.rows
+                is_first = False
     return numbers
 
 

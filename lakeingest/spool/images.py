@@ -58,9 +58,10 @@ class LastImages:
 
 
 def reread_files(spool: Spool, table: TableId, after: Place, stop: Place) -> list[RereadRows]:
-    """The files with rows of the table that were read again, as of `after` or a later place up to `stop`."""
+    """The files with rows of the table that were read again, as of places after `after` and up to `stop`."""
     since = ReadTo(after, log=archive.name_of(spool.folder))
-    return RereadFolder.of(spool.folder, table).files_after(since, stop)
+    files_from = RereadFolder.of(spool.folder, table).files_after(since, stop)
+    return [rows for rows in files_from if rows.first.place > after]
 
 
 def last_images(

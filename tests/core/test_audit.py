@@ -53,17 +53,17 @@ def test_new_files_come_first_and_one_of_each_kind_is_read(
     files: list[Candidate], most: int, new: int, old: int
 ) -> None:
     """However few rows may be read."""
-    numbers = chosen(files, most, seed=7)
+    numbers = chosen(files, most)
     assert len(set(numbers)) == len(numbers)
     assert sum(files[number].is_new for number in numbers) == new
     assert sum(not files[number].is_new for number in numbers) == old
 
 
-def test_the_seed_draws_the_files() -> None:
-    """The same files for the same seed; in the long run each file."""
-    draws = [chosen([NEW] * 9, 30, seed) for seed in range(60)]
-    assert draws == [chosen([NEW] * 9, 30, seed) for seed in range(60)]
-    assert {number for numbers in draws for number in numbers} == set(range(9))
+def test_a_file_that_is_too_large_is_passed_over() -> None:
+    """Unless it is the first of its kind; smaller files after it are read."""
+    large = Candidate(is_new=True, rows=1_000)
+    assert chosen([NEW, large, NEW, OLD], 40) == [0, 2, 3]
+    assert chosen([large, NEW, OLD], 40) == [0, 2]
 
 
 @pytest.mark.parametrize(

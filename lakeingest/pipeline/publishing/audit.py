@@ -81,7 +81,7 @@ def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     # `uncounted`: rows were read again since the last publish. If this run does not know it, older ones may count, too
     may_have_rereads = progress.uncounted or (shown is None and table.staged.published is not None)
     rereads = reread_files(spool, table.id, since, stop) if may_have_rereads else []
-    if progress.uncounted and not rereads:  # they were lost with an earlier spool: nobody knows these rows
+    if progress.uncounted and shown is None and not rereads:  # they may be lost with an earlier spool
         return None
     try:
         changed = spool.files(table.id, since, stop)
@@ -122,7 +122,7 @@ class _Reading:
         """What is wrong with the commit. Files are read only as far as the caller asks for faults."""
         yield from self.held.faulty_deletes()
         files = self._candidates()
-        numbers = chosen([Candidate(file.is_new, file.rows) for file in files], self.most, self.seed)
+        numbers = chosen([Candidate(file.is_new, file.rows) for file in files], self.most)
         read = [files[number] for number in numbers]
         for file in read:
             if fault := miscount(file.name, file.rows, file.count()):
@@ -131,14 +131,15 @@ class _Reading:
         yield from self._faults_of_values([file for file in read if file.is_new])
 
     def _candidates(self) -> list[HeldFile]:
-        """The new files, and old files that may have a changed key."""
-        new = [file for file in self.held.files if file.is_new]
+        """The new files, and old files that may have a changed key, in random order."""
+        files = random.Random(self.seed).sample(self.held.files, len(self.held.files))  # noqa: S311 - no secret
+        new = [file for file in files if file.is_new]
         if self.changed is None:
             return new
         keys = self.changed.keys.select(list(self.schema.key))
-        old = [file for file in self.held.files if not file.is_new]
-        if self.most < EVERYTHING and len(old) > MOST_FILES:
-            old = random.Random(self.seed).sample(old, MOST_FILES)  # noqa: S311 - no secret
+        old = [file for file in files if not file.is_new]
+        if self.most < EVERYTHING:
+            old = old[:MOST_FILES]
         return [*new, *(file for file in old if file.may_have(keys).any())]
 
     def _faults_of_keys(self, read: Sequence[HeldFile], unread_new: Sequence[HeldFile]) -> Iterator[str]:

@@ -27,9 +27,13 @@ def publish(edges: Edges, spool: Spool, table: TableRun) -> None:
     """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
     All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
-    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails, and AuditFailed if
-    the audit fails; main does not move then.
-    Raises MainMoved if someone's compaction has moved main.
+    the copy lacks changes by foreign keys (`cascades`).
+
+    Raises:
+        GateFailed: the gate fails. Main does not move.
+        AuditFailed: the audit fails. Main does not move.
+        MainMoved: someone's compaction has moved main.
+
     """
     began = time.monotonic()
     staged = table.staged
