@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SHARE = 0.1  # an audit takes at most about this share of the time of a publish
+SHARE = 0.1  # an audit that reads more than the least takes about this share of the time of a publish
 LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
 EVERYTHING = 1 << 62  # rows
 
