@@ -161,13 +161,18 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
 
 
 def drop_deleted(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """The rows of a file without those at the positions in `dead`.
+    """The rows of a file without those at the positions in `dead`. Raises as `deleted_rows`."""
+    is_living = np.ones(rows.num_rows, bool)
+    is_living[deleted_rows(rows, file, dead)] = False
+    return rows.filter(pa.array(is_living))
+
+
+def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray":
+    """The positions in `dead` of a file with these rows, ascending.
 
     Raises StateUnreadable if the file has no row at such a position.
     """
-    deleted = dead.get(file.file_path, np.zeros(0, np.int64))  # ascending
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
     if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows.num_rows):
         raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
-    is_living = np.ones(rows.num_rows, bool)
-    is_living[deleted] = False
-    return rows.filter(pa.array(is_living))
+    return deleted

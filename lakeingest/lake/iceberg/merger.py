@@ -22,7 +22,7 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import (
     Positions,
     bounds_of,
-    drop_deleted,
+    deleted_rows,
     read_deletes,
     read_rows,
     write_deletes,
@@ -33,7 +33,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Bounds, Effects, Written
 
 NO_EFFECTS = Effects(0, 0, 0)
-_POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
+_ROW, _NUMBER = "_lakeingest_row", "_lakeingest_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,10 @@ class IcebergMerger:
             # all keys of the file, with the types of the changed keys
             key_schema = pa.schema([candidates.field(name) for name in self.key])
             keys = read_rows(self.table, task.file, self.key).cast(key_schema)
-            with_positions = keys.append_column(_POS, pa.array(np.arange(keys.num_rows)))
-            living = drop_deleted(with_positions, task.file, dead)
-            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)  # ascending
-            positions[task.file.file_path] = matches[_POS].to_numpy()
-            change_numbers.append(matches[_NUMBER].to_numpy())
+            rows, numbers = matches(keys, candidates)
+            is_living = ~np.isin(rows, deleted_rows(keys, task.file, dead))
+            positions[task.file.file_path] = rows[is_living]
+            change_numbers.append(numbers[is_living])
         return positions, np.concatenate(change_numbers)
 
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
@@ -109,6 +108,24 @@ class IcebergMerger:
             return pc.is_valid(column)  # True for every change: a key is never NULL
         lower, upper = (pa.scalar(end, column.type) for end in bounds)
         return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
+
+
+def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarray]":
+    """The numbers of the rows of `keys` that are a candidate's key, ascending, and the candidate's _NUMBER of each.
+
+    A single integer that ascends, as in files of a first copy, is searched for. Else the two tables are joined.
+    """
+    if keys.num_columns == 1 and pa.types.is_integer(keys.field(0).type) and not keys[0].null_count:
+        ascending, wanted = keys[0].to_numpy(), candidates[keys.field(0).name].to_numpy()
+        if (ascending[1:] > ascending[:-1]).all():
+            at = np.searchsorted(ascending, wanted)  # for each candidate, the row that its key has if it is there
+            is_there = at < len(ascending)
+            is_there[is_there] = ascending[at[is_there]] == wanted[is_there]
+            order = np.argsort(at[is_there], kind="stable")
+            return at[is_there][order], candidates[_NUMBER].to_numpy()[is_there][order]
+    numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
+    joined = numbered.join(candidates, keys=keys.column_names, join_type="inner").sort_by(_ROW)
+    return joined[_ROW].to_numpy(), joined[_NUMBER].to_numpy()
 
 
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
