@@ -182,7 +182,7 @@ def test_nothing_is_known_of_a_state_that_is_lost(pair: Pipe) -> None:
     assert "unknown" in row
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_answers_requests(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """On loopback alone; what is published in between is seen there, and idle tables stay fresh by the minute."""
     monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.5)
@@ -319,7 +319,7 @@ def test_a_webhook_is_told_each_change_once(pair: Pipe) -> None:
     assert back == {"text": f"{pair.config.name}: run recovered: SourceAway · lakeingest explain SourceAway"}
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_tells_what_is_stale(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that fails its gate is stale soon after, and recovers once its rows are mended."""
     monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.5)
@@ -376,6 +376,7 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.long("the same on another format", only=("hudi",))
 def test_a_lease_that_is_held_by_another_run_keeps_its_figures(pair: Pipe) -> None:
     """The file is of the run that is at work."""
     pair.run()

@@ -91,7 +91,7 @@ def judged(pipe: Pipe, rows: DrawnRows) -> list[Checked]:
 
 
 @pytest.mark.parametrize("rows", [10_000, 300])
-@pytest.mark.long("two suites on Spark for each server", only=("300", "MariaDB 10.11"))
+@pytest.mark.long("two suites on Spark for each server", only=("300", "MariaDB 10.11", "MariaDB 11.4"))
 def test_a_proposed_suite_passes_on_the_rows_that_it_was_taken_from(pipe: Pipe, suites: Path, rows: int) -> None:
     """All types, NULLs, and names with spaces, dots, quotes and emoji; it is written once."""
     fill(pipe, 1_500)

@@ -132,9 +132,6 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int) ->
     monkeypatch.setattr(owner, name, call)
 
 
-@pytest.mark.long(
-    "the same at other steps", only=("nothing is stored", "the beginning alone is stored", "nothing is deleted")
-)
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
@@ -145,6 +142,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int) ->
         pytest.param(expiry, "_remove", 0, id="nothing is deleted"),
     ],
 )
+@pytest.mark.long("a kill at each step")
 def test_a_removal_survives_a_kill_at_every_step(
     lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int
 ) -> None:
