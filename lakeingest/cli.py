@@ -295,6 +295,7 @@ def main() -> NoReturn:
         from lakeingest.spark.session import stop_active_session
 
         stop_active_session()
+    gc.freeze()  # else the interpreter, as it ends, looks at all objects several times, which takes a third of a second
     sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
 
 
