@@ -1,6 +1,7 @@
 """Who copies a table into a lake: lakeingest, and peers, which their own tools build from public registries.
 
-Each is a program with the arguments HOST PORT USER DATABASE TABLE FOLDER, which prints a JSON line when it is ready.
+Each is a program with the arguments HOST PORT USER DATABASE TABLE FOLDER. It prints a JSON line when it is ready; one
+that prints none has no start-up.
 """
 
 import sys
@@ -167,7 +168,7 @@ COPIERS = (
         ingestr,
         "none",
         (
-            f"{_VERSIONS['ingestr']}, a program in Go that pip installs; a full copy, no changes",
+            f"{_VERSIONS['ingestr']}, a program in Go that pip installs; a full copy: its CDC refuses tables with ENUM",
             "one query reads the table: its parallel ranges of a key are refused for BIGINT UNSIGNED",
         ),
         ends=True,
