@@ -27,7 +27,7 @@ _PACKAGES = {
         *("dlt==1.31.0", "connectorx==0.4.6", "pyarrow==26.0.1", "pyiceberg==0.12.0", "pyiceberg-core==0.11.0"),
         *("pymysql==1.2.4", "sqlalchemy==2.1.9"),
     ),
-    "ingestr": ("ingestr==1.1.18",),  # of the wheels that have its program; later ones fetch it when it first runs
+    "ingestr": ("ingestr==1.1.18",),  # its wheel has the program; that of 1.1.24 fetches it when it first runs
 }
 _VERSIONS = {name: ", ".join(packages).replace("==", " ") for name, packages in _PACKAGES.items()}
 _OLAKE = "v0.9.4"
