@@ -164,10 +164,9 @@ def run(
 
             def draw_and_record(event: Any) -> None:
                 draw(event)
-                if follow:  # the run may last for weeks, so its state is recorded with each event
+                if follow and console.is_recorded(event):  # the run may last for weeks, so its state is recorded
                     so_far = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
-                    outcome = {"exit": None, "error": None, **so_far, "fresh_as_of": committed.fresh}
-                    _record_outcome(loaded, overridden | outcome)
+                    _record_outcome(loaded, overridden | {"exit": None, "error": None} | so_far | committed.so_far)
 
             observe = committed.collecting_before(draw_and_record)
             result = stage.run(
@@ -184,7 +183,7 @@ def run(
             progress = console.to_document(run_result)
         # with NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run
         if not isinstance(ending_error, NotOurState):
-            _record_outcome(loaded, overridden | failure | progress | {"fresh_as_of": committed.fresh})
+            _record_outcome(loaded, overridden | failure | progress | committed.so_far)
         if run_result is not None:
             print_result(run_result, as_json, console.run_lines(run_result))
             for line in console.stopped_lines(run_result, error):
@@ -192,7 +191,7 @@ def run(
         if ending_error is error:
             raise
         raise ending_error from error
-    ended = {"exit": 0, "error": None, **console.to_document(result), "fresh_as_of": committed.fresh}
+    ended = {"exit": 0, "error": None, **console.to_document(result), **committed.so_far}
     _record_outcome(loaded, overridden | ended)
     print_result(result, as_json, console.run_lines(result))
 

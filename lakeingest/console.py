@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from lakeingest.core.bill import priced
+from lakeingest.core.following import Followed
 from lakeingest.core.printable import printable
 from lakeingest.core.shown import iso_time
 from lakeingest.errors import ForeignWrite, NotOurCopy
@@ -159,6 +160,17 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
 _SHOWN_ALWAYS = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | Throttled | Undelivered
 
 
+_OF_ROUNDS = Spooled | Merged | GateRun | Published
+
+
+def is_recorded(event: Event) -> bool:
+    """Whether a run that follows stores its state with this event.
+
+    With events of each round it does not: the file is synced to the disk, and `Measured` follows within seconds.
+    """
+    return not isinstance(event, _OF_ROUNDS)
+
+
 def line_maker() -> Callable[[Event], str | None]:
     """Returns a function that gives the line of each event of a run; None for an event without a line.
 
@@ -236,7 +248,13 @@ class Committed:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""  # the position up to which changes are spooled
         self.caught_up = False  # whether the run has caught up with the source at least once
+        self.following: Followed | None = None  # what following the source has cost so far
         self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
+
+    @property
+    def so_far(self) -> dict[str, Any]:
+        """How fresh the copies are, and what following has cost, for `last_run.json`."""
+        return {"fresh_as_of": self.fresh, "following": None if self.following is None else self.following.to_json()}
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
@@ -258,6 +276,7 @@ class Committed:
         self.caught_up |= isinstance(event, Following)
         if isinstance(event, Measured):
             self.fresh = {str(table.table): iso_time(table.as_of) for table in event.tables}
+            self.following = event.followed or self.following
         if not isinstance(event, WaveCommitted | Merged | Published):
             return
         name = str(event.table)

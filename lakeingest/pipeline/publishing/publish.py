@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GATE = "lakeingest.gate"  # table property: what the gate checked at the last publish
+PUBLISHES = "publishes"  # the stage of the profile, which counts them
 DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 
@@ -55,7 +56,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
-    with edges.profile.stage("publishes"):
+    with edges.profile.stage(PUBLISHES):
         published = edges.target.publish(audited, table.schema, properties)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
