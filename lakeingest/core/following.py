@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from lakeingest.core.bill import UNIT_COSTS, Bill, dollars, priced
 from lakeingest.core.clocks import spoken
+from lakeingest.core.pace import SHARE
 
 DAY_SECONDS = 86_400.0
 LEAST_SECONDS = 60.0  # what a run took in a shorter time says little about a day
@@ -43,12 +44,12 @@ class Bound:
 def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
     """The bound for so many tables.
 
-    `every`: the seconds between the beginnings of two rounds; None for the pace `auto`, whose pauses are as long as its
-    rounds. `knows_files`: the number of files of a publish does not depend on the table.
+    `every`: the seconds between the beginnings of two rounds; None for the pace `auto` (`core.pace`).
+    `knows_files`: the number of files of a publish does not depend on the table.
     """
     round_seconds = UNIT_COSTS.publish * max(tables, 1)  # a round is never shorter than what its publishes compute
     if every is None:
-        apart, rule = 2 * round_seconds, "publish_every: auto pauses as long as a round takes"
+        apart, rule = round_seconds / SHARE, "publish_every: auto computes half of the time at most"
     elif every <= round_seconds:
         apart, rule = round_seconds, "no pause: a round is not shorter than the CPU seconds of its publishes"
     else:

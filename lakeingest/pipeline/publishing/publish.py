@@ -10,6 +10,7 @@ from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
 from lakeingest.state.definition import as_property, keep_first_position
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GATE = "lakeingest.gate"  # table property: what the gate checked at the last publish
-PUBLISHES = "publishes"  # the stage of the profile, which counts them
 DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 

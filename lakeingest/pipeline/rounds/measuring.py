@@ -14,11 +14,11 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
-from lakeingest.pipeline.publishing.publish import PUBLISHES
 from lakeingest.pipeline.rounds.due import has_changes
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun, Trust
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.state.following import store_following
