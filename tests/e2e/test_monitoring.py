@@ -363,6 +363,7 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         first = outcome()
         soon(lambda: outcome()["fresh_as_of"][table] > first["fresh_as_of"][table])
         assert outcome()["at"] > first["at"]
+        soon(lambda: bool(outcome()["following"]))
         process.terminate()
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -372,6 +373,7 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         [doc] = json.loads(said)
         assert doc["fresh_as_of"] >= first["fresh_as_of"][table]
         assert 0 < doc["freshness_seconds"] < 600
+        assert doc["following"]["bill"]["cpu_seconds"] > 0
     finally:
         job.sql(f"DROP DATABASE {job.database}")
 

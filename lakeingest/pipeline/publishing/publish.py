@@ -10,6 +10,7 @@ from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
 from lakeingest.state.definition import as_property, keep_first_position
@@ -55,7 +56,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
-    with edges.profile.stage("publishes"):
+    with edges.profile.stage(PUBLISHES):
         published = edges.target.publish(audited, table.schema, properties)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
