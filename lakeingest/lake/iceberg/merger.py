@@ -47,6 +47,11 @@ class IcebergMerger:
     key: tuple[str, ...]
     files: tuple[FileScanTask, ...]
 
+    @property
+    def looked_at(self) -> int:
+        """The number of rows in the files."""
+        return sum(task.file.record_count for task in self.files)
+
     def replace(self, changes: pa.Table) -> Written:
         """Write the positions of the old rows of these keys to a file of deletes. A key has one row at most."""
         positions, effects = self.find(changes)

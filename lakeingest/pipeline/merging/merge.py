@@ -31,6 +31,7 @@ from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+LOOKED_AT_ROWS = 25_000_000  # of the table, whose keys an executor reads for its slice: a third of a second
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
@@ -65,8 +66,8 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     merged_to = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, merged_to, plan.stop)
     change_rows = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
-    slices = max(1, change_rows // SLICE_ROWS)  # their number
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
+    slices = max(1, change_rows // SLICE_ROWS, merger.looked_at // LOOKED_AT_ROWS)  # their number
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
     # Step 4: store the rows of patches before the commit: so readers of the changelog miss none (`reread_rows`)
