@@ -389,6 +389,7 @@ def test_a_lease_that_is_held_by_another_run_keeps_its_figures(pair: Pipe) -> No
     assert pair.config.metrics.textfile.read_bytes() == before
 
 
+@pytest.mark.long("the same on another format", only=("hudi",))
 def test_a_source_that_goes_away_before_the_measurement_fails_no_run(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

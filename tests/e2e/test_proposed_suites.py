@@ -128,6 +128,7 @@ KEYS = {
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.long("other servers, and other keys", only=("MariaDB 10.11", "moment", "two"))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 def test_a_sample_is_spread_over_the_whole_table(pipe: Pipe, kind: str) -> None:
     """Each tenth of the rows is in it, no row is in it twice, and a seed draws the same rows again."""
     columns, key = KEYS[kind]

@@ -179,6 +179,7 @@ def test_a_resnapshot_waits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, limit: 
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits as a first copy does")
 def test_rows_are_read_at_a_pace(pipe: Pipe) -> None:
     """The mean of a copy is not above the limit, by the bytes of its rows in Arrow."""
     pipe.sql("CREATE TABLE wide (id INT PRIMARY KEY, v VARCHAR(2000))")

@@ -292,6 +292,7 @@ def test_a_double_is_written_as_the_server_writes_it(any_server: LocalServer, db
 
 @pytest.mark.parametrize("source_type", ["FLOAT", "DOUBLE(60,20)", "DOUBLE(250,0)"])
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 def test_a_float_cast_to_a_double_has_all_its_digits(
     db: Db, spark: SparkSession, tmp_path: Path, source_type: str
 ) -> None:
