@@ -1,7 +1,7 @@
 """Hashes of rows in Arrow batches: the first 128 bits of SHA-256 of a row's canonical text (`core.checksum`).
 
 Spark reads the rows, and its Python workers compute the hashes. Arrow makes the texts of a whole column at once, which
-takes a fifth of the time that Spark's expressions and a function of Python for each DOUBLE would take.
+takes a third of the time that Spark's expressions and a function of Python for each DOUBLE would take.
 """
 
 import hashlib
