@@ -25,7 +25,7 @@ from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, LeaseHeld, SourceAway
 from lakeingest.pipeline.events import Following, Measured, Undelivered
-from lakeingest.pipeline.rounds import measuring
+from lakeingest.pipeline.rounds import counting, measuring
 from lakeingest.state.lease import held
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
@@ -180,6 +180,15 @@ def test_nothing_is_known_of_a_state_that_is_lost(pair: Pipe) -> None:
     assert (later.fresh_as_of, later.freshness_seconds) == (None, None)
     [row] = [row for row in status(pair.config).cells() if row[0] == f"{pair.database}.later"]
     assert "unknown" in row
+
+
+@pytest.mark.formats("iceberg")
+def test_a_run_that_ends_has_followed_nothing(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes, it leaves the count of the run that followed last."""
+    monkeypatch.setattr(counting, "COUNT_SECONDS", 0.0)
+    pair.run()
+    assert not (pair.state / "following.json").exists()
+    assert {event.followed for event in pair.seen(Measured) if isinstance(event, Measured)} == {None}
 
 
 @pytest.mark.long("waits for a run that follows")

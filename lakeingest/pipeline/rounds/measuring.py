@@ -1,52 +1,40 @@
-"""Measuring, from time to time: how far the copies are, and what following has cost.
-
-The facts are stored for `status`, and told to the observer.
-"""
+"""Measuring: how far the copies are, from time to time. The facts are stored for `status`, and told to the observer."""
 
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Measure, committed_at, lag_seconds, noted_again
 from lakeingest.core.position import FilePosition, Position, bytes_between, files_after, in_same_file, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
+from lakeingest.pipeline.rounds.counting import Counting
 from lakeingest.pipeline.rounds.due import has_changes
 from lakeingest.pipeline.run.edge_errors import translate_errors
-from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun, Trust
 from lakeingest.pipeline.run.watch import Watch
-from lakeingest.state.following import store_following
 from lakeingest.state.fresh import read_fresh, store_fresh
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
 MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
 # How often the source is asked how long it keeps its binlog: it answers with all its variables.
 ASK_AGAIN_SECONDS = 300.0
-COUNT_SECONDS = 10.0  # between two counts of what following costs: each one looks at all processes of the machine
 
 
 class Measuring:
     """Measures all tables of a run, those that the run is for and those that it only keeps in the spool."""
 
-    def __init__(self, run: OpenRun) -> None:
-        self._run = run
+    def __init__(self, run: OpenRun, counting: Counting | None = None) -> None:
+        """`counting`: counts what following costs; None: the run does not follow."""
+        self._run, self._counting = run, counting
         self._notes = read_fresh(run.edges.state)
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
         self._retention: int | None = None  # of the source's binlog, in seconds
         self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked for it
-        self._meter, self._began, self._publishes = (
-            Meter.begin(run.edges.profile),
-            time.monotonic(),
-            self._publishes_so_far,
-        )
-        self._counted_at = self._began
 
     def measure_if_due(self, *, worked: bool) -> None:
         """Measure if the last measurement is old enough. `worked`: the round had work."""
@@ -70,24 +58,10 @@ class Measuring:
         measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
         if self._notes:
             store_fresh(edges.writing, self._notes)
-        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes), self._followed())
+        followed = None if self._counting is None else self._counting.count_if_due()
+        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes), followed)
         self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
         edges.observe(measured)
-
-    def _followed(self) -> Followed | None:
-        """What following has cost so far, stored; None if it was counted a short time ago."""
-        now, edges = time.monotonic(), self._run.edges
-        if now - self._counted_at < COUNT_SECONDS:
-            return None
-        bill = self._meter.bill_of(edges.config, edges.profile)
-        followed = Followed(time.time(), now - self._began, self._publishes_so_far - self._publishes, bill)
-        store_following(edges.writing, followed)
-        self._counted_at = now
-        return followed
-
-    @property
-    def _publishes_so_far(self) -> int:
-        return next((cost.times for cost in self._run.edges.profile.stages if cost.stage == PUBLISHES), 0)
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
         end, shown, current = self._run.binlog.spool.position, self._what_readers_see(table), self._is_current(table)
