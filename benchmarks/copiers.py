@@ -20,7 +20,7 @@ _OPENED = (
 )
 _OPENED_MODULES = ("java.base/sun.nio.ch", "java.base/sun.net.util", "java.management/sun.management")
 
-# a peer of the Python registry, first, and what it needs beside it; each has an environment of its own
+# the packages of each peer that pip installs: first the peer, then what it needs. Each peer has its own environment
 _PACKAGES = {
     "rivet": ("rivet-cli==0.32.2",),
     "dlt": (
@@ -190,7 +190,7 @@ COPIERS = (
 
 
 def _installed(name: str, folder: Path) -> Path:
-    """A peer's program in an environment of its own, made where there is none of this version."""
+    """The program of a peer. Its own environment is made if there is none of this version."""
     packages = _PACKAGES[name]
     environment = folder / packages[0].replace("==", "-")
     program = environment / "bin" / name

@@ -1,11 +1,11 @@
 """Follow a source for an hour while people are at work on it and on its copies: `python -m benchmarks.hour`.
 
-Rows of five tables change at a steady rate on a real server. In each table a mark, a row with a key of its own, is
-committed once a second; it counts from its commit until a reader finds it in the copy's own files. Meanwhile a table is
-re-snapshotted, another one gets a column, and someone else compacts a third one with Spark (on Hudi, someone else runs
-the cleaner, because a copy refuses clusterings). At the end the copies are verified, and reading them is timed beside
-fresh ones. CPU seconds and memory are those of all processes of the run; the server, the writer and Spark have the same
-processors.
+Rows of five tables change at a steady rate on a real server. Once a second a mark is committed to each table: a row
+with a new least key. Its time is from the commit until a reader finds the key in the files of the copy. Meanwhile one
+table is re-snapshotted, another table gets a column, and someone else compacts a third table with Spark. On Hudi,
+someone else runs the cleaner instead, because a copy refuses clusterings. At the end the copies are verified, and the
+time to read them is compared with that of fresh copies. CPU seconds and memory are those of all processes of the run.
+The server, the writer and Spark share its processors.
 """
 
 import argparse
@@ -106,7 +106,7 @@ class Hour:
             self._look(until + SECONDS)
 
     def _look(self, deadline: float) -> None:
-        """Look into the copies that were published since the last look: publishes that are not told are not missed."""
+        """Look into each copy that the run has published since the last look."""
         self.running.check(deadline)
         events = self.running.events[self._next_event :]
         self._next_event += len(events)

@@ -1,8 +1,8 @@
-"""Measure lakeingest on what is large: `python -m benchmarks.large`; `--help` lists the cases.
+"""Measure lakeingest with large tables, rows and transactions: `python -m benchmarks.large`; `--help` lists the cases.
 
-Each case has a table of its own on one server, is copied by a run, and caught up by another one after its changes. The
-table prints seconds with start-up, CPU seconds of all processes of the run, and the memory of its largest process.
-At the end `verify` compares the copy with the source, or a sample of it where the table has millions of rows.
+Each case has its own table. One run copies the table. After its changes, another run catches up. The report has seconds
+with start-up, CPU seconds of all processes of the run, and the memory of its largest process. At the end `verify`
+compares the copy with the source, or a sample of it if the table has millions of rows.
 """
 
 import argparse

@@ -27,7 +27,7 @@ def inserts_of(changes: int) -> int:
 
 
 def changed_rows(rows: int, changes: int) -> pa.Table:
-    """What is upserted into the orders from 1 to `rows`: other values, for keys of which none comes twice."""
+    """Rows with distinct keys and new values, to upsert into the orders from 1 to `rows`."""
     inserts = inserts_of(changes)
     updated = np.random.default_rng(_SEED).choice(rows, changes - inserts, replace=False) + 1
     keys = np.concatenate([updated, np.arange(rows + 1, rows + 1 + inserts)])
