@@ -57,7 +57,10 @@ class Sides:
 
     @property
     def batch_rows(self) -> int:
-        """How many rows Spark's Python workers get at once: about BATCH_BYTES, by the source's estimates."""
+        """How many rows Spark's Python workers get at once: about BATCH_BYTES, by the source's estimates.
+
+        If the source does not know the size of the table, BATCH_ROWS, which is Spark's own default.
+        """
         size = max(1, self.source.estimated_bytes(self.schema))
         fitting = BATCH_BYTES * self.source.estimated_rows(self.schema) // size
         return min(max(1, fitting), BATCH_ROWS)

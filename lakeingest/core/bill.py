@@ -66,29 +66,23 @@ class Bill:
     bytes_of_files: int = 0
 
     def times(self, factor: float) -> Self:
-        """So many times what was counted."""
+        """Each number of the bill, multiplied by the factor."""
         cpu = None if self.cpu_seconds is None else self.cpu_seconds * factor
-        counts = self.requests, self.bytes_read, self.bytes_written, self.files, self.bytes_of_files
-        requests, read, written, files, of_files = (round(count * factor) for count in counts)
-        return type(self)(cpu, requests, read, written, self.not_counted, files, of_files)
+        counts = {name: round(getattr(self, name) * factor) for name in _COUNTS}
+        return type(self)(cpu, **counts, not_counted=self.not_counted)
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Self:
         """The bill of such a document. Raises KeyError, TypeError or ValueError for another one."""
         cpu = None if document["cpu_seconds"] is None else float(document["cpu_seconds"])
-        counts = (int(document[name]) for name in _COUNTS)
-        requests, read, written, files, of_files = counts
-        return cls(cpu, requests, read, written, tuple(map(str, document["not_counted"])), files, of_files)
+        counts = {name: int(document[name]) for name in _COUNTS}
+        return cls(cpu, **counts, not_counted=tuple(map(str, document["not_counted"])))
 
     def to_json(self) -> dict[str, object]:
         """The values as a JSON document, with the dollars."""
         return {
             "cpu_seconds": self.cpu_seconds,
-            "requests": self.requests,
-            "bytes_read": self.bytes_read,
-            "bytes_written": self.bytes_written,
-            "files": self.files,
-            "bytes_of_files": self.bytes_of_files,
+            **{name: getattr(self, name) for name in _COUNTS},
             "dollars": dict(self.dollars),
             "not_counted": list(self.not_counted),
         }
@@ -100,7 +94,7 @@ class Bill:
 
     @property
     def short(self) -> str:
-        """What was counted, in words, without the names of what was not."""
+        """The numbers of the bill as a text, without `not_counted`."""
         counted = [] if self.cpu_seconds is None else [f"{self.cpu_seconds:,.1f} CPU seconds ({priced(self.dollars)})"]
         if self.files:
             counted.append(f"{self.files:,} files written, {self.bytes_of_files:,} bytes")

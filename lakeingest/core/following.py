@@ -19,7 +19,7 @@ NO_FILES = "files of a publish: each changed bucket is a file"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most that following costs a day, without what is in `not_counted`.
+    """The highest cost of a day of following. The costs that `not_counted` names are not part of it.
 
     `publishes`: of one table that changes all the time, as `rule` says. `files` are those of all tables' publishes;
     None if they are not known. `cpu_seconds` are those of all tables' publishes, `dollars` by service from them.

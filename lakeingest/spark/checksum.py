@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NUMBER = "_lakeingest_number"  # an additional column of rows: the number of the row's range or bucket
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
@@ -29,13 +29,13 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 @contextmanager
 def batches_of(spark: "SparkSession", row_count: int) -> Iterator[None]:
-    """Let Spark hand at most so many rows at once to its Python workers: they and the JVM have a batch in memory."""
-    before = spark.conf.get(_BATCH_ROWS)
-    spark.conf.set(_BATCH_ROWS, row_count)
+    """Inside the block, Spark's Python workers get at most so many rows at once: a whole batch is in memory."""
+    before = spark.conf.get(_BATCH_SETTING)
+    spark.conf.set(_BATCH_SETTING, row_count)
     try:
         yield
     finally:
-        spark.conf.set(_BATCH_ROWS, str(before))
+        spark.conf.set(_BATCH_SETTING, str(before))
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":

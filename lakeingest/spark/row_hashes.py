@@ -1,7 +1,7 @@
 """Hashes of rows in Arrow batches: the first 128 bits of SHA-256 of a row's canonical text (`core.checksum`).
 
 Spark reads the rows, and its Python workers compute the hashes. Arrow makes the texts of a whole column at once, which
-takes a third of the time that Spark's expressions and a function of Python for each DOUBLE would take.
+takes a third of the CPU time of Spark's own expressions with a Python function for each DOUBLE.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +26,7 @@ Widths = tuple[int, int]
 LEFT, RIGHT = "_lakeingest_left", "_lakeingest_right"  # the columns of the two halves, signed integers of 64 bits
 _FIXED_DIGITS = 15  # longer integers, and fractions with so many zeros first, get an exponent (my_gcvt)
 _TEXT = pa.large_string()  # the texts of a batch may have more than 2 GB in all
+_EMPTY, _COLON, _NULL = (pa.scalar(text, _TEXT) for text in ("", ":", "N"))  # of the joined text of a row
 _HALVES = np.dtype([("left", ">i8"), ("right", ">i8")])
 
 
@@ -57,9 +57,9 @@ def halves(texts: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
     # for each column, the length in bytes and the text of the value, or `N` for NULL: as `core.checksum` joins them
     pieces = []
     for column in texts:
-        lengths = pc.binary_join_element_wise(pc.binary_length(column).cast(_TEXT), _as_text(":"), _as_text(""))
-        pieces += [pc.fill_null(lengths, _as_text("N")), pc.fill_null(column, _as_text(""))]
-    joined = pc.binary_join_element_wise(*pieces, _as_text("")).cast(pa.large_binary())
+        lengths = pc.binary_join_element_wise(pc.binary_length(column).cast(_TEXT), _COLON, _EMPTY)
+        pieces += [pc.fill_null(lengths, _NULL), pc.fill_null(column, _EMPTY)]
+    joined = pc.binary_join_element_wise(*pieces, _EMPTY).cast(pa.large_binary())
     offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1].tolist()
     data = memoryview(joined.buffers()[2] or b"")
     digests = b"".join(hashlib.sha256(data[start:end]).digest()[: _HALVES.itemsize] for start, end in pairwise(offsets))
@@ -89,9 +89,10 @@ def texts_of(column: Column, values: pa.Array, widths: Widths) -> pa.Array:
 
 
 def double_texts(values: pa.Array, most: int, text_of: Callable[[float, int], str]) -> pa.Array:
-    """The texts of DOUBLEs, as `text_of` writes each of them; NaN, which no source has, stays `nan`.
+    """The texts of DOUBLEs, as `text_of` writes each of them. The text of a NaN, which no source has, is `nan`.
 
-    Arrow writes the shortest digits, too. Only where it or the source may use an exponent, `text_of` is asked.
+    Arrow writes the shortest digits, too. But it uses an exponent for other values than the source does, so `text_of`
+    writes each value that may have an exponent.
     """
 
     def may_have_exponent(texts: pa.Array) -> pa.Array:
@@ -152,7 +153,7 @@ def _has_exponent(texts: pa.Array) -> pa.Array:
 
 
 def _mended(texts: pa.Array, is_wrong: Callable[[pa.Array], pa.Array], mend: Callable[[str], str]) -> pa.Array:
-    """The texts, of which `mend` writes those anew that `is_wrong`."""
+    """The texts. Each text that `is_wrong` is replaced by what `mend` makes of it."""
     wrong = pc.fill_null(is_wrong(texts), fill_value=False)
     mended = pa.array(map(mend, texts.filter(wrong).to_pylist()), _TEXT)
     return pc.replace_with_mask(texts, wrong, mended)
@@ -160,6 +161,3 @@ def _mended(texts: pa.Array, is_wrong: Callable[[pa.Array], pa.Array], mend: Cal
 
 def _each(values: pa.Array, text_of: Callable[[Any], str]) -> pa.Array:
     return pa.array((None if value is None else text_of(value) for value in values.to_pylist()), _TEXT)
-
-
-_as_text = partial(pa.scalar, type=_TEXT)

@@ -68,7 +68,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         rtsys.initialize(context)  # this part of the compiler's preparation counts references to arrays
         with self._guard_against_spurious_io_errors():
             stored = self._load_overload(signature, context)
-        return stored or super().load_overload(signature, context)  # which prepares the compiler
+        # numba's own method prepares the compiler, which is needed now
+        return super().load_overload(signature, context) if stored is None else stored
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         with suppress(OSError):  # if the folder is read-only or full, the next process compiles the kernel, too

@@ -31,7 +31,7 @@ from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
-LOOKED_AT_ROWS = 25_000_000  # of the table, whose keys an executor reads for its slice: a third of a second
+LOOKED_AT_ROWS = 25_000_000  # rows of the table for each slice: an executor reads their keys in a third of a second
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
