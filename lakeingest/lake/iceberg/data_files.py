@@ -8,7 +8,7 @@ import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -118,11 +118,16 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
     """The positions of all rows that these files of deletes delete. A position that is in two files is there twice."""
-    by_path = defaultdict(list)
-    for file in files:
-        for path, positions in positions_by_path(table, file):
-            by_path[path].append(positions)
-    return {path: np.sort(np.concatenate(parts)) for path, parts in by_path.items()}
+    return by_path(dict(positions_by_path(table, file)) for file in files)
+
+
+def by_path(positions_of_files: Iterable[Positions]) -> Positions:
+    """The positions of several files of deletes as those of one. A position that is in two files is there twice."""
+    parts = defaultdict(list)
+    for positions in positions_of_files:
+        for path, rows in positions.items():
+            parts[path].append(rows)
+    return {path: np.sort(np.concatenate(rows)) for path, rows in parts.items()}
 
 
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
@@ -176,3 +181,11 @@ def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray
     if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows.num_rows):
         raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
     return deleted
+
+
+def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The values as machine integers; None if they are no integers, or do not fit into 64 bits."""
+    if pa.types.is_decimal(values.type) and values.type.scale == 0:  # a BIGINT UNSIGNED
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.uint64())
+    return values if pa.types.is_integer(values.type) else None

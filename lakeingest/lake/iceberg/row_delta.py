@@ -29,6 +29,8 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 
+from lakeingest.lake.iceberg.kept_files import KeptManifest, manifests_of
+
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
@@ -90,16 +92,20 @@ class RowDelta(_FastAppendFiles):
 
     def _existing_manifests(self) -> list[ManifestFile]:
         """The manifests of the snapshot on which the commit builds, without the removed files."""
-        manifests = super()._existing_manifests()
-        if not self._removed:
-            return manifests
+        if self._parent_snapshot_id is None:
+            return []
+        parent = self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        assert parent is not None  # noqa: S101 - staging is there
+        manifests = [one for one in manifests_of(parent, self._io) if one.has_added_files() or one.has_existing_files()]
         return [remaining for manifest in manifests for remaining in self._without_removed(manifest)]
 
-    def _without_removed(self, manifest: ManifestFile) -> list[ManifestFile]:
+    def _without_removed(self, manifest: KeptManifest) -> list[ManifestFile]:
         """The manifest if it has none of the removed files; else a new manifest that lists these files as deleted."""
-        entries = manifest.fetch_manifest_entry(self._io)
-        if not any(entry.data_file.file_path in self._removed for entry in entries):
+        if not self._removed or not any(
+            entry.data_file.file_path in self._removed for entry in manifest.fetch_manifest_entry(self._io)
+        ):
             return [manifest]
+        entries = manifest.read_anew(self._io)
         for entry in entries:
             is_removed = entry.data_file.file_path in self._removed
             entry.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING

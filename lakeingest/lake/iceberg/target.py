@@ -39,7 +39,7 @@ from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
-from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted_properties
@@ -48,6 +48,7 @@ from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_met
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead

@@ -4,20 +4,21 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-from lakeingest.core.pace import pause
+from lakeingest.core.pace import Round, pause
 
 
 class Pace:
     """Says when the next round merges and publishes.
 
     With a duration, rounds begin so far apart. With `auto`, `core.pace` says how long the pause after a round is, from
-    its seconds and from the CPU seconds of this process: so a run that keeps up with its source computes half of the
-    time at most, and a run that does not keep up hardly waits.
+    the seconds of recent rounds and from the CPU seconds of this process: so a run that keeps up with its source
+    computes half of the time at most, and a run that does not keep up hardly waits.
     """
 
     def __init__(self, every: timedelta | Literal["auto"]) -> None:
         self._every = every
         self._began = self._cpu = 0.0  # when the round began: the monotonic clock, and the CPU seconds
+        self._usual: Round | None = None
         self._next = 0.0  # the time of the monotonic clock at which the next round is due
 
     @property
@@ -33,7 +34,9 @@ class Pace:
         """Note that the round has ended, and that it had work."""
         if self._every == "auto":
             now = time.monotonic()
-            self._next = now + pause(now - self._began, time.process_time() - self._cpu)
+            last = Round(now - self._began, time.process_time() - self._cpu)
+            self._usual = last if self._usual is None else self._usual.then(last)
+            self._next = now + pause(self._usual, last)
         else:
             self._next = self._began + self._every.total_seconds()
 
