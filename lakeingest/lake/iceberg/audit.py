@@ -18,6 +18,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.kept_files import manifests_read_anew
 from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.store import in_threads
@@ -91,7 +92,8 @@ def find_damage(
     read_path = snapshot.manifest_list  # the file that is being read: an error names it
     try:
         # the newest first
-        manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
+        all_manifests = manifests_read_anew(snapshot, loaded.io)
+        manifests = sorted(all_manifests, key=lambda each: each.sequence_number or 0, reverse=True)
         to_check = manifests
         if not thorough:
             to_check = [each for each in manifests[:NEWEST] if each.manifest_path not in complete]

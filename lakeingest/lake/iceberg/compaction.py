@@ -38,7 +38,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     assert snapshot is not None  # noqa: S101 - the commit builds on it
     manifests = manifests_of(snapshot, loaded.io)
     # tables differ, so that those of one run do not all combine their files in the same round
-    many = FILES - loaded.metadata.table_uuid.int % (FILES // 4)
+    many = FILES - loaded.metadata.table_uuid.int % max(1, FILES // 4)
     if not _needs_compaction(manifests, many):
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]

@@ -36,11 +36,13 @@ class Kept(Generic[Key, Value]):
         """The kept value, or the one that `read` returns."""
         with self._lock:
             value = self._values.get(key)
-        if value is None:
-            value = read()
-            if self._size_of(value) <= self._most:
-                with self._lock:
-                    self._values[key] = value
+        return self.put(key, read()) if value is None else value
+
+    def put(self, key: Key, value: Value) -> Value:
+        """Keep this value, and return it."""
+        if self._size_of(value) <= self._most:
+            with self._lock:
+                self._values[key] = value
         return value
 
 
@@ -66,12 +68,13 @@ class KeptManifest(ManifestFile):
 
 def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
     """The manifests of a snapshot."""
+    return _lists.get(snapshot.manifest_list, lambda: manifests_read_anew(snapshot, io))
 
-    def read() -> tuple[KeptManifest, ...]:
-        manifests = snapshot.manifests(io)
-        return tuple(KeptManifest(*map(manifest.__getitem__, range(len(manifest)))) for manifest in manifests)
 
-    return _lists.get(snapshot.manifest_list, read)
+def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
+    """The manifests of a snapshot, for a caller who checks that their list is there. Raises as PyIceberg does."""
+    manifests = (KeptManifest(*map(one.__getitem__, range(len(one)))) for one in snapshot.manifests(io))
+    return _lists.put(snapshot.manifest_list, tuple(manifests))
 
 
 def read_columns(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:

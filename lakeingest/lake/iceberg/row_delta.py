@@ -4,7 +4,7 @@ Source: Iceberg's table specification, "Manifests" and "Snapshots". The commit e
 New deletes go into a manifest of deletes, and a manifest with removed files is written again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,12 +83,19 @@ class RowDelta(_FastAppendFiles):
         return tuple(kept_for_ever), (*requirements, *shape_assertions)
 
     def _manifests(self) -> list[ManifestFile]:
-        """PyIceberg's manifests, and a manifest of the new files of deletes, which PyIceberg leaves out."""
-        added = (
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
-            for file in self._deletes
-        )
-        return [*super()._manifests(), *self._manifest(ManifestContent.DELETES, added)]
+        """A manifest of the new files of rows, the manifests of the earlier files, and one of the new deletes."""
+        return [
+            *self._manifest(ManifestContent.DATA, self._added(self._added_data_files)),
+            *self._existing_manifests(),
+            *self._manifest(ManifestContent.DELETES, self._added(self._deletes)),
+        ]
+
+    def _added(self, files: Iterable[DataFile]) -> Iterator[ManifestEntry]:
+        """The entries of new files. They get their sequence number when the commit succeeds."""
+        for file in files:
+            yield ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+            )
 
     def _existing_manifests(self) -> list[ManifestFile]:
         """The manifests of the snapshot on which the commit builds, without the removed files."""
