@@ -45,9 +45,14 @@ class Kept(Generic[Key, Value]):
                 self._values[key] = value
         return value
 
+    def forget(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._values.clear()
 
-_lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(20_000, len)
-_entries: Kept[str, list[ManifestEntry]] = Kept(20_000, len)  # of some 4 KB each
+
+_lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(8_000, len)
+_entries: Kept[str, list[ManifestEntry]] = Kept(8_000, len)  # of some 4 KB each
 _columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
 _deletes: Kept[str, Positions] = Kept(32 * _MEGABYTE, lambda found: _POSITION_BYTES * sum(map(len, found.values())))
 
@@ -87,3 +92,9 @@ def read_columns(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.
 def read_positions(table: TableFiles, file: DataFile) -> Positions:
     """The positions as by `positions_by_path`, from memory if they are kept. Raises as `positions_by_path`."""
     return _deletes.get(file.file_path, lambda: dict(positions_by_path(table, file)))
+
+
+def forget() -> None:
+    """Keep nothing, as a new process."""
+    for kept in (_lists, _entries, _columns, _deletes):
+        kept.forget()

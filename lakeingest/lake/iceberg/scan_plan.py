@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.data_files import PATH, bounds_of
 from lakeingest.lake.iceberg.kept_files import KeptManifest, manifests_of
 from lakeingest.lake.iceberg.store import in_threads
@@ -23,13 +24,17 @@ from lakeingest.lake.target import Bounds
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. Raises ValueError if someone's deletes are not by position.
+    None for the bounds, or for one of them: no limit. Raises ValueError if someone's deletes are not by position;
+    StateUnreadable if a manifest has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     schema = loaded.schema()
     field, limits = schema.find_field(name), _limits(schema, name, bounds)
-    entries = _entries(manifests_of(snapshot, loaded.io), loaded.io)
+    manifests = manifests_of(snapshot, loaded.io)
+    if unknown := {manifest.partition_spec_id for manifest in manifests} - set(loaded.specs()):
+        raise unreadable(snapshot.manifest_list, f"it has partition specs that the table lacks: {unknown}")
+    entries = _entries(manifests, loaded.io)
     deletes = [entry for entry in entries if entry.data_file.content is not DataFileContent.DATA]
     if any(entry.data_file.content is not DataFileContent.POSITION_DELETES for entry in deletes):
         raise ValueError("deletes that are not by position cannot be read")
