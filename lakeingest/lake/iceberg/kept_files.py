@@ -64,11 +64,13 @@ class KeptManifest(ManifestFile):
         """The manifest's entries, by default without those of files that it names as removed."""
         if not discard_deleted:
             return super().fetch_manifest_entry(io, discard_deleted)
-        return _entries.get(self.manifest_path, lambda: self.read_anew(io))
+        read = super().fetch_manifest_entry
+        return _entries.get(self.manifest_path, lambda: read(io))
 
-    def read_anew(self, io: FileIO) -> list[ManifestEntry]:
-        """The same entries, for a caller who changes them."""
-        return super().fetch_manifest_entry(io)
+
+def copied(entry: ManifestEntry) -> ManifestEntry:
+    """A copy of an entry, for a caller who changes the copy."""
+    return ManifestEntry(*map(entry.__getitem__, range(len(entry))))
 
 
 def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:

@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 
-from lakeingest.lake.iceberg.kept_files import KeptManifest, manifests_of
+from lakeingest.lake.iceberg.kept_files import copied, manifests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +98,34 @@ class RowDelta(_FastAppendFiles):
             )
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        """The manifests of the snapshot on which the commit builds, without the removed files."""
+        """The manifests of the snapshot on which the commit builds.
+
+        A new manifest of rows and one of deletes take the place of all manifests that have removed files: a compaction
+        would else write dozens.
+        """
         if self._parent_snapshot_id is None:
             return []
         parent = self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
         assert parent is not None  # noqa: S101 - staging is there
-        manifests = [one for one in manifests_of(parent, self._io) if one.has_added_files() or one.has_existing_files()]
-        return [remaining for manifest in manifests for remaining in self._without_removed(manifest)]
+        unchanged: list[ManifestFile] = []
+        changed: dict[ManifestContent, list[ManifestEntry]] = {}
+        for manifest in manifests_of(parent, self._io):
+            entries = manifest.fetch_manifest_entry(self._io) if self._removed else []
+            if any(entry.data_file.file_path in self._removed for entry in entries):
+                changed.setdefault(manifest.content, []).extend(map(self._after, entries))
+            elif manifest.has_added_files() or manifest.has_existing_files():
+                unchanged.append(manifest)
+        rewritten = [one for content, entries in changed.items() for one in self._manifest(content, entries)]
+        return unchanged + rewritten
 
-    def _without_removed(self, manifest: KeptManifest) -> list[ManifestFile]:
-        """The manifest if it has none of the removed files; else a new manifest that lists these files as deleted."""
-        if not self._removed or not any(
-            entry.data_file.file_path in self._removed for entry in manifest.fetch_manifest_entry(self._io)
-        ):
-            return [manifest]
-        entries = manifest.read_anew(self._io)
-        for entry in entries:
-            is_removed = entry.data_file.file_path in self._removed
-            entry.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
-            if is_removed:
-                entry.snapshot_id = self._snapshot_id  # the snapshot that removes the file
-        return self._manifest(manifest.content, entries)
+    def _after(self, entry: ManifestEntry) -> ManifestEntry:
+        """The entry of a file of an earlier snapshot, which this commit keeps or removes."""
+        is_removed = entry.data_file.file_path in self._removed
+        changed = copied(entry)
+        changed.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
+        if is_removed:
+            changed.snapshot_id = self._snapshot_id  # the snapshot that removes the file
+        return changed
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
         """A list with a new manifest of these entries; an empty list if there are no entries."""

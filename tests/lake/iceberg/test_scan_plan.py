@@ -36,8 +36,9 @@ def states(
     manifest: KeptManifest, *, anew: bool = False
 ) -> list[tuple[ManifestEntryStatus, int | None, int | None, str]]:
     """The state of each entry of a manifest, with its snapshot, its sequence number and its file."""
-    io = DurableFileIO()
-    entries = manifest.read_anew(io) if anew else manifest.fetch_manifest_entry(io)
+    if anew:
+        kept_files.forget()
+    entries = manifest.fetch_manifest_entry(DurableFileIO())
     return [(one.status, one.snapshot_id, one.sequence_number, one.data_file.file_path) for one in entries]
 
 
