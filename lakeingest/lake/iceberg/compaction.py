@@ -22,7 +22,7 @@ from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_del
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
-FILES = 16  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
+FILES = 8  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a data file is rewritten if more than this share of its rows is deleted
 ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
