@@ -6,8 +6,6 @@ from typing import Self
 MOST_SECONDS = 5.0  # the longest pause
 SHARE = 0.5  # of a processor's time: what rounds compute at most
 LEAST = 1 / 3  # of the round: the shortest pause, as waits for a disk or a store cost requests
-
-
 WEIGHT = 1 / 8  # of the last round in the usual one
 TIMES = 2  # the pause after a round is at most so many times what that round alone asks for
 
@@ -36,7 +34,7 @@ class Round:
 def pause(usual: Round, last: Round) -> float:
     """The seconds to pause after the round `last`, which `usual` includes.
 
-    One round in sixteen or so takes several times as long, because it combines files. If a pause as long as itself
+    Now and then a round takes several times as long, because it combines files. If a pause as long as itself
     followed it, readers would wait twice for the changes that come meanwhile. So the rounds after it pay for it.
     """
     return min(usual.pause, TIMES * last.pause)

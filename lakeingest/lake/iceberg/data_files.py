@@ -78,6 +78,11 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
     return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
 
 
+def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
+    """The bounds of the paths in a file of deletes; None for a bound that is unknown."""
+    return (deletes.lower_bounds or {}).get(PATH), (deletes.upper_bounds or {}).get(PATH)
+
+
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
     """Write these positions to one file of deletes, with bounds by which readers skip it; no file if there are none."""
     paths = sorted(path for path, row_numbers in positions.items() if len(row_numbers))

@@ -2,7 +2,7 @@
 
 Each merge of a run that follows needs most of them again. No such file ever changes, and no two have one name. Source:
 Iceberg's table specification, "Manifests" and "Position Delete Files". Files that are gone or damaged meanwhile are
-found by `audit`, which keeps nothing.
+found by `audit`, which reads lists anew, and asks for the length of each file.
 """
 
 import threading

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyiceberg.expressions import BoundLiteralPredicate, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
+from pyiceberg.manifest import DataFileContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from lakeingest.lake.errors import unreadable
-from lakeingest.lake.iceberg.data_files import PATH, bounds_of
+from lakeingest.lake.iceberg.data_files import bounds_of, path_bounds
 from lakeingest.lake.iceberg.kept_files import KeptManifest, manifests_of
 from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.target import Bounds
@@ -74,21 +74,10 @@ def _overlap(in_file: tuple[Any, Any] | None, limits: tuple[Any, Any]) -> bool:
 
 def _applies(delete: ManifestEntry, rows: ManifestEntry) -> bool:
     """Whether a file of deletes may have positions in a data file: it is not older, and its paths include that one."""
-    deletes, file = delete.data_file, rows.data_file
     if (delete.sequence_number or 0) < (rows.sequence_number or 0):
         return False
-    if (deletes.spec_id or 0, deletes.partition) != (file.spec_id or 0, file.partition):
-        return _only_path(deletes) == file.file_path.encode()
-    return _may_have(deletes, file.file_path.encode())
-
-
-def _only_path(deletes: DataFile) -> bytes | None:
-    """The path of all positions in a file of deletes, if its bounds say that they have one."""
-    lower, upper = ((ends or {}).get(PATH) for ends in (deletes.lower_bounds, deletes.upper_bounds))
-    return lower if lower == upper else None
-
-
-def _may_have(deletes: DataFile, path: bytes) -> bool:
-    """Whether a path is within the bounds of a file of deletes; True for a bound that is unknown."""
-    lower, upper = ((ends or {}).get(PATH) for ends in (deletes.lower_bounds, deletes.upper_bounds))
+    deletes, file = delete.data_file, rows.data_file
+    path, (lower, upper) = file.file_path.encode(), path_bounds(deletes)
+    if (deletes.spec_id, deletes.partition) != (file.spec_id, file.partition):
+        return lower == path == upper
     return (lower is None or lower <= path) and (upper is None or path <= upper)
