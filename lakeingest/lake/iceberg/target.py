@@ -196,9 +196,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
-        staged_table = as_staged(loaded, staged.version)
+        way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
         files = files_with(staged_table, staged.version, key[0], bounds)
-        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(staged_table), tuple(key), files)
+        return way.merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
@@ -393,8 +393,7 @@ class IcebergTarget:
         return Staged(progress, version, published=staged.published)
 
     def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
-        staged = self.recover(table)
-        return staged and replace(staged, lost=lost)
+        return (staged := self.recover(table)) and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit the transaction that `build` prepares. Returns the new snapshot of each branch that it moved."""
