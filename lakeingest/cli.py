@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
 # that imports have made: that took a sixth of the CPU time of a run with nothing to do.
-_YOUNG_OBJECTS = 10_000
+_YOUNG_OBJECTS = 30_000
 LATER = ("points", "quarantine", "doctor", "wait")  # commands that are not built yet
 
 app = typer.Typer(

@@ -143,6 +143,13 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
     return min(ends), max(ends)
 
 
+def row_bytes(file: File) -> float:
+    """The bytes of a row, on average in the row group whose rows are the largest."""
+    metadata = _metadata(file)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+
+
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
     """The rows of a file with these ascending numbers, and the metadata columns that `metadata` names.
 

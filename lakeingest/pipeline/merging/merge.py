@@ -25,7 +25,7 @@ from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.collapse import bounds_of, cut
+from lakeingest.spool.collapse import bounds_of, cut, row_bytes
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
@@ -132,6 +132,6 @@ def _write_rows(
 ) -> list[WrittenRows]:
     """Write the new rows of all slices."""
     executors, merges_by = edges.executors, edges.target.capabilities.merges_by
-    groups = in_groups([slice_.new for slice_ in replaced])
+    groups = in_groups([slice_.new for slice_ in replaced], row_bytes)
     tasks = [WriteRows(rows, schema, stop, merger, merges_by) for rows in groups]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)
