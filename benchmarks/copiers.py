@@ -1,6 +1,7 @@
 """Who copies a table into a lake: lakeingest, and peers, which their own tools build from public registries.
 
-Each is a program with the arguments HOST PORT USER DATABASE TABLE FOLDER, which prints a JSON line when it is ready.
+Each is a program with the arguments HOST PORT USER DATABASE TABLE FOLDER. It prints a JSON line when it is ready; one
+that prints none has no start-up.
 """
 
 import sys
@@ -18,6 +19,18 @@ _OPENED = (
     *("util.concurrent.atomic", "util.concurrent.locks"),
 )
 _OPENED_MODULES = ("java.base/sun.nio.ch", "java.base/sun.net.util", "java.management/sun.management")
+
+# the packages of each peer that pip installs: first the peer, then what it needs. Each peer has its own environment
+_PACKAGES = {
+    "rivet": ("rivet-cli==0.32.2",),
+    "dlt": (
+        *("dlt==1.31.0", "connectorx==0.4.6", "pyarrow==26.0.1", "pyiceberg==0.12.0", "pyiceberg-core==0.11.0"),
+        *("pymysql==1.2.4", "sqlalchemy==2.1.9"),
+    ),
+    "ingestr": ("ingestr==1.1.18",),  # its wheel has the program; that of 1.1.24 fetches it when it first runs
+}
+_VERSIONS = {name: ", ".join(packages).replace("==", " ") for name, packages in _PACKAGES.items()}
+_OLAKE = "v0.9.4"
 
 _NO_SHOW_MASTER_STATUS = (
     "asks SHOW MASTER STATUS, which MySQL 8.4 dropped: a query interceptor of Connector/J answers it"
@@ -63,11 +76,29 @@ def spark_jdbc(_folder: Path) -> list[str]:
 
 def rivet(folder: Path) -> list[str]:
     """Rivet."""
-    program = folder / "rivet" / "bin" / "rivet"
-    if not program.exists():
-        run_tool(sys.executable, "-m", "venv", str(folder / "rivet"), cwd=folder)
-        run_tool(str(program.with_name("pip")), "install", "-q", "rivet-cli==0.32.2", cwd=folder)
-    return [sys.executable, "-m", "benchmarks.rivet", str(program)]
+    return [sys.executable, "-m", "benchmarks.rivet", str(_installed("rivet", folder))]
+
+
+def dlt(folder: Path) -> list[str]:
+    """The program dlt."""
+    python = _installed("dlt", folder).with_name("python")
+    return [str(python), "-I", str(PEERS / "dlt" / "copy_table.py")]
+
+
+def ingestr(folder: Path) -> list[str]:
+    """The program ingestr."""
+    return [sys.executable, "-m", "benchmarks.ingestr", str(_installed("ingestr", folder))]
+
+
+def olake(folder: Path) -> list[str]:
+    """OLake, from its sources; they list no checksums of modules, and its workspace has drivers that need more."""
+    sources = folder / f"olake-{_OLAKE}"
+    driver = sources / "drivers" / "mysql"
+    if not sources.exists():
+        address = "https://github.com/datazip-inc/olake"
+        run_tool("git", "clone", "-q", "--depth", "1", "--branch", _OLAKE, address, str(sources), cwd=folder)
+    run_tool("env", "GOWORK=off", "go", "build", "-mod=mod", "-o", "olake", ".", cwd=driver)
+    return [sys.executable, "-m", "benchmarks.olake", str(driver / "olake")]
 
 
 COPIERS = (
@@ -114,11 +145,59 @@ COPIERS = (
         "rivet",
         rivet,
         "none",
-        ("rivet-cli 0.32.2 in chunked mode: plain Parquet files, no table of a lake; its values are not compared",),
+        (
+            f"{_VERSIONS['rivet']} in chunked mode: plain Parquet files, no table of a lake",
+            "its values are not compared",
+        ),
+        ends=True,
+        is_table=False,
+    ),
+    Copier(
+        "dlt",
+        dlt,
+        "none",
+        (
+            f"{_VERSIONS['dlt']}; ConnectorX streams Arrow; a full copy, no changes",
+            "it writes unsigned numbers, which Spark does not read: they are cast to signed ones",
+            "its start-up ends when it is imported",
+        ),
+        ends=True,
+    ),
+    Copier(
+        "ingestr",
+        ingestr,
+        "none",
+        (
+            f"{_VERSIONS['ingestr']}, a program in Go that pip installs; a full copy: its CDC refuses tables with ENUM",
+            "one query reads the table: its parallel ranges of a key are refused for BIGINT UNSIGNED",
+        ),
+        ends=True,
+    ),
+    Copier(
+        "olake",
+        olake,
+        "none",
+        (
+            f"OLake {_OLAKE} in full-refresh mode: plain Parquet files, because its Iceberg needs a store and a catalog"
+            " server; its values are not compared; DECIMAL becomes double",
+            "OLake refuses an account without a password, so it has another account; its start-up ends when it has the"
+            " table's definition",
+        ),
         ends=True,
         is_table=False,
     ),
 )
+
+
+def _installed(name: str, folder: Path) -> Path:
+    """The program of a peer. Its own environment is made if there is none of this version."""
+    packages = _PACKAGES[name]
+    environment = folder / packages[0].replace("==", "-")
+    program = environment / "bin" / name
+    if not program.exists():
+        run_tool(sys.executable, "-m", "venv", "--clear", str(environment), cwd=folder)
+        run_tool(str(environment / "bin" / "pip"), "install", "-q", *packages, cwd=folder)
+    return program
 
 
 def _java(name: str, main: str, folder: Path) -> list[str]:

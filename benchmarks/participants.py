@@ -82,7 +82,7 @@ def run_tool(tool: str, *arguments: str, cwd: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise NotMeasured(f"{tool} was not done in {_BUILD_SECONDS} s") from error
+        raise NotMeasured(f"{Path(tool).name} was not done in {_BUILD_SECONDS} s") from error
     if done.returncode != 0:
         [first, *_] = (done.stderr + done.stdout).strip().splitlines() or ["no reason given"]
-        raise NotMeasured(f"{tool} failed: {first}")
+        raise NotMeasured(f"{Path(tool).name} failed: {first}")

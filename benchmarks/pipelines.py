@@ -7,8 +7,9 @@ is ready. CPU seconds are those of a participant and all that it starts, user an
 
 snapshot: the table into an empty lake. catchup: the changes that were made while the participant was stopped; then the
 copy is read, and in the first round compared with the source. batches: what a run of ours costs against the size of the
-table and of the batch. follow: how fresh a copy stays. recopy: the same while the table is read again, and how fast
-that is. limits: the server's own tools, of the machine's PATH, and Parquet written alone.
+table and of the batch. upsert: the same batches by PyIceberg's own upsert, into a table of --rows. follow: how fresh a
+copy stays. recopy: the same while the table is read again, and how fast that is. limits: the server's own tools, of the
+machine's PATH, and Parquet written alone.
 
 Pictures need matplotlib, which `pip install --group dev` brings.
 """
@@ -33,8 +34,9 @@ from benchmarks.participants import NotMeasured
 from benchmarks.report import show
 from benchmarks.rounds import CATCHUP, SNAPSHOT, Bench, bench, take_turn, warm_up
 from benchmarks.source import administrator, serve_orders
+from benchmarks.upserts import PYICEBERG, UPSERT, upserts
 
-SCENARIOS = (SNAPSHOT, CATCHUP, BATCHES, FOLLOW, RECOPY, LIMITS)
+SCENARIOS = (SNAPSHOT, CATCHUP, BATCHES, UPSERT, FOLLOW, RECOPY, LIMITS)
 _BUFFER_POOL = "1G"
 _FILE_COLUMNS = 180
 # durable as the defaults are; a frozen reader is not sent away
@@ -52,6 +54,10 @@ def measure(place: Bench, figures: Figures, options: argparse.Namespace) -> None
                 _turn(place, figures, copier, programs[copier.name], number, wanted)
     if OURS in programs:
         _measure_ours(place, figures, programs[OURS], options)
+    if UPSERT in wanted:
+        figures.notes[PYICEBERG.name] = list(PYICEBERG.notes)
+        for number in range(1, options.rounds + 1):
+            _guarded(figures, UPSERT, PYICEBERG.name, upserts(place, options.batch_sizes, number))
 
 
 def _measure_ours(place: Bench, figures: Figures, program: Sequence[str], options: argparse.Namespace) -> None:

@@ -49,7 +49,7 @@ def over_batch(figures: Figures) -> list[Line]:
 
 
 def _seconds(figures: Figures) -> dict[tuple[int, str, int], float]:
-    return {point: spread([one.net for one in rounds])[1] for point, rounds in by_point(figures).items()}
+    return {point: spread([one.net for one in rounds])[1] for point, rounds in by_point(figures, BATCHES).items()}
 
 
 def _lines(points: Sequence[tuple[str, int, float]]) -> list[Line]:

@@ -5,6 +5,7 @@ Spark's Python workers make a process group of their own, so a program is what r
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -16,7 +17,7 @@ from typing import Any, Self
 
 from benchmarks.participants import NotMeasured
 
-_SAMPLE_SECONDS = 0.5
+_SAMPLE_SECONDS = 0.2
 _STOP_SECONDS = 40.0
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
@@ -31,10 +32,17 @@ class _Sample:
     largest: int
 
 
+def _ended_seconds() -> float:
+    """Seconds of processors of all programs that were started here and have ended, with all that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class Program:
     """A running program, sampled five times a second; as a context it is gone at the end, with all that it started.
 
-    A process counts with the last that was seen of it, so a fifth of a second can be missing of one that ended.
+    A process counts with its last sample, so a fifth of a second can be missing of one that ended. When the program
+    itself has ended, the kernel's count of its seconds has no gap.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -44,6 +52,7 @@ class Program:
         self._samples: list[_Sample] = []
         self._cpu: dict[int, float] = {}
         self._lock = threading.Lock()
+        self._before = _ended_seconds()
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -92,6 +101,8 @@ class Program:
         ended = time.time()
         for thread in self._threads:
             thread.join(_STOP_SECONDS)
+        with self._lock:
+            self._samples.append(_Sample(ended, _ended_seconds() - self._before, 0, 0))
         if code != 0:
             raise NotMeasured(f"it failed: {self._last_words()}")
         return ended

@@ -11,6 +11,7 @@ from benchmarks.figures import Figure, Figures, spread
 from benchmarks.limits import LIMITS
 from benchmarks.ours_alone import BATCHES, FOLLOW, RECOPY
 from benchmarks.rounds import CATCHUP, SNAPSHOT
+from benchmarks.upserts import UPSERT
 
 _UNITS = {SNAPSHOT: "rows", CATCHUP: "changes"}
 
@@ -20,7 +21,7 @@ def show(figures: Figures, console: Console) -> None:
     console.print("; ".join(f"{key}: {value}" for key, value in figures.about.items()), highlight=False)
     for scenario, table in (
         *((name, copies(figures, name)) for name in (SNAPSHOT, CATCHUP)),
-        (BATCHES, batches(figures)),
+        *((name, batches(figures, name)) for name in (BATCHES, UPSERT)),
         (FOLLOW, freshness(figures, FOLLOW)),
         (RECOPY, freshness(figures, RECOPY)),
         (LIMITS, limits(figures)),
@@ -47,7 +48,9 @@ def copies(figures: Figures, scenario: str) -> Table:
         "CPU s": lambda rounds: _three([one.cpu for one in rounds], 1),
         f"{_UNITS[scenario]} per second, net": lambda rounds: _three([one.rate for one in rounds]),
         "ours ÷ it, net": lambda rounds: _three(figures.ratios(rounds, lambda one: one.rate), 2),
-        "ours ÷ it, per CPU s": lambda rounds: _three(figures.ratios(rounds, lambda one: one.count / one.cpu), 2),
+        "ours ÷ it, per CPU s": lambda rounds: _three(
+            figures.ratios([one for one in rounds if one.cpu], lambda one: one.count / one.cpu), 2
+        ),
         "peak RSS MB, all": lambda rounds: _three([one.rss / 2**20 for one in rounds]),
         "peak RSS MB, largest": lambda rounds: _three([one.rss_largest / 2**20 for one in rounds]),
         "reading afterwards s": lambda rounds: _three([one.reading for one in rounds if one.reading], 1),
@@ -58,23 +61,25 @@ def copies(figures: Figures, scenario: str) -> Table:
     return shown
 
 
-def batches(figures: Figures) -> Table:
+def batches(figures: Figures, scenario: str) -> Table:
     """A size of the table, kind of keys and size of the batch a row."""
-    shown = _table(BATCHES, "table rows", "keys", "changes", "net s", "CPU s, net", "changes per second, net")
-    for (rows, keys, count), rounds in by_point(figures).items():
+    headings = "net s", "CPU s, net", "changes per second, net", "peak RSS MB, all"
+    shown = _table(scenario, "table rows", "keys", "changes", *headings)
+    for (rows, keys, count), rounds in by_point(figures, scenario).items():
         numbers = [[one.net for one in rounds], [one.net_cpu for one in rounds]]
-        rates = [one.rate for one in rounds]
-        shown.add_row(f"{rows:,}", keys, f"{count:,}", *(_three(values, 1) for values in numbers), _three(rates))
+        whole = [[one.rate for one in rounds], [one.rss / 2**20 for one in rounds]]
+        cells = *(_three(values, 1) for values in numbers), *(_three(values) for values in whole)
+        shown.add_row(f"{rows:,}", keys, f"{count:,}", *cells)
     return shown
 
 
-def by_point(figures: Figures) -> dict[tuple[int, str, int], list[Figure]]:
+def by_point(figures: Figures, scenario: str) -> dict[tuple[int, str, int], list[Figure]]:
     """The rounds of each table size, kind of keys and batch size."""
 
     def point(one: Figure) -> tuple[int, str, int]:
         return one.table_rows, one.keys, one.count
 
-    return {key: list(rounds) for key, rounds in groupby(sorted(figures.of(BATCHES), key=point), point)}
+    return {key: list(rounds) for key, rounds in groupby(sorted(figures.of(scenario), key=point), point)}
 
 
 def freshness(figures: Figures, scenario: str) -> Table:

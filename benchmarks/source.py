@@ -25,6 +25,7 @@ from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.mysql.connection import literal
 
 READER = "reader"  # may read tables and binlog, and has no password: the Java client cannot log in with one without TLS
+READER_WITH_PASSWORD, PASSWORD = "reader_with_password", "reader"  # the same for who refuses an empty password
 ORDERS = TableId("benchmark", "orders")
 CHANGES = TableId("benchmark", "changes")
 
@@ -139,6 +140,8 @@ def serve_orders(folder: Path, rows: int, settings: Mapping[str, str]) -> Iterat
                 "SET sql_log_bin = 0",
                 f"CREATE USER {READER}@'{server.host}'",
                 f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {READER}@'{server.host}'",
+                f"CREATE USER {READER_WITH_PASSWORD}@'{server.host}' IDENTIFIED BY '{PASSWORD}'",
+                f"GRANT SELECT ON *.* TO {READER_WITH_PASSWORD}@'{server.host}'",
                 f"CREATE DATABASE {ORDERS.database}",
                 f"USE {ORDERS.database}",
                 f"CREATE TABLE {ORDERS.name} ({_COLUMNS})",

@@ -19,6 +19,7 @@ TRANSACTION_CHANGES = 1_000  # three statements
 UPDATE_PERCENT, DELETE_PERCENT = 60, 15  # the rest are inserts
 _BLOCK = 200_000  # rows of a transaction that fills a table
 _REST = "customer_id, order_no, email, status, amount, qty, ratio, created_at, updated_at, attrs, note"
+_ALL = f"id, {_REST}"
 
 
 def rebuild(connection: pymysql.Connection, table: TableId, rows: int) -> None:
@@ -45,13 +46,14 @@ def rebuild(connection: pymysql.Connection, table: TableId, rows: int) -> None:
 
 
 class Changes:
-    """Commits changes of LIVE: updates and deletes of random keys of a pool, inserts of new top keys.
+    """Commits changes of a table: updates and deletes of random keys of a pool, inserts of new top keys.
 
-    What it inserts joins the pool. The pool is its own: who changes a table too takes another one.
+    What it inserts joins the pool. The pool is its own: who changes a table too takes another one. The table may get
+    further columns meanwhile.
     """
 
-    def __init__(self, connection: pymysql.Connection, pool: range, seed: int) -> None:
-        self._connection = connection
+    def __init__(self, connection: pymysql.Connection, pool: range, seed: int, table: TableId = LIVE) -> None:
+        self._connection, self._table = connection, table
         self._chance = np.random.default_rng(seed)
         self._keys = np.arange(pool.start, pool.stop)
         self._marks = 0
@@ -62,7 +64,7 @@ class Changes:
     def commit(self, count: int, transaction: int = TRANSACTION_CHANGES) -> None:
         """Commit so many row changes, in transactions of this many."""
         with self._connection.cursor() as cursor:
-            cursor.execute(f"SELECT MAX(id) + 1 FROM {LIVE}")
+            cursor.execute(f"SELECT MAX(id) + 1 FROM {self._table}")
             [(top,)] = cursor.fetchall()
             while count > 0:
                 size = min(count, transaction)
@@ -74,7 +76,7 @@ class Changes:
         self._marks += 1
         key = FIRST - self._marks
         with self._connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {LIVE} SELECT {key}, {_REST} FROM {ORDERS} WHERE id = 1")
+            cursor.execute(f"INSERT INTO {self._table} ({_ALL}) SELECT {key}, {_REST} FROM {ORDERS} WHERE id = 1")
         return key
 
     def _transaction(self, cursor: pymysql.cursors.Cursor, size: int, top: int) -> int:
@@ -86,11 +88,11 @@ class Changes:
         first = int(self._chance.integers(0, max(1, self._orders - inserts)))
         cursor.execute("BEGIN")
         wanted = {
-            f"UPDATE {LIVE} SET amount = amount + 1.25, status = 'shipped', qty = 7, ratio = ratio / 3,"
+            f"UPDATE {self._table} SET amount = amount + 1.25, status = 'shipped', qty = 7, ratio = ratio / 3,"
             f" note = 'changed', updated_at = updated_at + INTERVAL 1 SECOND WHERE id IN ({_listed(updated)})": updates,
-            f"INSERT INTO {LIVE} SELECT id + {top - first - 1}, {_REST} FROM {ORDERS}"
+            f"INSERT INTO {self._table} ({_ALL}) SELECT id + {top - first - 1}, {_REST} FROM {ORDERS}"
             f" WHERE id > {first} AND id <= {first + inserts}": inserts,
-            f"DELETE FROM {LIVE} WHERE id IN ({_listed(deleted)})": deletes,
+            f"DELETE FROM {self._table} WHERE id IN ({_listed(deleted)})": deletes,
         }
         for statement, rows in wanted.items():
             if rows and cursor.execute(statement) != rows:

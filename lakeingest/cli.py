@@ -29,6 +29,7 @@ from lakeingest.cli_options import (
 )
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
+from lakeingest.committed import Committed, is_recorded
 from lakeingest.errors import (
     LakeIngestError,
     NotBuiltYet,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
 # that imports have made: that took a sixth of the CPU time of a run with nothing to do.
-_YOUNG_OBJECTS = 10_000
+_YOUNG_OBJECTS = 30_000
 LATER = ("points", "quarantine", "doctor", "wait")  # commands that are not built yet
 
 app = typer.Typer(
@@ -135,7 +136,7 @@ def plan(
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
-    print_result(plans, as_json, [*console.plan_lines(plans), plans.notes[-1]])
+    print_result(plans, as_json, [*console.plan_lines(plans), *plans.notes[1:]])
 
 
 @app.command()
@@ -153,7 +154,7 @@ def run(
     from lakeingest.commands import run as stage
 
     loaded = loaded_config(config, overrides)
-    committed = console.Committed()
+    committed = Committed()
     set_keys = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
     overridden: dict[str, Any] = {"set": set_keys} if set_keys else {}
 
@@ -164,10 +165,9 @@ def run(
 
             def draw_and_record(event: Any) -> None:
                 draw(event)
-                if follow:  # the run may last for weeks, so its state is recorded with each event
+                if follow and is_recorded(event):  # the run may last for weeks, so its state is recorded
                     so_far = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
-                    outcome = {"exit": None, "error": None, **so_far, "fresh_as_of": committed.fresh}
-                    _record_outcome(loaded, overridden | outcome)
+                    _record_outcome(loaded, overridden | {"exit": None, "error": None} | so_far | committed.so_far)
 
             observe = committed.collecting_before(draw_and_record)
             result = stage.run(
@@ -184,7 +184,7 @@ def run(
             progress = console.to_document(run_result)
         # with NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run
         if not isinstance(ending_error, NotOurState):
-            _record_outcome(loaded, overridden | failure | progress | {"fresh_as_of": committed.fresh})
+            _record_outcome(loaded, overridden | failure | progress | committed.so_far)
         if run_result is not None:
             print_result(run_result, as_json, console.run_lines(run_result))
             for line in console.stopped_lines(run_result, error):
@@ -192,7 +192,7 @@ def run(
         if ending_error is error:
             raise
         raise ending_error from error
-    ended = {"exit": 0, "error": None, **console.to_document(result), "fresh_as_of": committed.fresh}
+    ended = {"exit": 0, "error": None, **console.to_document(result), **committed.so_far}
     _record_outcome(loaded, overridden | ended)
     print_result(result, as_json, console.run_lines(result))
 
@@ -295,6 +295,7 @@ def main() -> NoReturn:
         from lakeingest.spark.session import stop_active_session
 
         stop_active_session()
+    gc.freeze()  # else the interpreter, as it ends, looks at all objects several times, which takes a third of a second
     sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
 
 
@@ -310,7 +311,7 @@ def _run_command() -> int:
     return result if isinstance(result, int) else 0
 
 
-def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
+def _ending_error(error: BaseException, committed: Committed) -> BaseException:
     """The error to raise for the error that ended a run. The message of some errors gets the commits of this run.
 
     Ctrl-C, SIGTERM and errors of the class Retryable itself always get them: the message says so if there are none. An

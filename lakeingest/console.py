@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,7 +13,6 @@ from rich.text import Text
 
 from lakeingest.core.bill import priced
 from lakeingest.core.printable import printable
-from lakeingest.core.shown import iso_time
 from lakeingest.errors import ForeignWrite, NotOurCopy
 from lakeingest.pipeline.events import (
     ClockWrong,
@@ -24,7 +22,6 @@ from lakeingest.pipeline.events import (
     GateRun,
     LeftAsItIs,
     Lifted,
-    Measured,
     Merged,
     Observer,
     Planned,
@@ -206,75 +203,6 @@ def observer(console: Console) -> Iterator[Observer]:
                 bars.console.print(Text(text))
 
         yield draw
-
-
-@dataclass(frozen=True, slots=True)
-class TableCommits:
-    """The commits of a run to one table: the number of waves and of their rows, and the last positions.
-
-    `merged` is the position up to which changes are merged, `published` the position of the last publish.
-    """
-
-    table: str
-    waves: int = 0
-    rows: int = 0
-    merged: str | None = None
-    published: str | None = None
-
-    def __str__(self) -> str:
-        if self.published is not None:
-            return f"{self.table}: published as of {self.published}"
-        waves = f"{self.waves} wave{'s' if self.waves > 1 else ''}, {self.rows:,} rows" if self.waves else ""
-        merged = f"merged up to {self.merged}" if self.merged else ""
-        return f"{self.table}: {', '.join(filter(None, (waves, merged)))}"
-
-
-class Committed:
-    """The commits of a run so far, collected from its events."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, TableCommits] = {}
-        self._spooled = ""  # the position up to which changes are spooled
-        self.caught_up = False  # whether the run has caught up with the source at least once
-        self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
-
-    @property
-    def tables(self) -> tuple[TableCommits, ...]:
-        """The commits of each table that has one."""
-        return tuple(self._tables.values())
-
-    def collecting_before(self, observe: Observer) -> Observer:
-        """An observer that first collects the commits from each event, then calls `observe` with the event."""
-
-        def collect(event: Event) -> None:
-            self._collect(event)
-            observe(event)
-
-        return collect
-
-    def _collect(self, event: Event) -> None:
-        if isinstance(event, Spooled):
-            self._spooled = event.stop
-        self.caught_up |= isinstance(event, Following)
-        if isinstance(event, Measured):
-            self.fresh = {str(table.table): iso_time(table.as_of) for table in event.tables}
-        if not isinstance(event, WaveCommitted | Merged | Published):
-            return
-        name = str(event.table)
-        commits = self._tables.get(name, TableCommits(name))
-        match event:
-            case WaveCommitted():
-                commits = replace(commits, waves=commits.waves + 1, rows=commits.rows + event.rows)
-            case Merged():
-                commits = replace(commits, merged=self._spooled)  # the event itself has no position
-            case Published():
-                commits = replace(commits, published=event.position)
-        self._tables[name] = commits
-
-    def __str__(self) -> str:
-        if not self._tables:
-            return "nothing new was committed"
-        return f"committed so far: {', '.join(map(str, self.tables))}"
 
 
 def pipeline_line(config: "Config") -> str:

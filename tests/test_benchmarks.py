@@ -15,8 +15,10 @@ from benchmarks.participants import PARTICIPANTS, NotMeasured, ours, reference
 from benchmarks.pipelines import main
 from benchmarks.plots import bars, over_batch, over_table
 from benchmarks.processes import Program
+from benchmarks.pyiceberg_upsert import changed_rows, inserts_of
 from benchmarks.rounds import CATCHUP, KEY, SNAPSHOT, Bench, bench, take_turn
 from benchmarks.source import Sample, administrator, serve, serve_orders
+from benchmarks.upserts import UPSERT, upserts
 from benchmarks.workload import FIRST, LIVE, Changes, rebuild
 
 pytestmark = pytest.mark.mysql
@@ -98,6 +100,50 @@ def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) ->
     assert place.reader.read(metadata, compare=True)["equal"] == "no: note"
     turn.close()
     assert mirror.metadata() is None
+
+
+@pytest.mark.long("installs a peer and copies a table")
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["dlt", "ingestr"])
+def test_a_peer_in_python_copies_every_row(place: Bench, name: str) -> None:
+    """Each has an environment of its own; its copy is read, and compared with the source."""
+    [copier] = [one for one in COPIERS if one.name == name]
+    [copied] = take_turn(place, copier, copier.build(place.folder), 1, {SNAPSHOT})
+    assert (copied.scenario, copied.count, copied.unit) == (SNAPSHOT, ROWS, "rows")
+    assert copied.rss >= copied.rss_largest > 50 << 20
+    assert copied.equal.startswith(("yes", "no: "))
+    assert copied.reading is not None
+
+
+@pytest.mark.long("makes an environment")
+@pytest.mark.parametrize(("name", "reason"), [("ingestr", "^pip failed: "), ("olake", "^git failed: .*not allowed")])
+def test_a_peer_that_cannot_be_built_is_not_measured(
+    name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is the first line of the tool that failed."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "none")
+    [copier] = [one for one in COPIERS if one.name == name]
+    with pytest.raises(NotMeasured, match=reason):
+        copier.build(tmp_path)
+
+
+@pytest.mark.long("runs three programs")
+def test_pyiceberg_upserts_until_a_batch_takes_too_long(place: Bench) -> None:
+    """The smaller batch first, without the seconds in which its table is made; then the reason names the size."""
+    figures = list(upserts(place, [400, 40], 1))
+    assert [(one.scenario, one.count, one.table_rows) for one in figures] == [(UPSERT, 40, ROWS), (UPSERT, 400, ROWS)]
+    assert all(one.net_cpu > 0 and 0 < one.net < 60 and one.rss > 50 << 20 for one in figures)
+    with pytest.raises(NotMeasured, match=r"^2,000 changes of 2,000 rows: it was not done in 0 s$"):
+        list(upserts(place, [2_000], 1, seconds=0))
+
+
+def test_upserted_rows_have_keys_of_the_table_and_new_ones() -> None:
+    """None comes twice; all other values are new."""
+    keys = changed_rows(ROWS, 400)["id"].to_pylist()
+    assert len(set(keys)) == 400
+    assert sum(key > ROWS for key in keys) == inserts_of(400) == 100
+    assert min(keys) >= 1
 
 
 @pytest.mark.long("fills two servers")

@@ -273,6 +273,7 @@ def test_a_source_that_is_away_is_retried_later(
     answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
     assert answer.pop("at").endswith("+00:00")
     assert answer == {
+        "following": None,
         "exit": 75,
         "error": done.stderr.removeprefix("lakeingest: ").strip(),
         "job": None,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lakeingest.console import Committed, line_maker
+from lakeingest.committed import Committed
+from lakeingest.console import line_maker
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.events import (
     Event,

@@ -50,7 +50,7 @@ ADDED = {
     },
     "OneTransaction": {"_known"},
     "ParsingOnceSqlCatalog": {"_is_row_of"},
-    "RowDelta": {"_deletes", "_manifest", "_removed", "_without_removed"},
+    "RowDelta": {"_added", "_after", "_deletes", "_manifest", "_removed"},
     "TimedRestCatalog": {"_compare_clocks"},
     "_CheckedClient": {"_locked_at", "_timed"},
     "_Locator": {"_line"},

@@ -23,6 +23,7 @@ from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
 from lakeingest.spark import checksum as target_side
 from lakeingest.spark.ranges import ranges, within
+from lakeingest.spark.row_hashes import Widths
 from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; 
 KEYS_NAMED = 10_000  # the most rows that are compared one by one at a time, because the driver holds their checksums
 BUCKETS_AT_ONCE = 2  # that are compared row by row at a time: so that they have fewer rows than KEYS_NAMED
 SCANS = 8  # of a table by buckets in limited time: each scan reads the whole table, and hashes its share of the buckets
+BATCH_BYTES, BATCH_ROWS = 32 << 20, 10_000  # the most that Spark's Python workers get at once
 RANGES_SOUGHT = 64  # the most ranges for which Spark gets a condition that lets it skip files
 
 Pair = tuple[Checksum, Checksum]  # of the source, and of the target
@@ -49,9 +51,19 @@ class Sides:
     rows: "DataFrame"
 
     @property
-    def widths(self) -> target_side.Widths:
+    def widths(self) -> Widths:
         """How long a DOUBLE can be when the source writes it as text, see `Source.double_widths`."""
         return self.source.double_widths
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows Spark's Python workers get at once: about BATCH_BYTES, by the source's estimates.
+
+        If the source does not know the size of the table, BATCH_ROWS, which is Spark's own default.
+        """
+        size = max(1, self.source.estimated_bytes(self.schema))
+        fitting = BATCH_BYTES * self.source.estimated_rows(self.schema) // size
+        return min(max(1, fitting), BATCH_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,8 @@ def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Com
     compared one by one, or of a few buckets.
     """
     waves = plan.waves(may_begin)
-    return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
+    with target_side.batches_of(sides.spark, sides.batch_rows):
+        return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
 
 
 def _by_range(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> Compared:

@@ -6,12 +6,13 @@ All other numbers come from the source's estimates. Nothing is changed, and no S
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
+from lakeingest.core.following import Bound, bound_of
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
@@ -65,7 +66,8 @@ class TablePlan:
     `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. In the last case `reasons` say why, and
     of the other fields only `table`, `target` and `retention_seconds` are set. `lossy` names the columns whose values
     are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
-    `margin_seconds` is how many of these seconds are left when the copy ends.
+    `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
+    costs a day, all tables of the plan together.
     """
 
     table: TableId
@@ -79,12 +81,16 @@ class TablePlan:
     copy: CopyPlan | None = None
     retention_seconds: int | None = None
     margin_seconds: float | None = None
+    following: Bound | None = None
 
 
-class Plans(Report, tuple[TablePlan, ...]):
-    """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types."""
+class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an attribute
+    """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types.
 
-    __slots__ = ()
+    `following`: the most that `run --follow` costs a day.
+    """
+
+    following: Bound
 
     headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "lossy", "reasons")
 
@@ -113,6 +119,7 @@ class Plans(Report, tuple[TablePlan, ...]):
             "rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",
             f"about {cpu:,.0f} CPU seconds in one run, {priced(dollars(cpu))}; then {UNIT_COSTS.changes} CPU seconds a"
             f" million changes. Measured {UNIT_COSTS.measured} on {UNIT_COSTS.machine}, with {UNIT_COSTS.table}",
+            str(self.following),
         )
 
 
@@ -124,9 +131,20 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
         existing_copies = copies(target, chosen)
         server, generated = Server.of(source.connection, chosen), GeneratedColumns(config.source, source.connection)
         unlogged = unlogged_keys(server, chosen)
-        return Plans(
+        following = _bound(config, len(chosen))
+        plans = (
             _plan_table(config, source, server, target, table, existing_copies, unlogged, generated) for table in chosen
         )
+        result = Plans(replace(plan, following=following) for plan in plans)
+    result.following = following
+    return result
+
+
+def _bound(config: Config, tables: int) -> Bound:
+    """The most that `run --follow` costs a day for so many tables."""
+    every = config.target.publish_every
+    seconds = None if every == "auto" else every.total_seconds()
+    return bound_of(seconds, tables, knows_files=config.target.format == "iceberg")
 
 
 def _plan_table(

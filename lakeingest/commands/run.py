@@ -176,8 +176,7 @@ def _run(
             wait = f"has missing chunks, which wait for throttle.window, {config.throttle.window}"
             left += tuple((table.id, wait) for table in tables_to_copy(open_run))
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
-        in_store = any(place.scheme for place in (config.state, config.target.warehouse))
-        bill = meter.bill(open_run.edges.profile, here=runs_here(config), in_store=in_store)
+        bill = meter.bill_of(config, open_run.edges.profile)
         for table_id, reason in left[len(open_run.left) :]:
             observe(LeftAsItIs(table_id, reason))
     records = tuple(failure.record for failure in failures)

@@ -16,6 +16,7 @@ from lakeingest.commands.source_state import SourceState, ask_source
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
+from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Fresh, age, fresh_as_of
 from lakeingest.core.position import Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
@@ -28,6 +29,7 @@ from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
 from lakeingest.spool.spool import Spool
+from lakeingest.state.following import read_following
 from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
@@ -57,6 +59,8 @@ class TableStatus:
     may have the table.
     `fresh_as_of`: readers see every change from before this time (ISO 8601). `freshness_seconds`: its age, now. None if
     it is not known. `max_staleness_seconds`: the objective for this age; None if there is none.
+    `following`: what following the source has cost, all tables together, as the run that followed last has counted it;
+    None if no run has followed.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
     """
 
@@ -85,6 +89,7 @@ class TableStatus:
     fresh_as_of: str | None = None
     freshness_seconds: float | None = field(default=None, compare=False)
     max_staleness_seconds: float | None = None
+    following: Followed | None = field(default=None, compare=False)
 
     @property
     def is_stale(self) -> bool:
@@ -197,6 +202,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         ]
         notes += self._binlog_notes
         notes += [self.last_run] if self.last_run else []
+        notes += [str(self[0].following)] if self and self[0].following is not None else []
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
         return notes
@@ -244,7 +250,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
-    notes = read_fresh(state_of(config))
+    notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     states = list[TableStatus]()
     for table in config.tables.choose(all_tables, tables):
         in_lake = _table_status(config, target, held, table, source, spool, signals)
@@ -262,6 +268,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=is_included,
             hidden=table in source.hidden,
+            following=following,
             **_freshness(config, in_lake, notes.get(table)),
         )
         states.append(state)

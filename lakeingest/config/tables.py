@@ -61,6 +61,7 @@ class TableOptions(BaseModel):
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
     max_staleness: Duration | None = None  # the objective for the age of what readers see
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
 
     @property

@@ -57,7 +57,8 @@ class Bucket:
     def put(self, key: str, contents: bytes | Path, **options: Any) -> Any:
         """Put these contents, or those of a file of this machine; what the store answers."""
         answer = obstore.put(self.store, key, contents, **options)
-        traffic.count(written=len(contents) if isinstance(contents, bytes) else contents.stat().st_size)
+        size = len(contents) if isinstance(contents, bytes) else contents.stat().st_size
+        traffic.count(written=size, files=1, of_files=size)
         return answer
 
 

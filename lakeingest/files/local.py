@@ -18,6 +18,7 @@ from pathlib import Path, PosixPath
 from typing import Any, BinaryIO, Self
 
 from lakeingest import disk
+from lakeingest.files import traffic
 
 MOST_BYTES = 1 << 30  # the largest document
 _DEPTH = 2  # how many folders above a file are looked at for links
@@ -100,6 +101,7 @@ class Local(PosixPath):
     def write(self, contents: bytes) -> None:
         """Write into the file. A crash may leave a part of the contents."""
         self.write_bytes(contents)
+        traffic.count_file(len(contents))
 
     def delete(self) -> None:
         """Unlink the file."""
@@ -194,6 +196,7 @@ class Local(PosixPath):
     def take(self, draft: Path) -> None:
         """Make the contents durable. The name of the file is durable once its folder is synced."""
         disk.sync(draft)
+        traffic.count_file(draft.stat().st_size)
 
     def source(self) -> Any:
         """The path, which PyArrow opens."""
@@ -219,6 +222,7 @@ class Local(PosixPath):
                 file.write(contents)
                 file.flush()
                 os.fsync(file.fileno())
+            traffic.count_file(len(contents))
             yield new
             self.parent.sync()
         finally:

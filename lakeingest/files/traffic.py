@@ -1,26 +1,30 @@
-"""The traffic of this process with object stores: requests of `Bucket`, and bytes of the contents that they moved.
+"""The traffic of this process with object stores and disks.
 
-A request that the client repeats, splits or pages counts once. Bytes of listings and of protocols are not counted.
+Of stores: requests of `Bucket`, and bytes of the contents that they moved. A request that the client repeats, splits or
+pages counts once. Bytes of listings and of protocols are not counted. Of both: the files that were written.
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add, sub
 from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Numbers of requests, and of bytes read and written."""
+    """Numbers of requests to stores, of bytes read and written there, of files written anywhere, and of their bytes."""
 
     requests: int = 0
     read: int = 0
     written: int = 0
+    files: int = 0
+    of_files: int = 0
 
     def __add__(self, other: Self, /) -> "Traffic":
-        return Traffic(self.requests + other.requests, self.read + other.read, self.written + other.written)
+        return Traffic(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Self, /) -> "Traffic":
-        return Traffic(self.requests - other.requests, self.read - other.read, self.written - other.written)
+        return Traffic(*map(sub, astuple(self), astuple(other)))
 
 
 NONE = Traffic()
@@ -34,8 +38,13 @@ def so_far() -> Traffic:
     return _total
 
 
-def count(requests: int = 0, read: int = 0, written: int = 0) -> None:
+def count_file(size: int) -> None:
+    """Add a written file of so many bytes."""
+    count(files=1, of_files=size)
+
+
+def count(**numbers: int) -> None:
     """Add to the traffic of this process."""
     global _total  # noqa: PLW0603 - threads of the process share it
     with _lock:
-        _total += Traffic(requests, read, written)
+        _total += Traffic(**numbers)

@@ -111,6 +111,10 @@ class Merger(Protocol):
     The changes are cut into ranges of the key. For each range, `replace` is called first, then `write`.
     """
 
+    @property
+    def looked_at(self) -> int:
+        """The number of rows whose keys mergers read to find the old rows of all changes; 0 if they read none."""
+
     def replace(self, changes: pa.Table) -> Written:
         """Delete the old rows of the changed keys. The changes have the key's columns and `core.change.DELETED`."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Measure
 from lakeingest.core.load import Load
 from lakeingest.core.schema import TableId
@@ -197,12 +198,14 @@ class Measured:
     """How far the tables are, at the end of a round.
 
     `load`: the last measured load of the source. `binlog_seconds`: how long the source will still keep the binlog after
-    the spool; None if for ever, if unknown, or if no metrics are asked for.
+    the spool; None if for ever, if unknown, or if no metrics are asked for. `followed`: what following has cost so far;
+    None if that was not counted this time.
     """
 
     tables: tuple[Measure, ...]
     load: Load
     binlog_seconds: int | None
+    followed: Followed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from lakeingest.rows import with_change_metadata
 
 _ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
+_PART_ROWS = 500_000  # of a file, whose keys are in memory at a time
 _SAMPLES = 16  # at most how many row groups `cut` reads
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
@@ -78,24 +79,26 @@ def collapsed(
     earliest = min([*patches, *(mark for _, mark in marks)])  # no change up to this place is needed
     read_count = 0
     starts = [0]  # the number of each file's first row, and of the row after the last file
-    needed: list[pa.Table] = []  # the needed rows of each file
-    patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
-    for number, file in enumerate(files):  # only the needed rows of each file stay in memory
-        rows = _keys_of_changes(file, key, starts[-1])  # with the number of each row through all files: `_ORDER`
-        starts.append(starts[-1] + rows.num_rows)
-        in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)  # `has` can give a single True
-        if number < len(patches):  # the file of a patch: all its rows are needed
-            patch_rows = rows.filter(in_part)
-            needed.append(patch_rows)
-            patched.append((patches[number], patch_rows.select(list(key))))
-            read_count += patch_rows.num_rows
-            continue
-        changes = rows.filter(in_part & _is_after(rows, earliest) & ~_is_after(rows, stop))
-        read_count += changes.num_rows
-        is_needed = _is_after_mark(changes, key, marks)
-        for place, keys in patched:  # for a patched key, the place of its last patch decides, not the mark
-            is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
-        needed.append(changes.filter(is_needed))
+    needed: list[pa.Table] = []
+    patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each part of a patch
+    for number, file in enumerate(files):
+        is_patch = number < len(patches)  # all rows of a patch are needed
+        end = starts[-1]
+        for rows in _keys_of_changes(file, key, end):  # only the needed rows of each part stay in memory
+            end += rows.num_rows
+            in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)  # `has` can give a single True
+            if is_patch:
+                changes = rows.filter(in_part)
+                patched.append((patches[number], changes.select(list(key))))
+                is_needed = np.ones(changes.num_rows, bool)
+            else:
+                changes = rows.filter(in_part & _is_after(rows, earliest) & ~_is_after(rows, stop))
+                is_needed = _is_after_mark(changes, key, marks)
+                for place, keys in patched:  # for a patched key, the place of its last patch decides, not the mark
+                    is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
+            read_count += changes.num_rows
+            needed.append(changes.filter(is_needed))
+        starts.append(end)
     # the last row of each key is the row with the greatest `_ORDER`
     applied = pa.concat_tables(needed)
     last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
@@ -140,6 +143,13 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
     return min(ends), max(ends)
 
 
+def row_bytes(file: File) -> float:
+    """The bytes of a row, on average in the row group whose rows are the largest."""
+    metadata = _metadata(file)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+
+
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
     """The rows of a file with these ascending numbers, and the metadata columns that `metadata` names.
 
@@ -171,17 +181,32 @@ def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _keys_of_changes(file: File, key: Sequence[str], start: int) -> pa.Table:
-    """The key, kind and place of each change in a file, and the column `_ORDER`, which counts from `start`.
+def _keys_of_changes(file: File, key: Sequence[str], start: int) -> Iterator[pa.Table]:
+    """The key, kind and place of each change in a file, in parts, and the column `_ORDER`, which counts from `start`.
 
-    Raises UnsupportedValue if a key is NULL.
+    A large transaction is a single file, so a part has about _PART_ROWS rows. Raises UnsupportedValue if a key is NULL.
     """
     with _opened(file) as opened:
-        rows = opened.read([*key, change.KIND, *change.PLACE])
-    for name in key:
-        if rows[name].null_count:
-            raise UnsupportedValue(f"the key column {name} is NULL in a change; correct the row")
-    return rows.append_column(_ORDER, pa.array(np.arange(start, start + rows.num_rows)))
+        for groups in _parts(opened.metadata):
+            rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE])
+            for name in key:
+                if rows[name].null_count:
+                    raise UnsupportedValue(f"the key column {name} is NULL in a change; correct the row")
+            yield rows.append_column(_ORDER, pa.array(np.arange(start, start + rows.num_rows)))
+            start += rows.num_rows
+
+
+def _parts(metadata: pq.FileMetaData) -> list[list[int]]:
+    """The row groups of a file, in parts of at least _PART_ROWS rows; the last part has the rest, and may be empty."""
+    parts: list[list[int]] = [[]]
+    row_count = 0
+    for index in range(metadata.num_row_groups):
+        parts[-1].append(index)
+        row_count += metadata.row_group(index).num_rows
+        if row_count >= _PART_ROWS:
+            parts.append([])
+            row_count = 0
+    return parts
 
 
 def _deletes(changes: pa.Table) -> pa.ChunkedArray:

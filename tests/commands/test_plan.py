@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lakeingest.commands.plan import CopyPlan, TablePlan, plan
 from lakeingest.config import Config, parse_config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.bill import cpu_of_rows, dollars
+from lakeingest.core.following import bound_of
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
@@ -259,3 +261,16 @@ def test_the_command_prints_text_or_json(
     assert app(["plan", f"{db.name}.even", "-c", path, "--json"], standalone_mode=False) in {0, None}
     [answer] = json.loads(capsys.readouterr().out)
     assert (answer["state"], answer["lossy"], answer["copy"]["chunks"]) == ("new", [], 10)
+
+
+def test_following_is_bounded_by_its_pace(db: Db, config: Config) -> None:
+    """For all tables of the plan together; each of them, the notes and the JSON document have it."""
+    for name in ("even", "gappy"):
+        db.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    slow = config.target.model_copy(update={"publish_every": timedelta(minutes=5)})
+    plans = plan(config.model_copy(update={"target": slow}))
+    assert plans.following == bound_of(300, 2, knows_files=True)
+    assert [one.following for one in plans] == [plans.following] * 2
+    assert plans.following.publishes == 288
+    assert plans.notes[-1] == str(plans.following)
+    assert plan(config).following == bound_of(None, 2, knows_files=True)

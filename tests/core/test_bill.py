@@ -49,6 +49,8 @@ def test_a_document_has_the_dollars() -> None:
         "requests": 1,
         "bytes_read": 2,
         "bytes_written": 3,
+        "files": 0,
+        "bytes_of_files": 0,
         "dollars": dollars(3.6),
         "not_counted": ["pages"],
     }

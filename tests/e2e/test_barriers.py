@@ -115,7 +115,7 @@ def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: t
 
 
 @pytest.mark.formats
-@pytest.mark.long("publishes of both formats", only=("hudi",))
+@pytest.mark.long("several runs")
 def test_a_table_of_the_same_definition_is_read_again_in_every_format(pipe: Pipe) -> None:
     """After DDL of partitions and a swap."""
     copied(pipe, "partitions", "swapped", OTHER)
@@ -142,6 +142,7 @@ def test_mariadb_is_read_again_after_ddl(pipe_on: Callable[..., Pipe], server_of
 
 
 @pytest.mark.any_format
+@pytest.mark.long("the same on other servers", only=("MariaDB 10.11", "MariaDB 11.4"))
 def test_numbers_that_ddl_cuts_without_naming_them_are_read_again(
     pipe_on: Callable[..., Pipe], any_server: LocalServer
 ) -> None:

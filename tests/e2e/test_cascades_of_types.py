@@ -106,9 +106,9 @@ def assert_follows(pipe: Pipe, kind: str) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("publishes of both formats", only=("hudi",))
 @pytest.mark.parametrize("kind", kinds("UUID", "INET6"))
 @pytest.mark.long("another type of key", only=("CHAR(36)", "ENUM"))
+@pytest.mark.long("the same for other types")
 def test_keys_of_any_type_are_followed(pipe_on: Callable[..., Pipe], silent: LocalServer, kind: str) -> None:
     """Where the server finds other texts equal, too. Of a type that is not compared all rows are."""
     assert_follows(pipe_on(silent), kind)

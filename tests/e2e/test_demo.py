@@ -91,7 +91,7 @@ def test_the_lines_to_query_work(played: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("moment", ["a shop of", "wave 1"])
-@pytest.mark.long("waits until the demo copies", only=("wave 1",))
+@pytest.mark.long("waits for the demo")
 def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path, mysql_server: LocalServer, moment: str) -> None:
     """While Spark starts and while it works: one line, exit code 130, and nothing keeps running."""
     process = demo(tmp_path / "lake")

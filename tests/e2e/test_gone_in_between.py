@@ -26,8 +26,7 @@ KEYS = {"even": "INT", "uneven": "INT", "texts": "VARCHAR(20)"}
 
 @pytest.mark.parametrize("ddl", ["DROP TABLE t", "RENAME TABLE t TO away", "ALTER TABLE t RENAME COLUMN id TO number"])
 @pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.long("keys that are planned in another way", only=("uneven", "texts", "RENAME TABLE t TO away"))
-@pytest.mark.long("another statement at the same moment", only=("ALTER TABLE t RENAME COLUMN id TO number",))
+@pytest.mark.long("a run for each statement and kind of key")
 def test_the_other_tables_are_copied(pipe: Pipe, keys: str, ddl: str) -> None:
     """Whether the next wave is being planned or read then; once the table is back, the next run copies it."""
     make_tables(pipe, KEYS[keys], 1000 if keys == "uneven" else 1)
@@ -110,7 +109,7 @@ def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("before", ["copied before", "not copied"])
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("copied before",))
+@pytest.mark.long("a variant of a table that is gone")
 def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """It is away when its definition is read, and there again when the reason is looked for."""
     make_tables(pipe, "INT", 1)

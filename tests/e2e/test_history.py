@@ -85,6 +85,7 @@ def stops(pipe: Pipe) -> None:
 
 
 @pytest.mark.long("the same on other servers", only=("no GTID",))
+@pytest.mark.long("the same on another server", only=("MariaDB",))
 def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode: Mode) -> None:
     """Transactions of equal size end where ours did, so uuid, file, length, GTIDs and boundaries are all the same."""
     shop.sql(mode.reset)

@@ -50,7 +50,8 @@ BEGIN_SECONDS = 900.0  # until a run has begun its work, on a machine that has m
 TRIES = 20  # of a run that is not killed, but whose requests are spoiled, too
 # what the state has at its end: each of these is replaced or removed by a run, or its number is limited
 DOCUMENTS = re.compile(
-    r"(owner|identity|lease|last_run|quiet)\.json|(definitions|manifests|stopped|signals|quality|audit\.jsonl)/.*"
+    r"(owner|identity|lease|last_run|quiet|fresh|following)\.json"
+    r"|(definitions|manifests|stopped|signals|quality|audit\.jsonl)/.*"
     r"|waiting/[^/]+/began\.json|spool/((opened|boundaries|id)\.json|(segments|archive|rereads)/.*\.json)"
 )
 

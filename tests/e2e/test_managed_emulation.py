@@ -190,7 +190,7 @@ def warned(result: CheckResult) -> str | None:
 
 
 @pytest.mark.parametrize("kind", ["GTIDs, MINIMAL, partial revokes", "MariaDB, NO_LOG"])
-@pytest.mark.long("the same on another server", only=("MariaDB, NO_LOG",))
+@pytest.mark.long("a run for each mode of a service")
 def test_a_service_that_writes_statements_stops_nothing(managed: Callable[[Mode], Managed], kind: str) -> None:
     """For a few seconds, with DML and DDL of copied tables and of others beside it."""
     pipe, server = managed(MODES[kind])

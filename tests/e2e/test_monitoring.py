@@ -25,7 +25,7 @@ from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, LeaseHeld, SourceAway
 from lakeingest.pipeline.events import Following, Measured, Undelivered
-from lakeingest.pipeline.rounds import measuring
+from lakeingest.pipeline.rounds import counting, measuring
 from lakeingest.state.lease import held
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
@@ -182,7 +182,16 @@ def test_nothing_is_known_of_a_state_that_is_lost(pair: Pipe) -> None:
     assert "unknown" in row
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.formats("iceberg")
+def test_a_run_that_ends_has_followed_nothing(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes, it leaves the count of the run that followed last."""
+    monkeypatch.setattr(counting, "COUNT_SECONDS", 0.0)
+    pair.run()
+    assert not (pair.state / "following.json").exists()
+    assert {event.followed for event in pair.seen(Measured) if isinstance(event, Measured)} == {None}
+
+
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_answers_requests(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """On loopback alone; what is published in between is seen there, and idle tables stay fresh by the minute."""
     monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.5)
@@ -319,7 +328,7 @@ def test_a_webhook_is_told_each_change_once(pair: Pipe) -> None:
     assert back == {"text": f"{pair.config.name}: run recovered: SourceAway · lakeingest explain SourceAway"}
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_tells_what_is_stale(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that fails its gate is stale soon after, and recovers once its rows are mended."""
     monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.5)
@@ -363,6 +372,7 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         first = outcome()
         soon(lambda: outcome()["fresh_as_of"][table] > first["fresh_as_of"][table])
         assert outcome()["at"] > first["at"]
+        soon(lambda: bool(outcome()["following"]))
         process.terminate()
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -372,10 +382,12 @@ def test_the_commands_say_how_fresh_it_is(mysql_server: LocalServer, tmp_path_fa
         [doc] = json.loads(said)
         assert doc["fresh_as_of"] >= first["fresh_as_of"][table]
         assert 0 < doc["freshness_seconds"] < 600
+        assert doc["following"]["bill"]["cpu_seconds"] > 0
     finally:
         job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.long("the same on another format", only=("hudi",))
 def test_a_lease_that_is_held_by_another_run_keeps_its_figures(pair: Pipe) -> None:
     """The file is of the run that is at work."""
     pair.run()
@@ -386,6 +398,7 @@ def test_a_lease_that_is_held_by_another_run_keeps_its_figures(pair: Pipe) -> No
     assert pair.config.metrics.textfile.read_bytes() == before
 
 
+@pytest.mark.long("the same on another format", only=("hudi",))
 def test_a_source_that_goes_away_before_the_measurement_fails_no_run(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,7 @@ def test_only_rows_that_differ_are_written_and_readers_see_the_old_ones_meanwhil
 
 @pytest.mark.formats
 @pytest.mark.parametrize("name", MODES)
-@pytest.mark.long("starts a server with other settings", only=("no GTID", "MariaDB", "hudi"))
+@pytest.mark.long("a variant of a gap in the binlog")
 def test_all_tables_go_on_after_the_binlog_is_purged_and_the_state_is_lost(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], name: str
 ) -> None:

@@ -91,7 +91,7 @@ def judged(pipe: Pipe, rows: DrawnRows) -> list[Checked]:
 
 
 @pytest.mark.parametrize("rows", [10_000, 300])
-@pytest.mark.long("two suites on Spark for each server", only=("300", "MariaDB 10.11"))
+@pytest.mark.long("two suites on Spark for each server", only=("300", "MariaDB 10.11", "MariaDB 11.4"))
 def test_a_proposed_suite_passes_on_the_rows_that_it_was_taken_from(pipe: Pipe, suites: Path, rows: int) -> None:
     """All types, NULLs, and names with spaces, dots, quotes and emoji; it is written once."""
     fill(pipe, 1_500)
@@ -128,6 +128,7 @@ KEYS = {
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.long("other servers, and other keys", only=("MariaDB 10.11", "moment", "two"))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 def test_a_sample_is_spread_over_the_whole_table(pipe: Pipe, kind: str) -> None:
     """Each tenth of the rows is in it, no row is in it twice, and a seed draws the same rows again."""
     columns, key = KEYS[kind]

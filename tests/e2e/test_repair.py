@@ -40,7 +40,7 @@ def copied(pipe: Pipe, columns: str, key: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.long("reads a table of thousands of rows five times", only=("bytes", "collated", "moment", "two"))
+@pytest.mark.long("reads a table of thousands of rows five times")
 def test_fifty_differences_are_found_and_repaired_and_nothing_else(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, kind: str
 ) -> None:

@@ -8,6 +8,7 @@ from lakeingest.commands.adopt import adopt
 from lakeingest.commands.run import run
 from lakeingest.commands.status import status
 from lakeingest.config.place import Place
+from lakeingest.config.tables import TableOptions
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, NotOurCopy, Retryable, StaleWriter, UsageError
 from lakeingest.mysql.connection import query
@@ -24,6 +25,23 @@ def fill(pipe: Pipe, count: int, start: int = 0) -> None:
     """Insert `count` orders with consecutive keys, in one transaction."""
     values = ", ".join(f"({i}, 'v{i}', {i}.25, {i} / 3)" for i in range(start, start + count))
     pipe.sql(f"INSERT INTO orders VALUES {values}")
+
+
+def test_tables_with_a_priority_come_first(pipe: Pipe) -> None:
+    """Their first copies, and their changes."""
+    options = {f"{pipe.database}.b": TableOptions(priority=5), f"{pipe.database}.c": TableOptions(priority=-5)}
+    tables = pipe.config.tables.model_copy(update={"options": {**pipe.config.tables.options, **options}})
+    pipe.config = pipe.config.model_copy(update={"tables": tables})
+    for name in "abcd":
+        pipe.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} VALUES (1)")
+    pipe.run()
+    pipe.sql(*(f"INSERT INTO {name} VALUES (2)" for name in "abcd"))
+    pipe.run()
+    copied = [event.table.name for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)]
+    published = [event.table.name for event in pipe.seen(Published) if isinstance(event, Published)]
+    assert copied == ["b", "a", "d", "c"]
+    assert published == ["b", "a", "d", "c"] * 2
+    pipe.assert_equal()
 
 
 def test_changes_between_runs_are_applied(pipe: Pipe) -> None:

@@ -74,6 +74,7 @@ def assert_equal(job: Job, *tables: str) -> None:
         assert job.published(table) == job.source(f"{table}"), table
 
 
+@pytest.mark.long("the same on another format", only=("hudi",))
 def test_tables_are_published_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """By several threads; a table with DDL is published by the run's own, and one with a refused change by none."""
     monkeypatch.setattr(opening, "is_session_due", lambda: False)  # the session of other tests has other settings
@@ -106,6 +107,7 @@ def test_tables_are_published_side_by_side(job: Job, monkeypatch: pytest.MonkeyP
     assert not second.overlap
 
 
+@pytest.mark.long("starts Spark; test_races has the same commits of others")
 def test_a_table_that_someone_compacts_meanwhile_is_published_in_the_end(job: Job, spark: SparkSession) -> None:
     """Its publish is refused in its thread, and tried again once the others are done."""
     if job.lake_format == "hudi":

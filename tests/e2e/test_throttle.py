@@ -84,6 +84,7 @@ def test_a_copy_waits_while_the_source_is_busy(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits for a window; the decision has tests of its own")
 def test_a_bounded_run_leaves_chunks_to_the_next_run_if_the_window_is_closed(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_bounded_run_leaves_chunks_to_the_next_run_if_the_window_is_closed(
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_copies_beside_its_rounds(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of other tables do not wait for the window."""
     fill(pipe, "complete")
@@ -153,6 +155,7 @@ def test_a_run_that_follows_copies_beside_its_rounds(pipe: Pipe, monkeypatch: py
 
 
 @pytest.mark.parametrize("limit", ["threads_running", "window"])
+@pytest.mark.long("waits as a first copy does")
 def test_a_resnapshot_waits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """A bounded run waits for the load, and leaves the signal to the next run if the window is closed."""
     fill(pipe, "orders")
@@ -176,6 +179,7 @@ def test_a_resnapshot_waits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, limit: 
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits as a first copy does")
 def test_rows_are_read_at_a_pace(pipe: Pipe) -> None:
     """The mean of a copy is not above the limit, by the bytes of its rows in Arrow."""
     pipe.sql("CREATE TABLE wide (id INT PRIMARY KEY, v VARCHAR(2000))")
@@ -191,6 +195,7 @@ def test_rows_are_read_at_a_pace(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits; the decision has tests of its own")
 def test_a_load_that_cannot_be_measured_stops_no_other_table(pipe: Pipe) -> None:
     """Only the tables whose chunks must be read."""
     fill(pipe, "complete")

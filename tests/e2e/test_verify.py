@@ -135,6 +135,7 @@ def test_keys_that_only_the_server_orders_are_compared_beside_writers(pipe: Pipe
 
 
 @pytest.mark.any_format
+@pytest.mark.long("the same for all types")
 def test_rows_of_every_type_are_compared_beside_writers(pipe: Pipe) -> None:
     """The rows that the binlog has, and those that Spark reads, are compared value by value."""
     pipe.sql(

@@ -133,7 +133,7 @@ def test_rows_count_where_they_are_committed(pipe: Pipe) -> None:
     assert len(pipe.rows("orders")) == 61
 
 
-@pytest.mark.long("the same on other servers", only=("mysql without gtids", "mariadb 10.11", "mariadb 11.4"))
+@pytest.mark.long("a variant of rows that are committed later")
 def test_a_table_that_joins_between_prepare_and_commit_gets_its_rows(pipe: Pipe) -> None:
     """It was not watched when its rows were prepared."""
     pipe.run()
@@ -177,7 +177,7 @@ def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
-@pytest.mark.long("the same on other servers", only=SLOW)
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_has_rows_once_they_are_committed(pipe: Pipe) -> None:
     """Rounds later; never those that are rolled back, or that stay prepared. Segments are dropped meanwhile."""
 
@@ -232,7 +232,7 @@ def test_ddl_of_another_table_comes_between(pipe: Pipe) -> None:
         pipe.sql(f"DROP DATABASE {pipe.database}_other")
 
 
-@pytest.mark.long("the same on other servers", only=SLOW)
+@pytest.mark.long("several runs")
 def test_only_the_tables_stop_whose_rows_were_purged(pipe: Pipe) -> None:
     """The binlog was kept for less time than the transaction was prepared. A copy that is asked for leads out."""
     pipe.run()

@@ -44,7 +44,7 @@ def each(db: Db, schema: TableSchema, *statements: str) -> list[list[object]]:
     return found
 
 
-@pytest.mark.long("the same on another server", only=("MariaDB 11.4", "MariaDB 11.8"))
+@pytest.mark.long("each type twice; test_unnamed_columns has a run")
 def test_each_type_is_read_the_same_without_names(server: LocalServer) -> None:
     """A table for each type, with a column before and one after it."""
     with database_on(server) as db:

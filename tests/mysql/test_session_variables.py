@@ -235,7 +235,7 @@ def objections(asked: Asked) -> str:
 
 
 @pytest.mark.newest
-@pytest.mark.long("another version of what runs on a pinned MariaDB", only=("MariaDB 10.11", "MariaDB 11.8"))
+@pytest.mark.long("starts servers of their own")
 def test_what_init_connect_begins_ends_with_the_login(asked: Asked) -> None:
     """A transaction, the next transaction's properties, and what it says to a reader of the binlog."""
     begun = (

@@ -96,6 +96,7 @@ def test_texts_that_differ_in_the_first_letter_are_of_two_classes(db: Db) -> Non
     ],
     ids=" refers to ".join,
 )
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_a_foreign_key_finds_no_row_of_another_class(db: Db, types: tuple[str, str]) -> None:
     """Of all texts that can be a parent's: the child's rows that go with it are of its class."""
     known, texts = set(all_collations(db)), [text for text in TEXTS if len(text) < 99]

@@ -4,12 +4,15 @@ import pickle
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from lakeingest.core.bill import Bill
 from lakeingest.files import traffic
 from lakeingest.files.bucket import Bucket
+from lakeingest.files.file import written
+from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.files.traffic import Traffic
 from lakeingest.pipeline.run import metering
@@ -55,7 +58,7 @@ def test_cpu_is_left_out_by_name_where_it_is_not_known(monkeypatch: pytest.Monke
     billed = bill(Meter.begin())
     assert billed.cpu_seconds is None
     assert billed.dollars == {}
-    assert billed.not_counted == (metering.NO_PROCESSES,)
+    assert billed.not_counted == (metering.NO_PROCESSES, metering.OTHER_FILES)
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -86,10 +89,36 @@ def test_requests_of_files_are_counted_with_their_bytes() -> None:
     file = Stored(Bucket("memory://metering"), "folder/a.bin")
     before = traffic.so_far()
     file.write(b"12345")
-    assert traffic.so_far() - before == Traffic(1, 0, 5)
+    assert traffic.so_far() - before == Traffic(1, 0, 5, 1, 5)
     assert file.read() == b"12345"
     assert file.part(1, 3) == b"23"
     assert file.exists()
     assert [found.name for found in file.parent.listed("*")] == ["a.bin"]
     file.delete()
-    assert traffic.so_far() - before == Traffic(6, 7, 5)
+    assert traffic.so_far() - before == Traffic(6, 7, 5, 1, 5)
+
+
+def test_a_part_of_a_run_has_a_bill_of_its_own() -> None:
+    """What tasks in other processes took before the part began is not on it."""
+    profile, task = Profile(), Profile()
+    with task.stage("write"):
+        traffic.count(requests=1, read=2, written=3)
+    task.process = "another machine", 1
+    profile.add(task)
+    meter = Meter.begin(profile)
+    profile.add(task)
+    billed = bill(meter, profile, here=False)
+    assert (billed.requests, billed.bytes_read, billed.bytes_written) == (1, 2, 3)
+
+
+def test_files_of_a_disk_are_counted(tmp_path: Path) -> None:
+    """Documents, and data files of the state and of the tables, with their bytes."""
+    before = traffic.so_far()
+    Local(tmp_path / "a").put(b"12345")
+    Local(tmp_path / "b").write(b"123")
+    with written(Local(tmp_path / "c")) as path:
+        path.write_bytes(b"1234567")
+    durable = pytest.importorskip("lakeingest.lake.iceberg.durable", exc_type=ImportError)  # the core has no PyIceberg
+    with durable.DurableFileIO({}).new_output((tmp_path / "d").as_uri()).create() as out:
+        out.write(b"1")
+    assert traffic.so_far() - before == Traffic(files=4, of_files=16)

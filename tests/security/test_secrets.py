@@ -53,9 +53,8 @@ def assert_no_secret(where: str, text: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "changes", [{}, pytest.param(HUDI, marks=pytest.mark.long("the same in the other format"))], ids=["iceberg", "hudi"]
-)
+@pytest.mark.parametrize("changes", [{}, HUDI], ids=["iceberg", "hudi"])
+@pytest.mark.long("starts Spark")
 def test_nobody_sees_a_secret_of_a_session(tmp_path: Path, changes: dict[str, object]) -> None:
     """Neither in arguments of its processes, nor in its environment, its ports, its pages, its SQL and its files."""
     result = started(tmp_path, **changes)

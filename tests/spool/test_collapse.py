@@ -19,9 +19,16 @@ from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
+from lakeingest.spool import collapse as collapse_of_files
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
 
 ROWS_OF_A_GROUP = 100
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in several parts, as those of large transactions are."""
+    monkeypatch.setattr(collapse_of_files, "_PART_ROWS", ROWS_OF_A_GROUP * 3 // 2)
 
 
 def spooled(folder: Local, chance: random.Random, rows: Sequence[ChangeRow], kind: pa.DataType) -> list[File]:

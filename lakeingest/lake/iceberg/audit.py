@@ -7,23 +7,23 @@ except manifests that it has found complete before. At some publishes it checks 
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.held import Auditing
-from lakeingest.lake.iceberg.data_files import bounds_of, drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.held import IcebergHeld
+from lakeingest.lake.iceberg.kept_files import manifests_read_anew
 from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.target import Staged
 
 NEWEST = 64  # the files of so many manifests, the newest ones, are checked by default
@@ -60,7 +60,8 @@ class Audit:
 
         def group(snapshot_id: int) -> int:
             """The number of the group of EVERY commits that has this snapshot."""
-            return _sequence_number(loaded, snapshot_id) // EVERY
+            offset = loaded.metadata.table_uuid.int  # so that not all tables of a run are checked in the same round
+            return (_sequence_number(loaded, snapshot_id) + offset) // EVERY
 
         # the first publish, and the first publish of each later group
         thorough = published is None or group(version) > group(published)
@@ -97,7 +98,8 @@ def find_damage(
     read_path = snapshot.manifest_list  # the file that is being read: an error names it
     try:
         # the newest first
-        manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
+        all_manifests = manifests_read_anew(snapshot, loaded.io)
+        manifests = sorted(all_manifests, key=lambda each: each.sequence_number or 0, reverse=True)
         to_check = manifests
         if not thorough:
             to_check = [each for each in manifests[:NEWEST] if each.manifest_path not in complete]
@@ -123,9 +125,7 @@ def _problem_in(loaded: Table, manifest: ManifestFile, notes: ManifestNotes | No
     """
     listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
     files = [(manifest.manifest_path, manifest.manifest_length), *listed]
-    is_on_disk = manifest.manifest_path.startswith("file:")  # threads only help to wait for the answers of a store
-    look = map if is_on_disk else ExecutorFactory.get_or_create().map
-    sizes = look(lambda file: _size(loaded, file[0]), files)
+    sizes = in_threads(manifest.manifest_path, lambda file: _size(loaded, file[0]), files)
     for (path, length), size in zip(files, sizes, strict=True):
         if size is None:
             return f"{path} is gone"
@@ -173,14 +173,6 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
         return None
     first_repeated = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
     return tuple(first_repeated[name] for name in names)
-
-
-def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The values as machine integers; None if they are no integers, or do not fit into 64 bits."""
-    if pa.types.is_decimal(values.type) and values.type.scale == 0:  # a BIGINT UNSIGNED
-        with suppress(pa.ArrowInvalid):
-            values = values.cast(pa.uint64())
-    return values if pa.types.is_integer(values.type) else None
 
 
 def _files_to_compare(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:

@@ -7,21 +7,30 @@ character.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import sanitize_column_names
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import StringType
+from pyiceberg.types import NestedField, StringType
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000  # code points
 _LAST_BYTE = 0xFF
+_METRICS = "write.metadata.metrics."  # properties that say which bounds are kept
 
 
-def truncated_lengths(metadata: TableMetadata) -> dict[int, int]:
+def truncated_lengths(metadata: TableMetadata) -> Mapping[int, int]:
     """For each column whose bounds the table truncates, by field id: the bounds' length in characters or bytes."""
-    plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
+    properties = (item for item in metadata.properties.items() if item[0].startswith(_METRICS))
+    return _truncated_lengths(metadata.schema().fields, tuple(sorted(properties)))
+
+
+@lru_cache(maxsize=1_000)  # each publish asks some times, and PyIceberg makes the schema anew each time
+def _truncated_lengths(fields: tuple[NestedField, ...], properties: tuple[tuple[str, str], ...]) -> Mapping[int, int]:
+    """The same for a table with these columns and properties. Callers share the result, and do not change it."""
+    plan = compute_statistics_plan(sanitize_column_names(Schema(*fields)), dict(properties))
     return {
         field_id: column.mode.length
         for field_id, column in plan.items()

@@ -17,11 +17,12 @@ from lakeingest.lake.iceberg.data_files import (
     write_deletes,
     write_rows,
 )
+from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
-FILES = 16  # a commit compacts if there are so many small data files, or so many files of deletes
+FILES = 8  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a data file is rewritten if more than this share of its rows is deleted
 ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
@@ -35,15 +36,17 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     """
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the commit builds on it
-    manifests = snapshot.manifests(loaded.io)
-    if not _needs_compaction(manifests):
+    manifests = manifests_of(snapshot, loaded.io)
+    # tables differ, so that those of one run do not all combine their files in the same round
+    many = FILES - loaded.metadata.table_uuid.int % max(1, FILES // 4)
+    if not _needs_compaction(manifests, many):
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
     rows, deletes = split_by_content(files)
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     all_small = [file for file in rows if file.record_count < SMALL_ROWS]
-    small = all_small if len(all_small) >= FILES else []  # a few small files may stay
+    small = all_small if len(all_small) >= many else []  # a few small files may stay
     groups = _groups_to_rewrite(rows, small, dead)
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
@@ -107,8 +110,8 @@ def _has_many_dead(file: DataFile, dead: Positions) -> bool:
     return len(dead.get(file.file_path, ())) > DEAD * file.record_count
 
 
-def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
-    """Whether these manifests have many small data files, or many files of deletes.
+def _needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
+    """Whether these manifests have `many` small data files, or `many` files of deletes.
 
     The manifests are not read. By a manifest's totals, all of its data files count as small if they have few rows on
     average.
@@ -121,7 +124,7 @@ def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
             deletes_count += file_count
         elif row_count < SMALL_ROWS * file_count:
             small_count += file_count
-    return small_count >= FILES or deletes_count >= FILES
+    return small_count >= many or deletes_count >= many
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:

@@ -8,7 +8,7 @@ import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,11 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
     return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
 
 
+def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
+    """The bounds of the paths in a file of deletes; None for a bound that is unknown."""
+    return (deletes.lower_bounds or {}).get(PATH), (deletes.upper_bounds or {}).get(PATH)
+
+
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
     """Write these positions to one file of deletes, with bounds by which readers skip it; no file if there are none."""
     paths = sorted(path for path, row_numbers in positions.items() if len(row_numbers))
@@ -125,11 +130,16 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
     """The positions of all rows that these files of deletes delete. A position that is in two files is there twice."""
-    by_path = defaultdict(list)
-    for file in files:
-        for path, positions in positions_by_path(table, file):
-            by_path[path].append(positions)
-    return {path: np.sort(np.concatenate(parts)) for path, parts in by_path.items()}
+    return by_path(dict(positions_by_path(table, file)) for file in files)
+
+
+def by_path(positions_of_files: Iterable[Positions]) -> Positions:
+    """The positions of several files of deletes as those of one. A position that is in two files is there twice."""
+    parts = defaultdict(list)
+    for positions in positions_of_files:
+        for path, rows in positions.items():
+            parts[path].append(rows)
+    return {path: np.sort(np.concatenate(rows)) for path, rows in parts.items()}
 
 
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
@@ -168,13 +178,26 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
 
 
 def drop_deleted(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """The rows of a file without those at the positions in `dead`.
+    """The rows of a file without those at the positions in `dead`. Raises as `deleted_rows`."""
+    is_living = np.ones(rows.num_rows, bool)
+    is_living[deleted_rows(rows, file, dead)] = False
+    return rows.filter(pa.array(is_living))
+
+
+def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray":
+    """The positions in `dead` of a file with these rows, ascending.
 
     Raises StateUnreadable if the file has no row at such a position.
     """
-    deleted = dead.get(file.file_path, np.zeros(0, np.int64))  # ascending
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
     if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows.num_rows):
         raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
-    is_living = np.ones(rows.num_rows, bool)
-    is_living[deleted] = False
-    return rows.filter(pa.array(is_living))
+    return deleted
+
+
+def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The values as machine integers; None if they are no integers, or do not fit into 64 bits."""
+    if pa.types.is_decimal(values.type) and values.type.scale == 0:  # a BIGINT UNSIGNED
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.uint64())
+    return values if pa.types.is_integer(values.type) else None

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from lakeingest.lake.iceberg.metadata import with_shared_history
+from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
@@ -47,7 +47,7 @@ class DatabaseCatalog(OrderedCatalog, OwnPlaces):
         table = self._known.get((namespace, name))
         if table is None or table.metadata_location != location:
             io = self._load_file_io(location=location)
-            metadata = with_shared_history(FromInputFile.table_metadata(io.new_input(location)))
+            metadata = with_shared_lists(FromInputFile.table_metadata(io.new_input(location)))
             table = Table((*self.identifier_to_tuple(namespace), name), metadata, location, io, self)
             self._known[namespace, name] = table
         return Table(table.name(), table.metadata, location, table.io, self)

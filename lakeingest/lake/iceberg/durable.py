@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from lakeingest.disk import make_folder, sync
+from lakeingest.files import traffic
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
 _TRIES = 6  # of a request to an overloaded store; the pauses between them grow, to some seconds together
@@ -33,7 +34,10 @@ class DurableFileIO(PyArrowFileIO):
         """A file to write."""
         out = super().new_output(location)
         scheme, _, path = self.parse_location(location, self.properties)
-        return _LocalFile(location, path, self.fs_by_scheme(scheme, None)) if scheme == "file" else out
+        if scheme == "file":
+            return _LocalFile(location, path, self.fs_by_scheme(scheme, None))
+        traffic.count(files=1)  # PyArrow does not say how long it became
+        return out
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
         """The store's file system, with two settings for which PyIceberg has no property.
@@ -70,6 +74,7 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
         """Close the file. Sync the file and its name to the disk."""
         if not self.closed:
             super().close()
+            traffic.count_file(self._path.stat().st_size)
             sync(self._path)
             sync(self._path.parent)
 

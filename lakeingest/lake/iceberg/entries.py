@@ -40,7 +40,7 @@ from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
 from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
 from lakeingest.lake.iceberg.location import is_ours
-from lakeingest.lake.iceberg.metadata import with_shared_history
+from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
 from lakeingest.lake.iceberg.properties import obeyed_properties, with_files_kept
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
@@ -191,7 +191,7 @@ class Entries:
         assert_copy(table, loaded)
         if is_building(loaded):
             self._building[table] = self._name_of(table, loaded)
-        loaded.metadata = with_shared_history(loaded.metadata)
+        loaded.metadata = with_shared_lists(loaded.metadata)
         return loaded
 
     def _load_building(self, table: TableId) -> Table | None:

@@ -8,13 +8,13 @@ to the data file of its path if the data sequence number of the data file is not
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table import Table
 
-from lakeingest.lake.iceberg.data_files import PATH, Positions, positions_by_path, write_deletes
+from lakeingest.lake.iceberg.data_files import Positions, path_bounds, positions_by_path, write_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 
@@ -104,16 +104,11 @@ def _applying_positions(
 
 def _may_apply(delete: DataFile, paths: Sequence[str]) -> bool:
     """Whether one of the `paths`, which are sorted, is within the bounds of this file; True if it has no bounds."""
-    lower, upper = (_bound(ends) for ends in (delete.lower_bounds, delete.upper_bounds))
+    lower, upper = path_bounds(delete)
     if lower is None or upper is None:
         return True
     index = bisect_left(paths, lower, key=str.encode)  # of the first path that is not below the lower bound
     return index < len(paths) and paths[index].encode() <= upper
-
-
-def _bound(ends: Mapping[int, bytes] | None) -> bytes | None:
-    """The bound of the paths in a file of deletes, from the bounds of all its columns; None if it is unknown."""
-    return (ends or {}).get(PATH)
 
 
 def _sequence_number(entry: ManifestEntry) -> int:

@@ -6,12 +6,16 @@ A manifest never changes, and no two manifests have one name. So a note stays ri
 manifest is read again.
 """
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Self, TypeAlias
 
+import fastavro
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
@@ -20,6 +24,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 
 ListedFile: TypeAlias = tuple[str, int]  # the location and the length of a file
+_DELETED = ManifestEntryStatus.DELETED.value
 MOST_FILES = 1_000  # a table's notes name no more files than that; they are read whenever a run begins
 
 
@@ -64,12 +69,19 @@ class ManifestNotes:
 
 
 def read_files(manifest: ManifestFile, io: FileIO) -> list[ListedFile]:
-    """Read the files that a manifest lists.
+    """Read the files that a manifest lists, without those that it names as removed.
 
     Raises FileNotFoundError if the manifest is gone; EOFError or ValueError if it is damaged.
     """
-    entries = manifest.fetch_manifest_entry(io)
-    return [(entry.data_file.file_path, entry.data_file.file_size_in_bytes) for entry in entries]
+    with io.new_input(manifest.manifest_path).open() as file:
+        contents = BytesIO(file.read())
+    with suppress(*DAMAGED, EOFError, zlib.error):  # damaged, or compressed in a way that only PyIceberg knows
+        # PyIceberg turns each value of each entry into an object: that took a tenth of the CPU time of a publish
+        entries: Iterator[Any] = fastavro.reader(contents)
+        data_files = [entry["data_file"] for entry in entries if entry["status"] != _DELETED]
+        return [_listed((data_file["file_path"], data_file["file_size_in_bytes"])) for data_file in data_files]
+    listed = manifest.fetch_manifest_entry(io)
+    return [(entry.data_file.file_path, entry.data_file.file_size_in_bytes) for entry in listed]
 
 
 def _listed(entry: Any) -> ListedFile:

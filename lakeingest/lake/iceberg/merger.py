@@ -7,33 +7,33 @@ executor returns pickled DataFiles, and the numbers of inserted, updated and del
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import (
     Positions,
+    as_integers,
     bounds_of,
-    drop_deleted,
-    read_deletes,
-    read_rows,
+    by_path,
+    deleted_rows,
     write_deletes,
     write_rows,
 )
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.kept_files import read_columns, read_positions
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.target import Bounds, Effects, Written
+from lakeingest.lake.target import Effects, Written
 
 NO_EFFECTS = Effects(0, 0, 0)
-_POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
+_ROW, _NUMBER = "_lakeingest_row", "_lakeingest_number"
+_SORTED_ROWS = 50_000  # up to so many integers are sorted more quickly than two tables are joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class IcebergMerger:
     table: TableFiles
     key: tuple[str, ...]
     files: tuple[FileScanTask, ...]
+
+    @property
+    def looked_at(self) -> int:
+        """The number of rows in the files."""
+        return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
         """Write the positions of the old rows of these keys to a file of deletes. A key has one row at most."""
@@ -83,7 +88,7 @@ class IcebergMerger:
         # the changed keys, each with its index in `changes`
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
-        dead = read_deletes(self.table, deletes.values())
+        dead = by_path(read_positions(self.table, file) for file in deletes.values())
         positions: dict[str, np.ndarray] = {}
         change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated
         for task in self.files:
@@ -92,12 +97,11 @@ class IcebergMerger:
                 continue
             # all keys of the file, with the types of the changed keys
             key_schema = pa.schema([candidates.field(name) for name in self.key])
-            keys = read_rows(self.table, task.file, self.key).cast(key_schema)
-            with_positions = keys.append_column(_POS, pa.array(np.arange(keys.num_rows)))
-            living = drop_deleted(with_positions, task.file, dead)
-            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)  # ascending
-            positions[task.file.file_path] = matches[_POS].to_numpy()
-            change_numbers.append(matches[_NUMBER].to_numpy())
+            keys = read_columns(self.table, task.file, self.key).cast(key_schema)
+            rows, numbers = matches(keys, candidates)
+            is_living = ~np.isin(rows, deleted_rows(keys, task.file, dead))
+            positions[task.file.file_path] = rows[is_living]
+            change_numbers.append(numbers[is_living])
         return positions, np.concatenate(change_numbers)
 
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
@@ -111,20 +115,42 @@ class IcebergMerger:
         return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
 
 
-def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
-    """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
+def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarray]":
+    """The numbers of the rows of `keys` that are a candidate's key, ascending, and the candidate's _NUMBER of each.
 
-    Each comes with the files of deletes that apply to it. None for the bounds, or for one of them: no limit.
+    Single integers are searched for if they ascend, as in files of a first copy, or if they are few and differ. Else
+    the two tables are joined.
     """
-    scan = loaded.scan(snapshot_id=version)
-    lower, upper = bounds or (None, None)
-    limits: list[tuple[Any, Any]] = [(GreaterThanOrEqual, lower), (LessThanOrEqual, upper)]
-    for condition, bound in limits:
-        if bound is not None:
-            # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
-            literal = Decimal(bound) if type(bound) is int else bound
-            scan = scan.filter(condition(name, literal))
-    return tuple(scan.plan_files())
+    numbers = candidates[_NUMBER].to_numpy()
+    if keys.num_columns == 1 and (found := _search(keys[0], candidates[keys.column_names[0]])) is not None:
+        rows, indexes = found
+        return rows, numbers[indexes]
+    numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
+    joined = numbered.join(candidates, keys=keys.column_names, join_type="inner").sort_by(_ROW)
+    return joined[_ROW].to_numpy(), joined[_NUMBER].to_numpy()
+
+
+def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray, np.ndarray] | None":
+    """The rows, ascending, of `keys` that equal a wanted value, and the index of that value in `wanted`.
+
+    None if the values are not fit to be searched: no integers, NULLs, one twice, or many that do not ascend.
+    """
+    integers, wanted_integers = as_integers(keys), as_integers(wanted)
+    if integers is None or wanted_integers is None or integers.type != wanted_integers.type or integers.null_count:
+        return None
+    ascending, values = integers.to_numpy(), wanted_integers.to_numpy()
+    row_numbers = np.arange(len(ascending))
+    if len(ascending) <= _SORTED_ROWS:
+        row_numbers = np.argsort(ascending, kind="stable")
+        ascending = ascending[row_numbers]
+    if not (ascending[1:] > ascending[:-1]).all():
+        return None
+    places = np.searchsorted(ascending, values)  # for each value, the place that it has if it is there
+    is_there = places < len(ascending)
+    is_there[is_there] = ascending[places[is_there]] == values[is_there]
+    rows = row_numbers[places[is_there]]
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.flatnonzero(is_there)[order]
 
 
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:

@@ -13,9 +13,9 @@ _STORE_PROPERTIES = ("s3.", "client.", "gcs.")  # what a FileIO needs; other pro
 
 
 class Shared(list[Any]):
-    """A list that is never changed, so that deep copies can share it.
+    """A list that is never changed, nor are its items, so that deep copies can share it.
 
-    PyIceberg makes two deep copies of the metadata for each commit. With 2,000 snapshots each copy takes 0.13 s.
+    PyIceberg makes five deep copies of the metadata for each publish. With 2,000 snapshots each copy takes 0.13 s.
     """
 
     def __add__(self, more: list[Any]) -> "Shared":
@@ -25,10 +25,12 @@ class Shared(list[Any]):
         return self
 
 
-def with_shared_history(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata, whose deep copies share its list of snapshots and its log of snapshots."""
-    shared = {"snapshots": Shared(metadata.snapshots), "snapshot_log": Shared(metadata.snapshot_log)}
-    return metadata.model_copy(update=shared)
+_SHARED = "snapshots", "snapshot_log", "metadata_log", "schemas", "partition_specs", "sort_orders"
+
+
+def with_shared_lists(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata, whose deep copies share its lists of snapshots, of definitions and of earlier versions."""
+    return metadata.model_copy(update={name: Shared(getattr(metadata, name)) for name in _SHARED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most:
     columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
     """
     names_by_id = _names_by_id(parquet.schema_arrow)
-    targets = schema.as_arrow()
-    fields = [(schema.find_field(name), targets.field(name)) for name in names]
-    present = [names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id]
+    named = [schema.find_field(name) for name in names]
+    fields = list(zip(named, Schema(*named).as_arrow(), strict=True))  # all columns of a wide table take longer
+    present = [names_by_id[field.field_id] for field in named if field.field_id in names_by_id]
     rows = parquet.read(present) if most is None else files.first_rows(parquet, present, most)
     columns = []
     for field, target in fields:

@@ -4,7 +4,7 @@ Source: Iceberg's table specification, "Manifests" and "Snapshots". The commit e
 New deletes go into a manifest of deletes, and a manifest with removed files is written again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
+
+from lakeingest.lake.iceberg.kept_files import copied, manifests_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +83,49 @@ class RowDelta(_FastAppendFiles):
         return tuple(kept_for_ever), (*requirements, *shape_assertions)
 
     def _manifests(self) -> list[ManifestFile]:
-        """PyIceberg's manifests, and a manifest of the new files of deletes, which PyIceberg leaves out."""
-        added = (
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
-            for file in self._deletes
-        )
-        return [*super()._manifests(), *self._manifest(ManifestContent.DELETES, added)]
+        """A manifest of the new files of rows, the manifests of the earlier files, and one of the new deletes."""
+        return [
+            *self._manifest(ManifestContent.DATA, self._added(self._added_data_files)),
+            *self._existing_manifests(),
+            *self._manifest(ManifestContent.DELETES, self._added(self._deletes)),
+        ]
+
+    def _added(self, files: Iterable[DataFile]) -> Iterator[ManifestEntry]:
+        """The entries of new files. They get their sequence number when the commit succeeds."""
+        for file in files:
+            yield ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+            )
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        """The manifests of the snapshot on which the commit builds, without the removed files."""
-        manifests = super()._existing_manifests()
-        if not self._removed:
-            return manifests
-        return [remaining for manifest in manifests for remaining in self._without_removed(manifest)]
+        """The manifests of the snapshot on which the commit builds.
 
-    def _without_removed(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """The manifest if it has none of the removed files; else a new manifest that lists these files as deleted."""
-        entries = manifest.fetch_manifest_entry(self._io)
-        if not any(entry.data_file.file_path in self._removed for entry in entries):
-            return [manifest]
-        for entry in entries:
-            is_removed = entry.data_file.file_path in self._removed
-            entry.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
-            if is_removed:
-                entry.snapshot_id = self._snapshot_id  # the snapshot that removes the file
-        return self._manifest(manifest.content, entries)
+        A new manifest of rows and one of deletes take the place of all manifests that have removed files: a compaction
+        would else write dozens.
+        """
+        if self._parent_snapshot_id is None:
+            return []
+        parent = self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        assert parent is not None  # noqa: S101 - staging is there
+        unchanged: list[ManifestFile] = []
+        changed: dict[ManifestContent, list[ManifestEntry]] = {}
+        for manifest in manifests_of(parent, self._io):
+            entries = manifest.fetch_manifest_entry(self._io) if self._removed else []
+            if any(entry.data_file.file_path in self._removed for entry in entries):
+                changed.setdefault(manifest.content, []).extend(map(self._after, entries))
+            elif manifest.has_added_files() or manifest.has_existing_files():
+                unchanged.append(manifest)
+        rewritten = [one for content, entries in changed.items() for one in self._manifest(content, entries)]
+        return unchanged + rewritten
+
+    def _after(self, entry: ManifestEntry) -> ManifestEntry:
+        """The entry of a file of an earlier snapshot, which this commit keeps or removes."""
+        is_removed = entry.data_file.file_path in self._removed
+        changed = copied(entry)
+        changed.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
+        if is_removed:
+            changed.snapshot_id = self._snapshot_id  # the snapshot that removes the file
+        return changed
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
         """A list with a new manifest of these entries; an empty list if there are no entries."""

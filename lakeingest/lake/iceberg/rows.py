@@ -8,8 +8,8 @@ from pyiceberg.table import FileScanTask, Table
 
 from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
-from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # a task reads files of about as many rows

@@ -20,8 +20,7 @@ from lakeingest import errors
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg.audit import as_integers
-from lakeingest.lake.iceberg.data_files import values_of
+from lakeingest.lake.iceberg.data_files import as_integers, values_of
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.merge_into import merge_into

@@ -40,7 +40,7 @@ from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
-from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted_properties
@@ -49,6 +49,7 @@ from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_met
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
@@ -194,9 +195,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
-        staged_table = as_staged(loaded, staged.version)
+        way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
         files = files_with(staged_table, staged.version, key[0], bounds)
-        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(staged_table), tuple(key), files)
+        return way.merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
@@ -392,8 +393,7 @@ class IcebergTarget:
         return Staged(progress, version, published=staged.published)
 
     def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
-        staged = self.recover(table)
-        return staged and replace(staged, lost=lost)
+        return (staged := self.recover(table)) and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit the transaction that `build` prepares. Returns the new snapshot of each branch that it moved."""

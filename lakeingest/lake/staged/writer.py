@@ -35,6 +35,11 @@ class StagedWriter:
 class StagedMerger(StagedWriter):
     """Writes the last change of each key. The publish finds and replaces the old rows."""
 
+    @property
+    def looked_at(self) -> int:
+        """None: the publish finds the rows that are replaced."""
+        return 0
+
     def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
         """Do nothing, because the publish replaces the old rows."""
         return Written(b"")

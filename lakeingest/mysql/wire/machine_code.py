@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 
 from lakeingest.mysql.wire import cache
@@ -61,6 +62,14 @@ class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
 
 class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _CacheImpl
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Load a stored kernel without numba's compiler, whose import takes a third of a second; None: not stored."""
+        rtsys.initialize(context)  # this part of the compiler's preparation counts references to arrays
+        with self._guard_against_spurious_io_errors():
+            stored = self._load_overload(signature, context)
+        # numba's own method prepares the compiler, which is needed now
+        return super().load_overload(signature, context) if stored is None else stored
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         with suppress(OSError):  # if the folder is read-only or full, the next process compiles the kernel, too

@@ -25,12 +25,13 @@ from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.collapse import bounds_of, cut
+from lakeingest.spool.collapse import bounds_of, cut, row_bytes
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+LOOKED_AT_ROWS = 25_000_000  # rows of the table for each slice: an executor reads their keys in a third of a second
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
@@ -65,8 +66,8 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     merged_to = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, merged_to, plan.stop)
     change_rows = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
-    slices = max(1, change_rows // SLICE_ROWS)  # their number
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
+    slices = max(1, change_rows // SLICE_ROWS, merger.looked_at // LOOKED_AT_ROWS)  # their number
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
     # Step 4: store the rows of patches before the commit: so readers of the changelog miss none (`reread_rows`)
@@ -131,6 +132,6 @@ def _write_rows(
 ) -> list[WrittenRows]:
     """Write the new rows of all slices."""
     executors, merges_by = edges.executors, edges.target.capabilities.merges_by
-    groups = in_groups([slice_.new for slice_ in replaced])
+    groups = in_groups([slice_.new for slice_ in replaced], row_bytes)
     tasks = [WriteRows(rows, schema, stop, merger, merges_by) for rows in groups]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)

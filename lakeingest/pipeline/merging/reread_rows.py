@@ -17,6 +17,7 @@ from lakeingest.pipeline.merging.row_numbers import RowNumbers, in_groups
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool import archive
+from lakeingest.spool.collapse import row_bytes
 from lakeingest.spool.reread_files import RereadFolder, Rows
 from lakeingest.spool.spool import Spool
 
@@ -41,7 +42,7 @@ class WriteRereads:
 
 def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequence[RowNumbers], stop: Place) -> None:
     """Let readers of the changelog see these rows of patches, as of `stop`."""
-    groups = in_groups(rereads)
+    groups = in_groups(rereads, row_bytes)
     if not groups:
         return
     with edges.profile.stage("merges: store reread rows"):

@@ -1,12 +1,16 @@
 """Numbers of rows in files of the spool: executors return these numbers, and not the values of the rows."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from lakeingest.files.file import File
 
-FILE_ROWS = 250_000  # rows of a task, which has all their columns in memory, and of a file that it writes
+FILE_ROWS = 250_000  # the most rows of a task, and of a file that it writes
+FILE_BYTES = (
+    96 << 20
+)  # and their most bytes: a task has them in memory about three times, to read, to take and to encode
 
 RowNumbers = dict[File, "np.ndarray"]  # by file
 
@@ -16,21 +20,27 @@ def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> 
 
     `rows`: for each row, its number within its file. `at`: for each row, the index of its file in `files`, ascending.
     """
+    rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # the driver has the numbers of all rows of a merge
     file_indices, starts = np.unique(at, return_index=True)  # with the index in `at` at which each file's rows start
     return dict(zip((files[index] for index in file_indices), np.split(rows, starts[1:]), strict=False))
 
 
-def in_groups(slices: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:
-    """The rows of all slices in the order of their files, in groups of about FILE_ROWS rows."""
+def in_groups(
+    slices: Sequence[RowNumbers], row_bytes: Callable[[File], float]
+) -> list[list[tuple[File, "np.ndarray"]]]:
+    """The rows of all slices in the order of their files, in groups of about FILE_ROWS rows, or of about FILE_BYTES.
+
+    `row_bytes`: the bytes of a row of a file. A row of more than FILE_BYTES is a group of its own.
+    """
     groups: list[list[tuple[File, np.ndarray]]] = [[]]
-    free_rows = FILE_ROWS  # the number of rows that the last group can still take
+    free = 1.0  # the share of the last group that more rows can still take
     for file in dict.fromkeys(file for slice_ in slices for file in slice_):
         rows = np.sort(np.concatenate([slice_[file] for slice_ in slices if file in slice_]))
-        part_count = -(-len(rows) // FILE_ROWS)  # rounded up, so that a part has at most FILE_ROWS rows
-        for part in np.array_split(rows, part_count):
-            if len(part) > free_rows:
+        most_rows = min(FILE_ROWS, max(1, int(FILE_BYTES // max(1.0, row_bytes(file)))))  # of this file in a group
+        for part in np.array_split(rows, math.ceil(len(rows) / most_rows)):
+            if len(part) / most_rows > free:
                 groups.append([])
-                free_rows = FILE_ROWS
+                free = 1.0
             groups[-1].append((file, part))
-            free_rows -= len(part)
+            free -= len(part) / most_rows
     return [group for group in groups if group]

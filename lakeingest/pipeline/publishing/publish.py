@@ -11,6 +11,7 @@ from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.audit import audit, note_seconds
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
 from lakeingest.spool.spool import Spool
@@ -63,7 +64,7 @@ def publish(edges: Edges, spool: Spool, table: TableRun) -> None:
     # commit is audited
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
-    with edges.profile.stage("publishes"):
+    with edges.profile.stage(PUBLISHES):
         published = edges.target.publish(
             audited, table.schema, properties, lambda held: audit(edges, spool, table, held)
         )

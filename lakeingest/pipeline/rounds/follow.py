@@ -11,6 +11,7 @@ from lakeingest.pipeline.copying.beside import CopyingBeside
 from lakeingest.pipeline.events import Following
 from lakeingest.pipeline.rounds.away import POLL_SECONDS, persistently, wait
 from lakeingest.pipeline.rounds.bounded import bring_up_to_date
+from lakeingest.pipeline.rounds.counting import Counting
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import worth_a_retry
 from lakeingest.pipeline.rounds.measuring import Measuring
@@ -39,7 +40,7 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
-    pace, measuring = Pace(run.edges.config.target.publish_every), Measuring(run)
+    pace, measuring = Pace(run.edges.config.target.publish_every), Measuring(run, Counting(run.edges))
     run.signals.folder.trim()
 
     def work() -> bool:

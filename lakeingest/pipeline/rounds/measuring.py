@@ -10,6 +10,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
+from lakeingest.pipeline.rounds.counting import Counting
 from lakeingest.pipeline.rounds.due import has_changes
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -26,8 +27,9 @@ ASK_AGAIN_SECONDS = 300.0
 class Measuring:
     """Measures all tables of a run, those that the run is for and those that it only keeps in the spool."""
 
-    def __init__(self, run: OpenRun) -> None:
-        self._run = run
+    def __init__(self, run: OpenRun, counting: Counting | None = None) -> None:
+        """`counting`: counts what following costs; None: the run does not follow."""
+        self._run, self._counting = run, counting
         self._notes = read_fresh(run.edges.state)
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
@@ -56,7 +58,8 @@ class Measuring:
         measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
         if self._notes:
             store_fresh(edges.writing, self._notes)
-        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes))
+        followed = None if self._counting is None else self._counting.count_if_due()
+        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes), followed)
         self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
         edges.observe(measured)
 

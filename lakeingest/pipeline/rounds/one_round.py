@@ -70,10 +70,10 @@ def _work(
     elif tables_to_copy(run) and not copy_missing(run, stopping, lambda: run.edges.throttle.is_window_closed):
         return True  # `stopping` has ended the copying
     # Step 2: merge and publish, if it is time
-    began = time.monotonic()
+    pace.begin()
     has_published = not pace.seconds_left and _publish_due(run, stopping, worked_at)
     if has_published:
-        pace.worked(began)
+        pace.worked()
     # Step 3: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
     # watermarks, and may then merge the wave
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)

@@ -4,19 +4,21 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-MOST_SECONDS = 5.0  # the longest pause of the pace `auto`
+from lakeingest.core.pace import Round, pause
 
 
 class Pace:
     """Says when the next round merges and publishes.
 
-    With a duration, rounds begin so far apart. With `auto`, the pause after a round is as long as the round was, and at
-    most MOST_SECONDS: so a run that keeps up with its source works half of the time, and a run that does not keep up
-    hardly waits.
+    With a duration, rounds begin so far apart. With `auto`, `core.pace` says how long the pause after a round is, from
+    the seconds of recent rounds and from the CPU seconds of this process: so a run that keeps up with its source
+    computes half of the time at most, and a run that does not keep up hardly waits.
     """
 
     def __init__(self, every: timedelta | Literal["auto"]) -> None:
         self._every = every
+        self._began = self._cpu = 0.0  # when the round began: the monotonic clock, and the CPU seconds
+        self._usual: Round | None = None
         self._next = 0.0  # the time of the monotonic clock at which the next round is due
 
     @property
@@ -24,13 +26,19 @@ class Pace:
         """How many seconds the next round has to wait; 0 if it is due."""
         return max(0.0, self._next - time.monotonic())
 
-    def worked(self, began: float) -> None:
-        """Note that a round with work, which began at this time of the monotonic clock, has ended."""
-        now = time.monotonic()
+    def begin(self) -> None:
+        """Note that a round begins."""
+        self._began, self._cpu = time.monotonic(), time.process_time()
+
+    def worked(self) -> None:
+        """Note that the round has ended, and that it had work."""
         if self._every == "auto":
-            self._next = now + min(now - began, MOST_SECONDS)
+            now = time.monotonic()
+            last = Round(now - self._began, time.process_time() - self._cpu)
+            self._usual = last if self._usual is None else self._usual.then(last)
+            self._next = now + pause(self._usual, last)
         else:
-            self._next = began + self._every.total_seconds()
+            self._next = self._began + self._every.total_seconds()
 
     def hurry(self) -> None:
         """Let the next round be due at once."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from lakeingest.config import Config
 from lakeingest.core.bill import Bill
 from lakeingest.files import traffic
-from lakeingest.files.traffic import Traffic
+from lakeingest.files.traffic import NONE, Traffic
 from lakeingest.pipeline.run.profile import Profile
+from lakeingest.spark.settings import runs_here
 
 _PROCESSES = Path("/proc")  # only Linux has it
 _PPID, _CPU = 1, slice(11, 15)  # fields of proc(5) after the name: user, system, and both of ended children
@@ -17,22 +19,33 @@ OTHER_CLIENTS = (
     "requests of PyIceberg and Spark for files of tables",
     "repeated requests, further pages and parts",
     "requests of tasks that read rows again or lift them",
+    "bytes of Iceberg's files in stores",
 )
+OTHER_FILES = "files that Spark writes, and those of tasks that read rows again or lift them"
 OTHER_MACHINES = "CPU seconds of executors outside of the stages of `profile`"
 NO_PROCESSES = "CPU seconds: this system does not list processes as Linux does"
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The counters when a run began. `cpu` is None where they cannot be read."""
+    """The counters when a run, or a part of it, began. `cpu` is None where they cannot be read.
+
+    `elsewhere`: what the profile already had then of tasks in other processes.
+    """
 
     cpu: float | None
     traffic: Traffic
+    elsewhere: tuple[float, Traffic] = (0.0, NONE)
 
     @classmethod
-    def begin(cls) -> Self:
-        """The present counters."""
-        return cls(cpu_seconds(), traffic.so_far())
+    def begin(cls, profile: Profile | None = None) -> Self:
+        """The present counters. `profile`: that of the run, unless the run begins now."""
+        return cls(cpu_seconds(), traffic.so_far(), (0.0, NONE) if profile is None else profile.elsewhere)
+
+    def bill_of(self, config: Config, profile: Profile) -> Bill:
+        """The bill of a run with this config; see `bill`."""
+        in_store = any(place.scheme for place in (config.state, config.target.warehouse))
+        return self.bill(profile, here=runs_here(config), in_store=in_store)
 
     def bill(self, profile: Profile, *, here: bool, in_store: bool) -> Bill:
         """What was taken since `begin`, with what tasks took. To be called while the run's own workers are alive.
@@ -42,6 +55,7 @@ class Meter:
         """
         cpu, now = None, cpu_seconds()
         in_tasks, moved = profile.elsewhere
+        in_tasks, moved = in_tasks - self.elsewhere[0], moved - self.elsewhere[1]
         if self.cpu is not None and now is not None:
             cpu = now - self.cpu + (0.0 if here else in_tasks)
         total = traffic.so_far() - self.traffic + moved
@@ -49,8 +63,10 @@ class Meter:
             *(() if cpu is not None else (NO_PROCESSES,)),
             *(() if here else (OTHER_MACHINES,)),
             *(OTHER_CLIENTS if in_store else ()),
+            OTHER_FILES,
         ]
-        return Bill(cpu, total.requests, total.read, total.written, tuple(missing))
+        store = total.requests, total.read, total.written
+        return Bill(cpu, *store, tuple(missing), files=total.files, bytes_of_files=total.of_files)
 
 
 def cpu_seconds() -> float | None:

@@ -33,8 +33,9 @@ class OpenRun:
 
     @property
     def going_on(self) -> tuple[TableRun, ...]:
-        """The requested tables that have not stopped, and are not paused."""
-        return tuple(table for table in self.requested if table.failure is None and not table.paused)
+        """The requested tables that have not stopped, and are not paused: those with the highest priority first."""
+        going_on = (table for table in self.requested if table.failure is None and not table.paused)
+        return tuple(sorted(going_on, key=lambda table: -table.options.priority))
 
     @property
     def copied(self) -> tuple[TableRun, ...]:

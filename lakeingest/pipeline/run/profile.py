@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JVM = "Spark's JVM"
+PUBLISHES = "publishes"  # the stage that runs once for each publish of a table
 _LOCK = threading.Lock()  # not in a profile, because profiles are pickled
 
 

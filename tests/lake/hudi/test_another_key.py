@@ -75,7 +75,7 @@ def by_key(schema: TableSchema, rows: list[tuple[Any, ...]]) -> list[tuple[Any, 
 
 
 @pytest.mark.parametrize("how", ["here", "in tasks", "made by Hudi"])
-@pytest.mark.long("another writer of what this process writes", only=("in tasks", "made by Hudi"))
+@pytest.mark.long("a publish by Spark")
 def test_a_key_of_integers_gets_another_name(
     lake_of: Callable[..., Lake], having: With, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

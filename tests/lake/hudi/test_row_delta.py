@@ -168,9 +168,9 @@ def test_buckets_are_those_of_java() -> None:
     assert buckets_of([pa.array([], pa.string())], 7).tolist() == []
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long("other changes"))])
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("keys", ["integers", "texts", "two integers"])
-@pytest.mark.long("another kind of key", only=("texts", "two integers"))
+@pytest.mark.long("Hudi's own publishes beside ours")
 def test_both_ways_to_publish_leave_the_same_rows(
     lake_of: Callable[..., Lake], having: With, keys: str, seed: int
 ) -> None:

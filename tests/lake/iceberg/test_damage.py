@@ -19,6 +19,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.splits import Split
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg import audit
+from lakeingest.lake.iceberg.data_files import as_integers
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
@@ -202,12 +203,12 @@ def test_a_table_with_a_key_twice_is_not_published(lake: Lake, raw: Raw, monkeyp
 def test_keys_become_machine_integers_where_all_of_them_fit() -> None:
     """A BIGINT UNSIGNED is a decimal in the lake; a DECIMAL(20,0) may have values that are too large, or negative."""
     greatest = pa.chunked_array([pa.array([2**64 - 1, 0], pa.uint64()).cast(pa.decimal128(20, 0))])
-    found = audit.as_integers(greatest)
+    found = as_integers(greatest)
     assert found is not None
     assert found.to_pylist() == [2**64 - 1, 0]
     for text in ("99999999999999999999", "-1", "1.5"):
-        assert audit.as_integers(pa.chunked_array([pa.array([Decimal(text)])])) is None
-    assert audit.as_integers(pa.chunked_array([pa.array(["1"])])) is None
+        assert as_integers(pa.chunked_array([pa.array([Decimal(text)])])) is None
+    assert as_integers(pa.chunked_array([pa.array(["1"])])) is None
 
 
 @pytest.fixture

@@ -27,13 +27,13 @@ def notes(lake_config: Config, lake: Lake) -> File:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The manifests that are read from now on."""
     names: list[str] = []
-    read = ManifestFile.fetch_manifest_entry
+    read = manifest_notes.read_files
 
     def spy(manifest: ManifestFile, *arguments: Any, **options: Any) -> Any:
         names.append(manifest.manifest_path)
         return read(manifest, *arguments, **options)
 
-    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", spy)
+    monkeypatch.setattr(manifest_notes, "read_files", spy)
     return names
 
 

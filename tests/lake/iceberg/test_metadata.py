@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.metadata import with_shared_history
+from lakeingest.lake.iceberg.metadata import with_shared_lists
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ def test_copies_of_metadata_share_the_history(lake: Lake, raw: Raw) -> None:
     """What is added to a copy is not in the other."""
     lake.published((1, "a"))
     loaded = raw().metadata
-    shared = with_shared_history(loaded)
+    shared = with_shared_lists(loaded)
     copied = copy.deepcopy(shared)
     assert copied == loaded
     assert copied.snapshots is shared.snapshots

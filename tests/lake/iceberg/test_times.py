@@ -135,7 +135,7 @@ def test_changes_are_merged_without_a_statement_while_the_clock_is_behind(lake_o
     assert stated.seen() == [(1, "v1"), (2, "new")]
 
 
-@pytest.mark.long("starts servers", only=("glue on s3", "rest", "sql", "hive"))
+@pytest.mark.long("each catalog with clocks that jump")
 def test_every_catalog_takes_the_commits_of_clocks_that_jump(anywhere: Lake) -> None:
     """A server that writes the metadata itself takes its own clock for some times."""
     anywhere.published((1, "a"))

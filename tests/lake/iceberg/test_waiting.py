@@ -132,9 +132,6 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int) ->
     monkeypatch.setattr(owner, name, call)
 
 
-@pytest.mark.long(
-    "the same at other steps", only=("nothing is stored", "the beginning alone is stored", "nothing is deleted")
-)
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
@@ -145,6 +142,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int) ->
         pytest.param(expiry, "_remove", 0, id="nothing is deleted"),
     ],
 )
+@pytest.mark.long("a kill at each step")
 def test_a_removal_survives_a_kill_at_every_step(
     lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int
 ) -> None:
@@ -297,12 +295,12 @@ def test_a_publish_is_as_quick_whether_files_wait_or_not(lake: Lake, tmp_path: L
         TableSchema(TableId("shop", "b"), PLAIN, ("id",)),
     )
     soon = replace(lake, schema=schema, open=lambda: IcebergTarget(settings, waiting=tmp_path / "waiting"))
-    seconds = {id(one): 0.0 for one in (lake, soon)}
+    seconds = {id(one): list[float]() for one in (lake, soon)}
     for one in (lake, soon):
         start(one)
     for number in range(12):
         for one in (lake, soon):
             began = time.process_time()
             one.publish(one.merge(one.loaded(), (number % 7, f"n{number}", False), pos=100 + number))
-            seconds[id(one)] += time.process_time() - began
-    assert seconds[id(lake)] < 1.2 * seconds[id(soon)]
+            seconds[id(one)].append(time.process_time() - began)
+    assert min(seconds[id(lake)]) < 1.3 * min(seconds[id(soon)])  # neighbours slow single publishes down

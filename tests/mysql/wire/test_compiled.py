@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lakeingest.mysql.wire.compiled import SLACK, kernel, number
+from lakeingest.mysql.wire.kernels import compile_kernels
 
 PACKAGE = Path(__file__).parents[3] / "lakeingest"
 NOWHERE = "/dev/null/nowhere"  # what lies below a file cannot be written, not even by root
@@ -111,6 +112,17 @@ def test_the_next_process_finds_the_compiled_kernels(package: Package, tmp_path:
     assert folder.parent == tmp_path / "lakeingest"
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert package.run(XDG_CACHE_HOME=tmp_path)[:2] == (0, folder)
+
+
+def test_a_stored_kernel_is_loaded_without_the_compiler() -> None:
+    """Its import would take longer than most runs do all their work."""
+    compile_kernels()  # so that all are stored
+    code = (
+        "import sys; from lakeingest.mysql.wire.kernels import compile_kernels; compile_kernels();"
+        " print('numba.typed.typeddict' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.long("takes seconds")

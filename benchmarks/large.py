@@ -1,0 +1,227 @@
+"""Measure lakeingest with large tables, rows and transactions: `python -m benchmarks.large`; `--help` lists the cases.
+
+Each case has its own table. One run copies the table. After its changes, another run catches up. The report has seconds
+with start-up, CPU seconds of all processes of the run, and the memory of its largest process. At the end `verify`
+compares the copy with the source, or a sample of it if the table has millions of rows.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pymysql
+
+from benchmarks.pipeline import config
+from benchmarks.processes import Program
+from benchmarks.source import READER, administrator, serve_orders
+from lakeingest import Pipeline
+from lakeingest.config import FORMATS
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.spark.session import stop_active_session
+
+SECONDS = 7_200.0  # for one run
+DATABASE = "large"
+RANDOM_CHANGES = 20_000
+_MB = 1 << 20
+_BLOCK = 500_000  # rows of a statement that fills a table
+_SETTINGS = {
+    "innodb_buffer_pool_size": "1G",
+    "innodb_redo_log_capacity": "2G",
+    "innodb_flush_log_at_trx_commit": "0",
+    "innodb_doublewrite": "OFF",
+    "sync_binlog": "0",
+    "max_allowed_packet": "64M",
+    "max_binlog_size": "128M",
+}
+_NARROW = """(id BIGINT NOT NULL PRIMARY KEY, customer INT NOT NULL, amount DECIMAL(12,2) NOT NULL,
+    placed DATETIME NOT NULL, note VARCHAR(60) NOT NULL)"""
+_NARROW_ROW = """SELECT {low} + n, n % 500000, n * 1.01, '2026-01-01' + INTERVAL n SECOND,
+    CONCAT('a note of a usual length, number ', n) FROM numbers WHERE n <= {count}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A table. `fill` makes it, and `change` yields after each batch of changes, with what the batch is."""
+
+    name: str
+    fill: Callable[[pymysql.cursors.Cursor], int]  # the number of its rows
+    change: Callable[[pymysql.cursors.Cursor], Iterator[str]]
+    sample: float | None = None  # how much of it `verify` compares; None: all
+
+
+def rows(name: str, count: int) -> Case:
+    """So many rows of 100 bytes, and changes of random keys."""
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        keys = np.random.default_rng(1).choice(count, RANDOM_CHANGES, replace=False) + 1
+        for part in np.array_split(keys, 20):
+            cursor.execute(f"UPDATE {name} SET amount = amount + 1 WHERE id IN ({','.join(map(str, part))})")
+        yield f"{RANDOM_CHANGES:,} changes of random keys"
+
+    return Case(name, lambda cursor: _fill_narrow(cursor, name, count), change, sample=min(1.0, 2_000_000 / count))
+
+
+def columns(count: int = 1_000, row_count: int = 10_000) -> Case:
+    """A table with so many columns, half of them texts of 2 characters: a row of InnoDB has 8 KB."""
+    names = [f"c{number}" for number in range(1, count)]
+    kinds = ["INT NULL" if number % 2 else "VARCHAR(2) NULL" for number in range(1, count)]
+
+    def fill(cursor: pymysql.cursors.Cursor) -> int:
+        defined = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        cursor.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, {defined})")
+        values = ", ".join("n" if number % 2 else "'x'" for number in range(1, count))
+        for low in range(0, row_count, 1_000):
+            cursor.execute(f"INSERT INTO wide SELECT {low} + n, {values} FROM numbers WHERE n <= 1000")
+        return row_count
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        cursor.execute("UPDATE wide SET c1 = c1 + 1, c500 = 'y' WHERE id % 2 = 0")
+        yield f"{cursor.rowcount:,} updates"
+
+    return Case("wide", fill, change)
+
+
+def values(name: str, megabytes: int, row_count: int) -> Case:
+    """Rows with one value of so many megabytes; then half of them are updated."""
+
+    def fill(cursor: pymysql.cursors.Cursor) -> int:
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL, body LONGBLOB NOT NULL)")
+        for number in range(1, row_count + 1):
+            cursor.execute(f"INSERT INTO {name} VALUES ({number}, 0, %s)", (_noise(number, megabytes),))
+        return row_count
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        cursor.execute(f"UPDATE {name} SET v = v + 1 WHERE id % 2 = 0")
+        yield f"{cursor.rowcount:,} updates"
+
+    return Case(name, fill, change)
+
+
+def transaction(count: int) -> Case:
+    """A table of so many rows, all of which one transaction updates."""
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        cursor.execute("UPDATE one_transaction SET amount = amount + 1")
+        yield f"one transaction of {cursor.rowcount:,} updates"
+
+    return Case("one_transaction", lambda cursor: _fill_narrow(cursor, "one_transaction", count), change, 0.1)
+
+
+def binlog(changes: int, row_count: int = 2_000_000) -> Case:
+    """So many changes, in transactions of 100,000, which fill many files of the binlog."""
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        done = 0
+        while done < changes:
+            low = done % row_count
+            cursor.execute(f"UPDATE long_log SET amount = amount + 1 WHERE id > {low} AND id <= {low + 100_000}")
+            done += cursor.rowcount
+        cursor.execute("SHOW BINARY LOGS")
+        yield f"{done:,} changes, {cursor.rowcount:,} files on the server"
+
+    return Case("long_log", lambda cursor: _fill_narrow(cursor, "long_log", row_count), change)
+
+
+CASES: Mapping[str, Callable[[argparse.Namespace], Sequence[Case]]] = {
+    "rows": lambda options: [rows("few", 2_000_000), rows("many", options.rows)],
+    "columns": lambda _: [columns()],
+    "values": lambda _: [values("values_of_6_mb", 6, 64), values("values_of_15_mb", 15, 40)],
+    "transaction": lambda options: [transaction(options.transaction)],
+    "binlog": lambda options: [binlog(options.changes)],
+}
+
+
+def _fill_narrow(cursor: pymysql.cursors.Cursor, name: str, count: int) -> int:
+    cursor.execute(f"CREATE TABLE {name} {_NARROW}")
+    for low in range(0, count, _BLOCK):
+        cursor.execute(f"INSERT INTO {name} " + _NARROW_ROW.format(low=low, count=min(_BLOCK, count - low)))
+    return count
+
+
+def _noise(seed: int, megabytes: int) -> bytes:
+    """Bytes that no compression makes smaller."""
+    return np.random.default_rng(seed).bytes(megabytes * _MB)
+
+
+def measure(server: LocalServer, case: Case, lake_format: str, place: Path) -> Iterator[str]:
+    """A line for each run of the case; the last one says whether the copy equals the source."""
+    with administrator(server, DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("SET unique_checks = 0")
+        row_count = case.fill(cursor)
+        cursor.execute(f"ANALYZE TABLE {case.name}")
+        cursor.execute("SET sql_log_bin = 1")
+        with tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=place) as temporary:
+            folder = Path(temporary)
+            yield _run(server, case, lake_format, folder, f"copy {row_count:,} rows")
+            for batch in case.change(cursor):
+                yield _run(server, case, lake_format, folder, batch)
+            settings = config(server.host, str(server.port), READER, DATABASE, case.name, folder, _target(lake_format))
+            verified = Pipeline(settings).verify(sample=case.sample)
+            stop_active_session()  # it is for this folder
+            extent = "all rows" if case.sample is None else f"{case.sample:.0%} of the chunks"
+            yield f"| {case.name} | {extent} compared, differs: {any(one.differs for one in verified)} | | | |"
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute(f"DROP TABLE {case.name}")
+
+
+def _target(lake_format: str) -> Mapping[str, Mapping[str, str]]:
+    return {"target": {"format": lake_format, "warehouse": "warehouse"}}
+
+
+def _run(server: LocalServer, case: Case, lake_format: str, folder: Path, work: str) -> str:
+    where = [server.host, str(server.port), READER, DATABASE, case.name, str(folder)]
+    command = [sys.executable, "-m", "benchmarks.pipeline", *where, json.dumps(_target(lake_format))]
+    with Program(command, folder.parent / f"{case.name}.log") as running:
+        ended = running.await_end(SECONDS)
+        _, largest = running.peaks(running.began, ended)
+        wall, cpu = ended - running.began, running.cpu(ended)
+    return f"| {case.name} | {work} | {wall:.1f} | {cpu:.1f} | {largest / _MB:,.0f} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the cases, and print a row for each run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)} (default: all)")
+    add("--format", choices=FORMATS, default="iceberg", help="(default: %(default)s)")
+    add("--rows", type=int, default=100_000_000, help="of the case rows (default: %(default)s)")
+    add("--transaction", type=int, default=10_000_000, help="updates in one transaction (default: %(default)s)")
+    add("--changes", type=int, default=100_000_000, help="of the case binlog (default: %(default)s)")
+    add("--dir", type=Path, help="for the server, the copies and logs (default: a temporary folder)")
+    options = parser.parse_args(arguments)
+    unknown = set(options.cases) - set(CASES)
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    with ExitStack() as stack:
+        place = options.dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="large-")))
+        place.mkdir(parents=True, exist_ok=True)
+        server = stack.enter_context(serve_orders(place.absolute(), 1, _SETTINGS))
+        connection = stack.enter_context(administrator(server))
+        with connection.cursor() as cursor:
+            cursor.execute("SET sql_log_bin = 0")
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
+            cursor.execute(f"CREATE TABLE {TableId(DATABASE, 'numbers')} (n INT PRIMARY KEY)")
+            for low in range(0, _BLOCK, 50_000):
+                cursor.execute(
+                    f"INSERT INTO {TableId(DATABASE, 'numbers')} VALUES "
+                    + ",".join(f"({number})" for number in range(low + 1, low + 50_001))
+                )
+        print("| table | run | seconds | CPU seconds | MB of the largest process |\n|---|---|---|---|---|", flush=True)
+        for name in options.cases:
+            for case in CASES[name](options):
+                for line in measure(server, case, options.format, place.absolute()):
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The pace `auto` of a run that follows: how long it pauses after a round, so that it computes half of the time."""
+
+from dataclasses import dataclass
+from typing import Self
+
+MOST_SECONDS = 5.0  # the longest pause
+SHARE = 0.5  # of a processor's time: what rounds compute at most
+LEAST = 1 / 3  # of the round: the shortest pause, as waits for a disk or a store cost requests
+WEIGHT = 1 / 8  # of the last round in the usual one
+TIMES = 2  # the pause after a round is at most so many times what that round alone asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The seconds that a round took, and the seconds for which the run computed in it; or the means of several."""
+
+    wall: float
+    cpu: float
+
+    @property
+    def pause(self) -> float:
+        """The seconds to pause after such rounds.
+
+        A round and its pause together are so long that the CPU seconds are the share SHARE of them. Rounds that only
+        compute are so followed by pauses as long as themselves; rounds that wait for long by shorter ones.
+        """
+        return min(max(self.cpu / SHARE - self.wall, self.wall * LEAST), MOST_SECONDS)
+
+    def then(self, last: Self) -> Self:
+        """The usual round, after one more round."""
+        return type(self)(self.wall + WEIGHT * (last.wall - self.wall), self.cpu + WEIGHT * (last.cpu - self.cpu))
+
+
+def pause(usual: Round, last: Round) -> float:
+    """The seconds to pause after the round `last`, which `usual` includes.
+
+    Now and then a round takes several times as long, because it combines files. If a pause as long as itself
+    followed it, readers would wait twice for the changes that come meanwhile. So the rounds after it pay for it.
+    """
+    return min(usual.pause, TIMES * last.pause)

@@ -1,0 +1,102 @@
+"""What this process has read of small files, and keeps: manifests, lists of manifests, columns of keys, and deletes.
+
+Each merge of a run that follows needs most of them again. No such file ever changes, and no two have one name. Source:
+Iceberg's table specification, "Manifests" and "Position Delete Files". Files that are gone or damaged meanwhile are
+found by `audit`, which reads lists anew, and asks for the length of each file.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+from cachetools import LRUCache
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from lakeingest.lake.iceberg.data_files import Positions, positions_by_path, read_rows
+from lakeingest.lake.iceberg.metadata import TableFiles
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+_MEGABYTE = 1 << 20
+_POSITION_BYTES = 8
+
+
+class Kept(Generic[Key, Value]):
+    """The values that were asked for last, up to a total size. A value of more than an eighth of it is not kept."""
+
+    def __init__(self, size: int, size_of: Callable[[Value], int]) -> None:
+        self._most, self._size_of = size // 8, size_of
+        self._values: LRUCache[Key, Value] = LRUCache(size, size_of)
+        self._lock = threading.Lock()  # PyIceberg reads manifests in threads
+
+    def get(self, key: Key, read: Callable[[], Value]) -> Value:
+        """The kept value, or the one that `read` returns."""
+        with self._lock:
+            value = self._values.get(key)
+        return self.put(key, read()) if value is None else value
+
+    def put(self, key: Key, value: Value) -> Value:
+        """Keep this value, and return it."""
+        if self._size_of(value) <= self._most:
+            with self._lock:
+                self._values[key] = value
+        return value
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._values.clear()
+
+
+_lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(8_000, len)
+_entries: Kept[str, list[ManifestEntry]] = Kept(8_000, len)  # of some 4 KB each
+_columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
+_deletes: Kept[str, Positions] = Kept(32 * _MEGABYTE, lambda found: _POSITION_BYTES * sum(map(len, found.values())))
+
+
+class KeptManifest(ManifestFile):
+    """A manifest whose entries are read once. All callers get the same entries, and must not change them."""
+
+    def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:  # noqa: FBT001, FBT002 - as PyIceberg
+        """The manifest's entries, by default without those of files that it names as removed."""
+        if not discard_deleted:
+            return super().fetch_manifest_entry(io, discard_deleted)
+        read = super().fetch_manifest_entry
+        return _entries.get(self.manifest_path, lambda: read(io))
+
+
+def copied(entry: ManifestEntry) -> ManifestEntry:
+    """A copy of an entry, for a caller who changes the copy."""
+    return ManifestEntry(*map(entry.__getitem__, range(len(entry))))
+
+
+def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
+    """The manifests of a snapshot."""
+    return _lists.get(snapshot.manifest_list, lambda: manifests_read_anew(snapshot, io))
+
+
+def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
+    """The manifests of a snapshot, for a caller who checks that their list is there. Raises as PyIceberg does."""
+    manifests = (KeptManifest(*map(one.__getitem__, range(len(one)))) for one in snapshot.manifests(io))
+    return _lists.put(snapshot.manifest_list, tuple(manifests))
+
+
+def read_columns(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
+    """The columns as by `read_rows`, from memory if they are kept. Raises as `read_rows`."""
+    # the schema gives the columns their names and types
+    key = file.file_path, tuple(names), table.metadata.current_schema_id
+    return _columns.get(key, lambda: read_rows(table, file, names))
+
+
+def read_positions(table: TableFiles, file: DataFile) -> Positions:
+    """The positions as by `positions_by_path`, from memory if they are kept. Raises as `positions_by_path`."""
+    return _deletes.get(file.file_path, lambda: dict(positions_by_path(table, file)))
+
+
+def forget() -> None:
+    """Keep nothing, as a new process."""
+    for kept in (_lists, _entries, _columns, _deletes):
+        kept.forget()
