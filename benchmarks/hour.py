@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--from-json", type=Path, help="measure nothing: show the figures of this file")
     options = parser.parse_args(arguments)
     if options.tables < len(TABLES) and not options.only_changes:
-        parser.error("fewer tables need --only-changes: the phases are of tables of their own")
+        parser.error(f"--tables below {len(TABLES)} needs --only-changes, because each phase changes another table")
     if options.from_json:
         figures = json.loads(options.from_json.read_text())
     else:

@@ -120,7 +120,7 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     later = (snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) > main_number)
     if any(snapshot.schema_id == metadata.current_schema_id and is_ours(snapshot) for snapshot in later):
         return metadata.schema()
-    # case 2. A snapshot has a greater sequence number than its ancestors, so the first one of ours is the newest
+    # case 2. `ancestors_of` returns the newest snapshot first
     if (in_history := next(filter(is_ours, ancestors_of(main, metadata)), None)) is not None:
         return schemas[in_history.schema_id]
     # case 3
