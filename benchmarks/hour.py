@@ -58,17 +58,18 @@ _CALLS = {
 class Hour:
     """A followed copy of TABLES, the changes of its source, and what readers have seen of them."""
 
-    def __init__(self, server: LocalServer, running: Program, config: Config, rate: int, rows: int) -> None:
+    def __init__(self, server: LocalServer, running: Program, config: Config, options: argparse.Namespace) -> None:
         self.running, self.config = running, config
         self.seen: list[Seen] = []
         self.phases: list[Phase] = []
         self.changes = 0
         self.compactions: list[str] = []  # how each try of someone's compaction ended
-        self._server, self._rate, self._rows = server, rate, rows
+        self._server, self._rate, self._rows = server, options.rate, options.rows
+        self._tables = TABLES[: options.tables]
         warehouse = config.target.warehouse.path
         look = Iceberg if config.target.format == "iceberg" else Hudi
-        self._copies = {str(one): look(warehouse, one, KEY) for one in TABLES}
-        self._marks: dict[str, list[tuple[int, float]]] = {str(one): [] for one in TABLES}  # each with its commit
+        self._copies = {str(one): look(warehouse, one, KEY) for one in self._tables}
+        self._marks: dict[str, list[tuple[int, float]]] = {str(one): [] for one in self._tables}  # each with its commit
         self._stop = threading.Event()
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._next_event = 0
@@ -123,12 +124,12 @@ class Hour:
         """Change rows until the stop, and keep each mark with the time of its commit."""
         with administrator(self._server) as connection:
             pool = range(FIRST, FIRST + self._rows)
-            changes = [Changes(connection, pool, _SEED + number, one) for number, one in enumerate(TABLES)]
+            changes = [Changes(connection, pool, _SEED + number, one) for number, one in enumerate(self._tables)]
             began, tick = time.monotonic(), 0
             while not self._stop.wait(max(0.0, began + tick / _TICKS - time.monotonic())):
-                for number, (one, of_table) in enumerate(zip(TABLES, changes, strict=True)):
-                    of_table.commit(self._rate // _TICKS // len(TABLES))
-                    if tick % _TICKS == number * _TICKS // len(TABLES):
+                for number, (one, of_table) in enumerate(zip(self._tables, changes, strict=True)):
+                    of_table.commit(self._rate // _TICKS // len(self._tables))
+                    if tick % _TICKS == number * _TICKS // len(self._tables):
                         self._marks[str(one)].append((of_table.mark(), time.time()))
                 self.changes += self._rate // _TICKS
                 tick += 1
@@ -202,7 +203,7 @@ def measure(server: LocalServer, folder: Path, options: argparse.Namespace) -> d
     command = [*program, str(folder / "copy"), json.dumps(place)]
     with Program([*command, "follow"], options.log) as running:
         running.await_event("Following", SECONDS)
-        hour = Hour(server, running, config, options.rate, options.rows)
+        hour = Hour(server, running, config, options)
         began, ended = hour.follow(options.minutes, phases=not options.only_changes)
         wall, load = ended - began, os.getloadavg()
         rss, largest = running.peaks(began, ended)
@@ -257,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--minutes", type=float, default=60, help="(default: %(default)s)")
+    add("--tables", type=int, default=len(TABLES), choices=range(1, len(TABLES) + 1), help="(default: %(default)s)")
     add("--rate", type=int, default=500, help="changes a second in all tables (default: %(default)s)")
     add("--rows", type=int, default=100_000, help="of each table at the start (default: %(default)s)")
     add("--format", choices=sorted(_CALLS), default="iceberg", help="(default: %(default)s)")
@@ -266,6 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--json", type=Path, help="a file for the figures")
     add("--from-json", type=Path, help="measure nothing: show the figures of this file")
     options = parser.parse_args(arguments)
+    if options.tables < len(TABLES) and not options.only_changes:
+        parser.error(f"--tables below {len(TABLES)} needs --only-changes, because each phase changes another table")
     if options.from_json:
         figures = json.loads(options.from_json.read_text())
     else:
@@ -273,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hour-")))
             server = stack.enter_context(serve_orders(folder, options.rows, _SETTINGS))
             with administrator(server) as connection:
-                for one in TABLES:
+                for one in TABLES[: options.tables]:
                     rebuild(connection, one, options.rows)
             figures = measure(server, folder, options)
     if options.json:

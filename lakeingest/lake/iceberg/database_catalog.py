@@ -9,6 +9,7 @@ from abc import abstractmethod
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.places import OwnPlaces
@@ -18,7 +19,8 @@ from lakeingest.lake.iceberg.times import OrderedCatalog
 class DatabaseCatalog(OrderedCatalog, OwnPlaces):
     """A catalog in a database. It remembers the last metadata of each table, and parses only files of new names.
 
-    Without that memory each version of metadata.json is parsed five times a publish.
+    Without that memory each version of metadata.json is parsed five times a publish. With 500 snapshots that takes 20
+    ms each time.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -46,8 +48,13 @@ class DatabaseCatalog(OrderedCatalog, OwnPlaces):
             raise NoSuchTableError(f"The catalog names no metadata.json for {namespace}.{name}")
         table = self._known.get((namespace, name))
         if table is None or table.metadata_location != location:
-            io = self._load_file_io(location=location)
-            metadata = with_shared_lists(FromInputFile.table_metadata(io.new_input(location)))
-            table = Table((*self.identifier_to_tuple(namespace), name), metadata, location, io, self)
-            self._known[namespace, name] = table
+            metadata = FromInputFile.table_metadata(self._load_file_io(location=location).new_input(location))
+            table = self.know(namespace, name, location, metadata)
         return Table(table.name(), table.metadata, location, table.io, self)
+
+    def know(self, namespace: str, name: str, location: str, metadata: TableMetadata) -> Table:
+        """Remember the metadata in the file `location`: it was read, or written by this process."""
+        io = self._load_file_io(location=location)
+        table = Table((*self.identifier_to_tuple(namespace), name), with_shared_lists(metadata), location, io, self)
+        self._known[namespace, name] = table
+        return table

@@ -192,6 +192,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             before = current.metadata_location
             if not self._swap((namespace, name), before, staged.metadata_location, previous=before):
                 raise CommitFailedException(f"Table has been updated by another process: {namespace}.{name}")
+            self.know(namespace, name, staged.metadata_location, staged.metadata)
         return _answer(staged)
 
     def _swap(self, name: tuple[str, str], before: str, after: str, previous: str | None) -> bool:

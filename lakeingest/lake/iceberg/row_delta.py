@@ -100,8 +100,8 @@ class RowDelta(_FastAppendFiles):
     def _existing_manifests(self) -> list[ManifestFile]:
         """The manifests of the snapshot on which the commit builds.
 
-        A new manifest of rows and one of deletes take the place of all manifests that have removed files: a compaction
-        would else write dozens.
+        All manifests with removed files are replaced by two new ones, for rows and for deletes. Without that, a
+        compaction would write a new manifest for each of them.
         """
         if self._parent_snapshot_id is None:
             return []

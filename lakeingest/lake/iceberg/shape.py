@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.types import NestedField
 
 from lakeingest.core.schema import TableId
@@ -112,19 +112,21 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     schemas: dict[int | None, Schema] = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
     main_number = 0 if main is None else main.sequence_number or 0
-    ours = [snapshot for snapshot in metadata.snapshots if is_marked(snapshot) and snapshot.schema_id in schemas]
-    ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)  # the newest last
-    # case 1
-    later_ids = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > main_number}
-    if metadata.current_schema_id in later_ids:
+
+    def is_ours(snapshot: Snapshot) -> bool:
+        return is_marked(snapshot) and snapshot.schema_id in schemas
+
+    # case 1. Each case looks at as few snapshots as it can, because there may be hundreds
+    later = (snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) > main_number)
+    if any(snapshot.schema_id == metadata.current_schema_id and is_ours(snapshot) for snapshot in later):
         return metadata.schema()
-    # case 2
-    history = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
-    if in_history := [snapshot for snapshot in ours if snapshot.snapshot_id in history]:
-        return schemas[in_history[-1].schema_id]
+    # case 2. `ancestors_of` returns the newest snapshot first
+    if (in_history := next(filter(is_ours, ancestors_of(main, metadata)), None)) is not None:
+        return schemas[in_history.schema_id]
     # case 3
-    if before_main := [snapshot for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]:
-        return schemas[before_main[-1].schema_id]
+    before_main = [snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) <= main_number]
+    if ours := [snapshot for snapshot in before_main if is_ours(snapshot)]:
+        return schemas[max(ours, key=lambda snapshot: snapshot.sequence_number or 0).schema_id]
     # case 4
     oldest_id = min(schema.schema_id for schema in metadata.schemas)
     return schemas[oldest_id]

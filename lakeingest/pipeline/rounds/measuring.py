@@ -1,4 +1,4 @@
-"""Measuring: how far the copies are, from time to time. The facts are stored for `status`, and told to the observer."""
+"""Measures the progress of the copies from time to time, stores it for `status`, and tells the observer."""
 
 import time
 from collections.abc import Mapping

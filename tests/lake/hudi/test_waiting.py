@@ -317,7 +317,7 @@ def test_a_publish_is_as_quick_whether_files_wait_or_not(lake: Lake) -> None:
             archive(folder(one))
     without, waiting_too = (min(found) for found in seconds.values())  # neighbours slow single publishes down
     print(f"least CPU seconds of a publish: {without:.3f}, {waiting_too:.3f} with files that wait")  # noqa: T201
-    assert waiting_too < 1.3 * without
+    assert waiting_too < 1.2 * without
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.catalogs import open_catalog
@@ -38,6 +39,21 @@ def test_a_commit_of_another_client_is_seen(lake: Lake, load: Callable[[], Table
     catalog.load_table(before.name()).transaction().set_properties({"theirs": "1"}).commit_transaction()
     assert "theirs" not in before.properties
     assert load().properties["theirs"] == "1"
+
+
+def test_metadata_that_this_process_has_committed_is_as_in_its_file(lake: Lake, load: Callable[[], Table]) -> None:
+    """So it need not be parsed: after commits of all kinds, and one of this catalog itself."""
+    lake.published((1, "a"), (2, "b"))
+    for number in range(3):
+        lake.publish(lake.merge(lake.loaded(), (1, f"c{number}", False), (2, None, True), pos=30 + number))
+    lake.publish(lake.open().maintain(lake.loaded()))
+    load().transaction().set_properties({"theirs": "1"}).commit_transaction()
+    committed = load()
+    parsed = FromInputFile.table_metadata(committed.io.new_input(committed.metadata_location))
+    assert committed.metadata == parsed
+    assert committed.metadata.model_dump_json() == parsed.model_dump_json()
+    committed.io.delete(committed.metadata_location)
+    assert load().metadata is committed.metadata  # nothing was read
 
 
 def test_a_table_that_was_dropped_and_made_again_is_another_one(

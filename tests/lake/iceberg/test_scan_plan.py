@@ -77,7 +77,7 @@ def test_the_plan_is_that_of_pyiceberg(lake: Lake, raw: Raw, seed: int, monkeypa
 
 
 def test_a_manifest_is_read_once(lake: Lake, raw: Raw) -> None:
-    """A kept one is planned from memory though it is gone; the next publish says that it is gone."""
+    """After somebody deletes the manifests, the plan stays the same, and the next publish stops with an error."""
     lake.published((1, "a"), (2, "b"))
     staged = lake.merge(lake.loaded(), (1, "c", False), pos=30)
     planned = deletes_by_file(files_with(raw(), staged.version, "id", None))

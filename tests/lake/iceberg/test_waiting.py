@@ -303,4 +303,4 @@ def test_a_publish_is_as_quick_whether_files_wait_or_not(lake: Lake, tmp_path: L
             began = time.process_time()
             one.publish(one.merge(one.loaded(), (number % 7, f"n{number}", False), pos=100 + number))
             seconds[id(one)].append(time.process_time() - began)
-    assert min(seconds[id(lake)]) < 1.3 * min(seconds[id(soon)])  # neighbours slow single publishes down
+    assert min(seconds[id(lake)]) < 1.2 * min(seconds[id(soon)])  # neighbours slow single publishes down
