@@ -5,28 +5,43 @@ must get. The audit believes nothing that the writers of the commit have counted
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-SHARE = 0.1  # an audit that reads more than the least takes about this share of the time of a publish
+SHARE = 0.1  # the audits of a table take at most about this share of the time of its publishes
 LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
 EVERYTHING = 1 << 62  # rows
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a table's last audit: the rows that it read, its seconds, and those of the publish without it."""
+    """The cost of a table's audits in this run.
 
-    rows: int
-    seconds: float
-    publish_seconds: float
+    `rows`, `seconds`: of the last audit. `publish_seconds`: of the last publish, with its audit. `owed`: the seconds by
+    which all audits have exceeded their share.
+    """
 
+    rows: int = 0
+    seconds: float = 0.0
+    publish_seconds: float = 0.0
+    owed: float = 0.0
 
-def most_rows(last: Cost | None) -> int:
-    """The number of rows that the next audit may read, by the cost of the last one; None: there was none."""
-    if last is None or not last.rows or not last.seconds:
-        return LEAST_ROWS
-    return max(LEAST_ROWS, int(SHARE * last.publish_seconds * last.rows / last.seconds))
+    @property
+    def most_rows(self) -> int:
+        """The number of rows that the next audit may read; 0: the next publish has no audit."""
+        if self.owed > 0:
+            return 0
+        if not self.seconds:
+            return LEAST_ROWS
+        return max(LEAST_ROWS, int(SHARE * self.publish_seconds * self.rows / self.seconds))
+
+    def audited(self, rows: int, seconds: float) -> "Cost":
+        """The cost after one more audit."""
+        return replace(self, rows=rows, seconds=seconds, owed=self.owed + seconds)
+
+    def published(self, seconds: float) -> "Cost":
+        """The cost after one more publish, which has taken so many seconds with its audit, if it had one."""
+        return replace(self, publish_seconds=seconds, owed=max(0.0, self.owed - SHARE * seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 
 from lakeingest.core.audit import (
     LEAST_ROWS,
+    SHARE,
     Candidate,
     Cost,
     KeyLook,
@@ -14,24 +15,36 @@ from lakeingest.core.audit import (
     differing_columns,
     fault_of,
     miscount,
-    most_rows,
 )
 
 
 @pytest.mark.parametrize(
-    ("last", "rows"),
+    ("cost", "rows"),
     [
-        (None, LEAST_ROWS),
+        (Cost(), LEAST_ROWS),
         (Cost(0, 0.5, 10.0), LEAST_ROWS),  # nothing was read
         (Cost(1_000, 0.0, 10.0), LEAST_ROWS),  # too quick to be measured
         (Cost(1_000, 1.0, 10.0), LEAST_ROWS),  # a tenth of the publish would be fewer rows
         (Cost(1_000_000, 1.0, 10.0), 1_000_000),
         (Cost(1_000_000, 2.0, 10.0), 500_000),
+        (Cost(1_000_000, 1.0, 10.0, owed=0.01), 0),
     ],
 )
-def test_an_audit_reads_what_a_tenth_of_the_publish_allows(last: Cost | None, rows: int) -> None:
-    """By the rows that the last audit read in a second, and never fewer than the least."""
-    assert most_rows(last) == rows
+def test_an_audit_reads_what_a_tenth_of_the_publish_allows(cost: Cost, rows: int) -> None:
+    """By the rows that the last audit read in a second, and never fewer than the least; nothing while time is owed."""
+    assert cost.most_rows == rows
+
+
+def test_audits_take_a_tenth_of_the_time_of_publishes() -> None:
+    """The publish after a long audit has none. Time that was not used is not kept for later."""
+    cost, audits, publishes = Cost(), 0.0, 0.0
+    for _ in range(1_000):
+        if is_due := cost.most_rows > 0:
+            cost, audits = cost.audited(LEAST_ROWS, 0.03), audits + 0.03
+        seconds = 0.13 if is_due else 0.1
+        cost, publishes = cost.published(seconds), publishes + seconds
+    assert 0.8 * SHARE < audits / publishes <= SHARE
+    assert Cost().published(1_000.0).audited(LEAST_ROWS, 0.5).published(1.0).most_rows == 0
 
 
 NEW, OLD = Candidate(is_new=True, rows=10), Candidate(is_new=False, rows=10)

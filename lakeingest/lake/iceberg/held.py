@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 
 import numpy as np
@@ -14,8 +15,10 @@ from pyiceberg.table.snapshots import ancestors_of
 from lakeingest.core.audit import miscount
 from lakeingest.lake.iceberg.data_files import Positions, bounds_of, positions_by_path, read_rows, rows_in_footer
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import split_by_content
+from lakeingest.lake.iceberg.scan_plan import files_with
 
 _NONE = np.zeros(0, np.int64)
 
@@ -90,18 +93,28 @@ class IcebergHeld:
     """`lake.held.Held` of a snapshot. `published` is the snapshot that readers see; None before the first publish."""
 
     def __init__(self, loaded: Table, version: int, published: int | None) -> None:
+        self._loaded, self._version, self._published = loaded, version, published
         self._table = TableFiles.of(loaded)
         self._deletes = _Deletes(self._table)
-        new_files = tuple(_new_files(loaded, version, published))
-        new_rows, self._new_deletes = split_by_content(new_files)
+
+    @cached_property
+    def files(self) -> list[IcebergFile]:
+        """All files with rows."""
+        new_rows, _ = self._new_files
         new_paths = {file.file_path for file in new_rows}
-        tasks = loaded.scan(snapshot_id=version).plan_files()
-        self.files = [IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes) for task in tasks]
+        any_column = self._loaded.schema().fields[0].name
+        tasks = files_with(self._loaded, self._version, any_column, bounds=None)
+        return [IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes) for task in tasks]
+
+    @cached_property
+    def _new_files(self) -> tuple[list[DataFile], list[DataFile]]:
+        """The files of rows, and those of deletes, that the snapshot has and `published` does not have."""
+        return split_by_content(tuple(_new_files(self._loaded, self._version, self._published)))
 
     def faulty_deletes(self) -> list[str]:
         """Files of deletes that do not have the rows that the manifest says, or positions at which no row is."""
         rows_by_path = {file.name: file.rows for file in self.files}
-        by_position = [file for file in self._new_deletes if file.content is DataFileContent.POSITION_DELETES]
+        by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]
         return [fault for file in by_position for fault in self._faults(file, rows_by_path)]
 
     def _faults(self, file: DataFile, rows_by_path: Mapping[str, int]) -> Iterator[str]:
@@ -125,7 +138,7 @@ def _new_files(loaded: Table, version: int, published: int | None) -> Iterator[D
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     history = ancestors_of(snapshot, loaded.metadata)  # the newest first
     unpublished = {each.snapshot_id for each in takewhile(lambda each: each.snapshot_id != published, history)}
-    for manifest in snapshot.manifests(loaded.io):
+    for manifest in manifests_of(snapshot, loaded.io):
         if manifest.added_snapshot_id in unpublished:  # else it has only files that readers see already
             entries = manifest.fetch_manifest_entry(loaded.io)
             yield from (entry.data_file for entry in entries if entry.snapshot_id in unpublished)

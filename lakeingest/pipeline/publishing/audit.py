@@ -7,14 +7,13 @@ only after its audit, so what the audit finds never reaches readers.
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.audit import EVERYTHING, Candidate, Cost, KeyLook, chosen, differing_columns, fault_of, miscount
-from lakeingest.core.audit import most_rows as rows_allowed
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import AuditFailed, SpoolGap, StateUnreadable
@@ -37,12 +36,14 @@ _NUMBER = "_lakeingest_number"
 def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
     """Read a part of the staged commit back, as much as its time allows. Raises AuditFailed if it is not as it must be.
 
-    If the last audit of the table has failed, the whole commit is read, so that no smaller sample can let it pass.
+    Nothing is read as long as earlier audits of the table have taken more than their share of the time. If the last
+    audit of the table has failed, the whole commit is read, so that no smaller sample can let it pass.
     """
     began = time.monotonic()
-    stopped = edges.stopped.read(table.id)
-    is_suspect = stopped is not None and stopped.error == AuditFailed.__name__
-    most = EVERYTHING if is_suspect else rows_allowed(edges.audit_costs.get(table.id))
+    cost = edges.audit_costs.get(table.id, Cost())
+    most = EVERYTHING if _has_failed(edges, table) else cost.most_rows
+    if not most:
+        return
     with edges.profile.stage("audits"):
         changed = _changed(spool, table, most)
         reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, table.staged.version)
@@ -50,8 +51,7 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
         except StateUnreadable as error:
             faults = [str(error)]
-    seconds = time.monotonic() - began
-    edges.audit_costs[table.id] = Cost(reading.rows_read, seconds, 0.0)  # see `note_seconds`
+    edges.audit_costs[table.id] = cost.audited(reading.rows_read, time.monotonic() - began)
     if faults:
         more = "; and more" if len(faults) > FAULTS_IN_MESSAGE else ""
         raise AuditFailed(
@@ -60,10 +60,15 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
         )
 
 
-def note_seconds(edges: Edges, table: TableRun, seconds: float) -> None:
+def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
     """Note how long the publish of a table took, with its audit: the next audit may take a share of that."""
-    if (cost := edges.audit_costs.get(table.id)) is not None:
-        edges.audit_costs[table.id] = replace(cost, publish_seconds=seconds - cost.seconds)
+    edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).published(seconds)
+
+
+def _has_failed(edges: Edges, table: TableRun) -> bool:
+    """Whether the table stopped because of its last audit."""
+    stopped = edges.stopped.read(table.id)
+    return stopped is not None and stopped.error == AuditFailed.__name__
 
 
 def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:

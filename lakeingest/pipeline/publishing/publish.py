@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.pipeline.events import Published
-from lakeingest.pipeline.publishing.audit import audit, note_seconds
+from lakeingest.pipeline.publishing.audit import audit, note_publish
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.profile import PUBLISHES
@@ -70,7 +70,7 @@ def publish(edges: Edges, spool: Spool, table: TableRun) -> None:
         )
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
-    note_seconds(edges, table, time.monotonic() - began)
+    note_publish(edges, table, time.monotonic() - began)
     position = published.progress.position
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
