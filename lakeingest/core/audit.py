@@ -10,7 +10,16 @@ from typing import Any
 
 SHARE = 0.1  # the audits of a table take at most about this share of the time of its publishes
 LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
-EVERYTHING = 1 << 62  # rows
+MOST_ROWS = 5_000_000  # an audit in full reads about so many rows: their keys take some 300 MB
+HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
+
+
+def is_full_due(seconds_since: float | None, run_seconds: float) -> bool:
+    """Whether a table's next audit is one in full: each hour in a run that lasts for hours, else each day.
+
+    `seconds_since`: since the last one, or since the first publish; None if that is unknown.
+    """
+    return seconds_since is None or seconds_since >= (HOUR if run_seconds >= HOUR else DAY)
 
 
 @dataclass(frozen=True, slots=True)

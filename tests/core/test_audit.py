@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from lakeingest.core.audit import (
+    DAY,
+    HOUR,
     LEAST_ROWS,
     SHARE,
     Candidate,
@@ -14,6 +16,7 @@ from lakeingest.core.audit import (
     chosen,
     differing_columns,
     fault_of,
+    is_full_due,
     miscount,
 )
 
@@ -45,6 +48,24 @@ def test_audits_take_a_tenth_of_the_time_of_publishes() -> None:
         cost, publishes = cost.published(seconds), publishes + seconds
     assert 0.8 * SHARE < audits / publishes <= SHARE
     assert Cost().published(1_000.0).audited(LEAST_ROWS, 0.5).published(1.0).most_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds_since", "run_seconds", "is_due"),
+    [
+        (None, 0.0, True),  # unknown is not "just now"
+        (DAY, 0.0, True),
+        (DAY - 1, 0.0, False),
+        (HOUR, HOUR - 1, False),
+        (HOUR, HOUR, True),
+        (HOUR - 1, 100 * HOUR, False),
+    ],
+)
+def test_an_audit_in_full_is_due_each_day_and_each_hour_of_a_long_run(
+    seconds_since: float | None, run_seconds: float, *, is_due: bool
+) -> None:
+    """A run of an hour is one that follows."""
+    assert is_full_due(seconds_since, run_seconds) is is_due
 
 
 NEW, OLD = Candidate(is_new=True, rows=10), Candidate(is_new=False, rows=10)

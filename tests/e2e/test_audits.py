@@ -5,9 +5,14 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
+from lakeingest.core import audit
+from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE
 from lakeingest.errors import AuditFailed
 from lakeingest.files import file as files
+from lakeingest.files.file import state_of
+from lakeingest.pipeline.publishing import publish
+from lakeingest.state.definition import definition
 from tests.e2e.pipe import Pipe
 from tests.faults.writers import FAULTS, STAGED
 from tests.lake.shown import catalog_of
@@ -76,6 +81,46 @@ def test_a_commit_that_failed_is_not_published_later_and_a_resnapshot_mends_it(
     ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], scope=WHOLE, wait=False)
     pipe.run()
     assert not any(one.stopped for one in status(pipe.config))
+    pipe.assert_equal()
+
+
+@pytest.mark.long("several whole runs")
+def test_an_audit_in_full_finds_what_smaller_audits_have_missed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is twice in an old file, in no way connected with the changes of the run."""
+    copied(pipe)
+    with monkeypatch.context() as patch:
+        put, _ = FAULTS[pipe.config.target.format]["a doubled row"]
+        put(patch)
+        patch.setattr(publish, "audit", lambda *_, **__: None)
+        pipe.run()
+    pipe.sql("UPDATE orders SET a = 5 WHERE id = 30")
+    monkeypatch.setattr(audit, "DAY", 0.0)
+    with pytest.raises(AuditFailed, match=r"is there more than once .* since the last audit in full"):
+        pipe.run()
+
+
+@pytest.mark.long("several whole runs")
+def test_an_audit_in_full_is_done_once_a_day(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day after the first publish, and then a day after the last one; nothing is wrong with the copy."""
+    copied(pipe)
+    table = TableId(pipe.database, "orders")
+
+    def audited_at() -> int | None:
+        stored = definition(state_of(pipe.config), table)
+        assert stored is not None
+        return stored.audited_at
+
+    pipe.run()
+    assert audited_at() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "DAY", 0.0)
+        pipe.sql("UPDATE orders SET a = 5 WHERE id = 30")
+        pipe.run()
+    last = audited_at()
+    assert last is not None
+    pipe.sql("UPDATE orders SET a = 6 WHERE id = 30")
+    pipe.run()
+    assert audited_at() == last
     pipe.assert_equal()
 
 

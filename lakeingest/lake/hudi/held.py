@@ -9,7 +9,7 @@ import pyarrow as pa
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parse_errors, storage_errors
-from lakeingest.lake.hudi.base_files import WrittenFile
+from lakeingest.lake.hudi.base_files import FileGroup, WrittenFile
 from lakeingest.lake.hudi.by_bucket import bucket_numbers
 
 
@@ -24,18 +24,30 @@ class BucketKeys:
 
 @dataclass(frozen=True, slots=True)
 class HudiFile:
-    """`lake.held.HeldFile` of the newest file of a bucket. `rows`: its number of rows by the commit."""
+    """`lake.held.HeldFile` of the newest file of a bucket. `written`: its number of rows by the commit that is audited.
+
+    `written` is None for the file of an earlier commit.
+    """
 
     path: File
     bucket: int
-    rows: int
-    is_new: bool
+    written: int | None
     by: BucketKeys
 
     @property
     def name(self) -> str:
         """The path of the file."""
         return str(self.path)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the commit has written the file."""
+        return self.written is not None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows by the commit; by the footer, if an earlier commit has written the file."""
+        return self.count() if self.written is None else self.written
 
     def count(self) -> int:
         """The number of rows by the footer."""
@@ -60,7 +72,7 @@ class HudiFile:
 
 @dataclass(frozen=True, slots=True)
 class HudiHeld:
-    """`lake.held.Held` of a commit: the files that it has written. A row that it deletes is in none of them."""
+    """`lake.held.Held` of a commit: the newest file of each bucket. None of them has a row that the commit deletes."""
 
     files: Sequence[HudiFile]
 
@@ -69,8 +81,10 @@ class HudiHeld:
         return []
 
 
-def held_by(folder: File, written: Sequence[WrittenFile], by: BucketKeys) -> HudiHeld:
-    """The files that a commit has written. Files of other buckets stay as they are, and have no changed key."""
-    return HudiHeld(
-        [HudiFile(folder / file.name, file.group.bucket, file.rows, is_new=True, by=by) for file in written]
-    )
+def held_by(
+    folder: File, written: Sequence[WrittenFile], by: BucketKeys, unchanged: Sequence[FileGroup] = ()
+) -> HudiHeld:
+    """The files that a commit has written, and the newest files of `unchanged` groups, which have no changed key."""
+    new = [HudiFile(folder / file.name, file.group.bucket, file.rows, by) for file in written]
+    old = [HudiFile(group.newest, group.bucket, None, by) for group in unchanged if group.newest is not None]
+    return HudiHeld([*new, *old])

@@ -86,7 +86,8 @@ class RowDelta:
         if sum(file.inserted - file.deleted for file in written) != self.added:
             return False
         # Step 3: audit the files, and complete the commit
-        audit(held_by(self.folder, written, BucketKeys(self.key, record_key, self.buckets)))
+        unchanged = [group for group in groups.values() if group.bucket not in changes_by_bucket]
+        audit(held_by(self.folder, written, BucketKeys(self.key, record_key, self.buckets), unchanged))
         if not commit.complete("UPSERT", [file.stat for file in written], {SCHEMA: self._schema(), **properties}):
             raise stale(self.table)
         return True

@@ -13,7 +13,17 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.audit import EVERYTHING, Candidate, Cost, KeyLook, chosen, differing_columns, fault_of, miscount
+from lakeingest.core.audit import (
+    MOST_ROWS,
+    Candidate,
+    Cost,
+    KeyLook,
+    chosen,
+    differing_columns,
+    fault_of,
+    is_full_due,
+    miscount,
+)
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import AuditFailed, SpoolGap, StateUnreadable
@@ -23,6 +33,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.halts import halts
 from lakeingest.spool.images import LastImages, last_images, reread_files
 from lakeingest.spool.spool import Spool
+from lakeingest.state.definition import Definition
 
 FAULTS_IN_MESSAGE = 3
 MOST_FILES = 64  # at most so many old files are asked whether they may have a changed key
@@ -33,20 +44,20 @@ _PARTS = 4  # rows of so many files of the spool are compared
 _NUMBER = "_lakeingest_number"
 
 
-def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
+def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: bool) -> None:
     """Read a part of the staged commit back, as much as its time allows. Raises AuditFailed if it is not as it must be.
 
-    Nothing is read as long as earlier audits of the table have taken more than their share of the time. If the last
-    audit of the table has failed, the whole commit is read, so that no smaller sample can let it pass.
+    Nothing is read as long as earlier audits of the table have taken more than their share of the time. `in_full`:
+    everything is read, up to MOST_ROWS rows.
     """
     began = time.monotonic()
     cost = edges.audit_costs.get(table.id, Cost())
-    most = EVERYTHING if _has_failed(edges, table) else cost.most_rows
+    most = MOST_ROWS if in_full else cost.most_rows
     if not most:
         return
     with edges.profile.stage("audits"):
         changed = _changed(spool, table, most)
-        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, table.staged.version)
+        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, table.staged.version)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
         except StateUnreadable as error:
@@ -54,9 +65,11 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held) -> None:
     edges.audit_costs[table.id] = cost.audited(reading.rows_read, time.monotonic() - began)
     if faults:
         more = "; and more" if len(faults) > FAULTS_IN_MESSAGE else ""
+        # an audit in full may find a fault that smaller ones have missed
+        readers = "readers may see it since the last audit in full" if in_full else "readers keep the last good commit"
         raise AuditFailed(
             f"{table.id} was not published, its commit {table.staged.version} is not what was to be written:"
-            f" {'; '.join(faults[:FAULTS_IN_MESSAGE])}{more}; readers keep the last good commit"
+            f" {'; '.join(faults[:FAULTS_IN_MESSAGE])}{more}; {readers}"
         )
 
 
@@ -65,10 +78,16 @@ def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
     edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).published(seconds)
 
 
-def _has_failed(edges: Edges, table: TableRun) -> bool:
-    """Whether the table stopped because of its last audit."""
+def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -> bool:
+    """Whether the next audit of the table is one in full. `definition` is the stored one.
+
+    So it is if the last audit has failed: no smaller sample can let the commit pass.
+    """
     stopped = edges.stopped.read(table.id)
-    return stopped is not None and stopped.error == AuditFailed.__name__
+    if stopped is not None and stopped.error == AuditFailed.__name__:
+        return True
+    last = None if definition is None else definition.audited_at or definition.first_at
+    return is_full_due(None if last is None else time.time() - last, time.monotonic() - edges.began)
 
 
 def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
@@ -109,7 +128,7 @@ def _are_in_new_files(table: TableRun) -> bool:
 
 @dataclass(slots=True)
 class _Reading:
-    """One audit of a commit: `most` rows are read, and `seed` decides which.
+    """One audit of a commit: `most` rows are read, and `seed` decides which. `in_full`: also of unchanged files.
 
     `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
     files that readers do not see yet.
@@ -120,6 +139,7 @@ class _Reading:
     changed: LastImages | None
     are_in_new_files: bool
     most: int
+    in_full: bool
     seed: int
     rows_read: int = 0
 
@@ -139,11 +159,13 @@ class _Reading:
         """The new files, and old files that may have a changed key, in random order."""
         files = random.Random(self.seed).sample(self.held.files, len(self.held.files))  # noqa: S311 - no secret
         new = [file for file in files if file.is_new]
+        old = [file for file in files if not file.is_new]
+        if self.in_full:
+            return [*new, *old]
         if self.changed is None:
             return new
         keys = self.changed.keys.select(list(self.schema.key))
-        old = [file for file in files if not file.is_new]
-        if self.most < EVERYTHING:
+        if not self.in_full:
             old = old[:MOST_FILES]
         return [*new, *(file for file in old if file.may_have(keys).any())]
 
@@ -199,7 +221,7 @@ class _Reading:
         keys = self.changed.keys.select(list(self.schema.key))
         held_numbers, numbers = _pairs(rows.select(list(self.schema.key)), keys)
         drawn = np.random.default_rng(self.seed & (2**63 - 1)).permutation(len(numbers))
-        if self.most < EVERYTHING:
+        if not self.in_full:
             drawn = drawn[: max(_LEAST_IMAGES, self.most // _VALUES**2)]
             parts = list(dict.fromkeys(self.changed.at[numbers[drawn]].tolist()))[:_PARTS]
             drawn = drawn[np.isin(self.changed.at[numbers[drawn]], parts)]

@@ -1,5 +1,6 @@
 """The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and the observer."""
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ class Edges:
 
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.
-    `audit_costs`: by table, the cost of the run's last audit.
+    `began`: when the run began, by the monotonic clock. `audit_costs`: by table, the cost of the run's audits.
     """
 
     config: Config
@@ -40,6 +41,7 @@ class Edges:
     throttle: Throttle
     observe: Observer
     profile: Profile = field(default_factory=Profile)
+    began: float = field(default_factory=time.monotonic)
     audit_costs: dict[TableId, Cost] = field(default_factory=dict)
 
     @property
