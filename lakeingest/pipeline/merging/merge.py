@@ -31,17 +31,41 @@ from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+# Change rows of a commit. Each slice reads the keys of all of them, and the driver has four bytes for each
+MOST_ROWS = 10_000_000
 LOOKED_AT_ROWS = 25_000_000  # rows of the table for each slice: an executor reads their keys in a third of a second
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
-    """Bring every finished split of the table to `stop` (None: the end of the spool), in one commit on staging.
+    """Bring every finished split of the table to `stop` (None: the end of the spool), in commits on staging.
 
-    The table's definition must be in force up to `stop`: a merge never crosses a halt (`spool.halts`). If readers see
-    the table and it is quiet, its noted position advances without a commit.
+    There is one commit for about MOST_ROWS changes. The table's definition must be in force up to `stop`: a merge never
+    crosses a halt (`spool.halts`). If readers see the table and it is quiet, its noted position advances without a
+    commit.
     """
+    end = stop or spool.position
+    for part_stop in (*_stops_before(end, spool, table), end):
+        _merge_to(edges, spool, table, part_stop)
+
+
+def _stops_before(end: Position, spool: Spool, table: TableRun) -> list[Position]:
+    """The ends of segments at which merges stop on the way to `end`: each has about MOST_ROWS changes to apply."""
+    progress, stops, rows = table.progress, list[Position](), 0
+    if spool.backlog(table.id, progress.needed_from) <= MOST_ROWS:
+        return stops
+    for _, _, segment, after in spool.parts():
+        if progress.needed_from < after.place < end.place:
+            rows += segment.rows_of(table.id)
+            if rows >= MOST_ROWS and after.place >= progress.least_stop:
+                stops.append(after)
+                rows = 0
+    return stops
+
+
+def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> None:
+    """Bring every finished split of the table to `stop`, in one commit on staging."""
     began = time.monotonic()
-    staged, progress, stop = table.staged, table.progress, stop or spool.position
+    staged, progress = table.staged, table.progress
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):

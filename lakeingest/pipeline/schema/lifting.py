@@ -56,11 +56,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.reached_ddl()
         halt = ahead[0]
-        # the places before which no merge can stop
-        least_stops = [split.floor for split in table.progress.splits.all]
-        least_stops += [patch.high for patch in table.progress.patches]
-        may_have_later_changes = any(least_stop > halt.before.place for least_stop in least_stops)
-        if may_have_later_changes:  # changes from after the DDL
+        if table.progress.least_stop > halt.before.place:  # its rows may have changes from after the DDL
             _assert_approved(edges, binlog, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
