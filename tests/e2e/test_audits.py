@@ -96,7 +96,9 @@ def test_an_audit_in_full_finds_what_smaller_audits_have_missed(pipe: Pipe, monk
     pipe.sql("UPDATE orders SET a = 5 WHERE id = 30")
     monkeypatch.setattr(audit, "DAY", 0.0)
     # on Hudi, the count of the gate is the first to notice it
-    with pytest.raises(CheckFailed, match=r"is there more than once .* since the last audit in full|65 rows are staged"):
+    with pytest.raises(
+        CheckFailed, match=r"is there more than once .* since the last audit in full|65 rows are staged"
+    ):
         pipe.run()
 
 
