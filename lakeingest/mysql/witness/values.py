@@ -7,16 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.schema import GEOMETRIES, Column, Kind
+from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
-from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day, unholdable
+from lakeingest.mysql.wire.refusals import beyond_reference, no_day, unholdable
+from lakeingest.mysql.witness.gaps import gap_of_column
 from lakeingest.rows import arrow_type
 
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-# The types that the library misreads, by MySQL's names
-_MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
-_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}  # that Python decodes in the same way as MySQL
 
 # The Python type of the library's values, by kind; a kind that the library misreads has none
 PYTHON: dict[Kind, type] = {
@@ -37,7 +34,7 @@ PYTHON: dict[Kind, type] = {
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
     """Raise UnsupportedValue if the library does not read every value of the column, in `charset`, exactly."""
-    if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
+    if gap_of_column(column, charset):
         raise beyond_reference(column)
 
 
