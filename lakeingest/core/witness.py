@@ -6,7 +6,7 @@ the server, a type of column, a default. After that, samples are compared, for a
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,6 +17,8 @@ FIRST_ROWS = 10_000  # so many rows of something new are compared
 SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
 LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: smaller ones cost mainly a connection
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
+FIRST_EVENTS = 100_000  # of one part of a segment, with those of other tables: they cost time, too
+PART_ROWS, EVERY_EVENT = 1_000_000, 1 << 62  # of one part of a segment of which everything is compared
 _REASONS = 200  # at most so many reasons are kept by name
 _OTHER = "other reasons"
 
@@ -27,18 +29,49 @@ class Look:
 
     `everything`: tables whose every row is compared, because the decoders have disagreed about them before. `first`:
     tables with something new, of which up to FIRST_ROWS rows are compared. `sample`: so many rows of all tables are
-    compared, from a place that `seed` decides; 0: none.
+    compared, from a place that `seed` decides; 0: none. `masked`: messages do not show values.
     """
 
     everything: frozenset[TableId] = frozenset()
     first: frozenset[TableId] = frozenset()
     sample: int = 0
     seed: int = 0
+    masked: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is compared."""
         return not (self.everything or self.first or self.sample)
+
+
+NO_LOOK = Look()
+
+
+@dataclass(frozen=True, slots=True)
+class Stint:
+    """A part of a look: from the transaction of this number on, up to so many rows of `tables`, and so many events."""
+
+    transaction: int
+    tables: frozenset[TableId]
+    rows: int
+    events: int
+
+
+def first_stint(look: Look, first: Mapping[TableId, int], transactions: int) -> Stint | None:
+    """Where the second decoder begins in a segment with so many transactions; None if it reads nothing there.
+
+    `first`: by table, the number of its first transaction, counted from 0 on; tables without rows are missing. If the
+    stint is for tables of `look.everything`, others of them follow until the end of the segment.
+    """
+    for tables, rows, events in (
+        (look.everything & first.keys(), PART_ROWS, EVERY_EVENT),
+        (look.first & first.keys(), FIRST_ROWS, FIRST_EVENTS),
+    ):
+        if tables:
+            return Stint(min(first[table] for table in tables), tables, rows, events)
+    if look.sample and first:
+        return Stint(look.seed % transactions, frozenset(first), look.sample, FIRST_EVENTS)
+    return None
 
 
 @dataclass(slots=True)
@@ -198,3 +231,18 @@ def _shown(value: object) -> str:
 def _type_of(value: object) -> str:
     size = f" of {len(value)}" if isinstance(value, str | bytes) else ""
     return type(value).__name__ + size
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a part of a look has found: row images by table, gaps by reason, and the first difference of each table.
+
+    `last`: the place of the last transaction that was read (the file's number, and the position); None if there is
+    none. `is_partial`: only a part of its rows were read.
+    """
+
+    rows: Counter[TableId]
+    unread: Counter[str]
+    last: tuple[int, int] | None
+    is_partial: bool
+    differences: Sequence[Difference]

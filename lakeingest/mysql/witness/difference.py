@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lakeingest.core import change
 from lakeingest.core.audit import differing_columns
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import TableSchema
 from lakeingest.core.witness import Difference
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.witness.readable import LOST
@@ -24,6 +24,8 @@ def first_difference(schema: TableSchema, rows: pa.Table, stretch: Stretch) -> D
     """
     table = schema.table
     images = stretch.images.get(table, [])
+    if stretch.passed:
+        rows = rows.filter(pa.array([place not in stretch.passed for place in _places(rows)], pa.bool_()))
     if table in stretch.cut:  # there may be more images, which were not read
         rows = rows.slice(0, len(images))
     ours, theirs = rows.num_rows, len(images)
@@ -62,7 +64,7 @@ def _first_differing(
         try:
             expected.append((f"column {name}", name, column_array(schema.column(name), held, str(schema.table))))
         except UnsupportedValue as error:
-            stretch.unread[schema.table][str(error)] += len(images)
+            stretch.unread[str(error)] += len(images)
     found = []
     for order, (what, name, wanted) in enumerate(expected):
         made = rows[name].combine_chunks()
@@ -81,8 +83,3 @@ def _first_differing(
 
 def _places(rows: pa.Table) -> list[tuple[int, int]]:
     return list(zip(rows[change.FILE].to_pylist(), rows[change.POS].to_pylist(), strict=True))
-
-
-def row_counts(stretch: Stretch) -> dict[TableId, int]:
-    """By table, the number of row images in the stretch."""
-    return {table: len(images) for table, images in stretch.images.items()}

@@ -11,21 +11,20 @@ from lakeingest.mysql.wire.refusals import is_chosen
 MISREAD = GEOMETRIES | {"bit", "inet4", "inet6", "json", "set", "time", "uuid", "vector", "year"}
 CHARSETS = frozenset({"ascii", "utf8mb3", "utf8mb4"})  # that Python decodes in the same way as MySQL
 
-# The types of events with transactions that the library drops: the name of each, and how to avoid it
-XA_AND_COMPRESSED: dict[int, tuple[str, str]] = {
-    Type.XA_PREPARE: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
-    Type.TRANSACTION_PAYLOAD: (
-        "a TRANSACTION_PAYLOAD event (compressed)",
-        "set binlog_transaction_compression=OFF in every session",
-    ),
-}
+# Transactions that the library drops
+OF_XA, COMPRESSED = "transactions of XA", "compressed transactions"
+
 # The types of events that a run with LAKEINGEST_WIRE=reference refuses, although `wire` reads them
 BEYOND: dict[int, tuple[str, str]] = {
     **dict.fromkeys(
         (Type.WRITE_ROWS_V1, Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1),
         ("a row event of version 1", "set log_bin_use_v1_row_events=OFF on the source"),
     ),
-    **XA_AND_COMPRESSED,
+    Type.XA_PREPARE: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
+    Type.TRANSACTION_PAYLOAD: (
+        "a TRANSACTION_PAYLOAD event (compressed)",
+        "set binlog_transaction_compression=OFF in every session",
+    ),
     Type.GTID_TAGGED: (
         "a GTID_TAGGED event (tagged GTIDs are not built yet)",
         "use no tags in gtid_next on the source",

@@ -52,8 +52,10 @@ class ReadableRows(RowEvents):
         for index, described in enumerate(table_map.columns):
             library_column, column = table.columns[index], copied.get(index)
             library_column.name = table_map.names[index]
-            gap = "" if column is None else gap_of_column(column, described.charset) or _gap_of_members(
-                described, library_column
+            gap = (
+                ""
+                if column is None
+                else gap_of_column(column, described.charset) or _gap_of_members(described, library_column)
             )
             if column is not None and not gap:
                 read.append((column, library_column))

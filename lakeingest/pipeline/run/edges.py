@@ -13,6 +13,7 @@ from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.pipeline.run.throttle import Throttle
+from lakeingest.pipeline.run.witnessing import Witness
 from lakeingest.state.lease import Lease
 from lakeingest.state.stopped import StoppedTables
 
@@ -39,6 +40,7 @@ class Edges:
     executors: Executors
     throttle: Throttle
     observe: Observer
+    witness: Witness
     profile: Profile = field(default_factory=Profile)
     audit_costs: dict[TableId, Cost] = field(default_factory=dict)
 
