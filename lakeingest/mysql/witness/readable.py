@@ -20,6 +20,7 @@ from lakeingest.mysql.witness.row_events import RowEvents, add_descriptions, req
 LOST: Final = "a value that the library lost"  # stands for a value that is neither NULL nor in the library's range
 
 _HEADER_BYTES, _POST_HEADER_BYTES = 19, 8  # of a TABLE_MAP event; the latter: the table's id and flags
+_KNOWN_FIELDS = 12  # the last field of the optional metadata that the library knows
 # Types that the library does not know → a type with the same description and the same form of values
 _SAME_FORM = {FieldType.VECTOR: FieldType.BLOB, FieldType.VAR_STRING: FieldType.VARCHAR}
 _TEXTS = {FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.BLOB}
@@ -80,7 +81,7 @@ class ReadableRows(RowEvents):
 
 
 def _understood(event: Event, *, described: bool) -> Event:
-    """A TABLE_MAP event with types that the library knows; without the optional metadata unless `described`."""
+    """A TABLE_MAP event with types that the library knows; with the optional metadata that it knows if `described`."""
     data = event.data
     body = Cursor(data, _HEADER_BYTES + _POST_HEADER_BYTES)
     for _ in range(2):  # the names of database and table, each with a NUL
@@ -90,8 +91,14 @@ def _understood(event: Event, *, described: bool) -> Event:
     types = bytes(_SAME_FORM.get(type_, type_) for type_ in body.take(count))  # type: ignore[call-overload]
     body.take(body.packed())  # the descriptions of the types
     body.take((count + 7) // 8)  # which columns may be NULL
-    rest = data[first + count :] if described else data[first + count : len(data) - body.left]
-    return Event.from_data(data[:first] + types + rest)
+    parts = [data[:first], types, data[first + count : len(data) - body.left]]
+    while described and body.left:
+        begin = len(data) - body.left
+        field = body.number(1)
+        body.take(body.packed())
+        if field <= _KNOWN_FIELDS:
+            parts.append(data[begin : len(data) - body.left])
+    return Event.from_data(b"".join(parts))
 
 
 def _gap_of_members(sent: Sent, library_column: Any) -> str:
