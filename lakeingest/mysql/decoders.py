@@ -125,4 +125,4 @@ def stretch_differences(
         differences.append(first_difference(watched.schemas[table], rows, stretch))
     counts = Counter({table: len(images) for table, images in stretch.images.items()})
     found = [difference for difference in differences if difference is not None]
-    return Compared(counts, stretch.unread, last, stretch.is_partial, found)
+    return Compared(counts, stretch.unread, last, stretch.is_partial, tuple(found))

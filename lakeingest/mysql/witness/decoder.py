@@ -186,7 +186,7 @@ class Decoder:
         """Whether an event has no end position because in MariaDB 11 only the last event of a transaction has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
-        return self._is_mariadb and self._state is State.OPEN
+        return self._is_mariadb and self._state in {State.OPEN, State.PREPARING}
 
     def _advance(self, event: Event, *, is_inside: bool) -> None:
         """Move the position to the end of the event. Raises Damaged if the event names another end."""

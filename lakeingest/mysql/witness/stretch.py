@@ -76,7 +76,8 @@ def read_stretch(
     try:
         for count, raw in enumerate(raw_events):
             list(decoder.take(raw))  # it yields nothing
-            if decoder.is_full or decoder.is_done or (count >= most_events and decoder.is_between):
+            has_enough = count >= most_events and decoder.is_between and stretch.last is not None
+            if decoder.is_full or decoder.is_done or has_enough:
                 break
         else:
             raise not_sent(segment.stop)

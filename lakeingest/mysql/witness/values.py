@@ -14,6 +14,7 @@ from lakeingest.mysql.witness.gaps import gap_of_column
 from lakeingest.rows import arrow_type
 
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_WRAP = dt.timedelta(seconds=1 << 32)
 
 # The Python type of the library's values, by kind; a kind that the library misreads has none
 PYTHON: dict[Kind, type] = {
@@ -81,6 +82,8 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
 def _instant(column: Column, value: dt.datetime) -> dt.datetime:
     """The value with its zone, UTC. Raises UnsupportedValue for a zero TIMESTAMP."""
     instant = value.replace(tzinfo=dt.UTC)
+    if instant < _EPOCH_START:  # MariaDB's seconds since 1970 have no sign since version 11.5; the library reads one
+        instant += _WRAP
     if instant == _EPOCH_START:  # the binlog's form of a zero TIMESTAMP; the type's range begins a second later
         raise no_day(column, "0000-00-00 00:00:00")
     return instant
