@@ -6,7 +6,7 @@ the server, a type of column, a default. After that, samples are compared, for a
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
 LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: smaller ones cost mainly a connection
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
 FIRST_EVENTS = 100_000  # of one part of a segment, with those of other tables: they cost time, too
+MOST_TABLES = 50  # of one part of a segment: each costs the time to open its file
 PART_ROWS, EVERY_EVENT = 1_000_000, 1 << 62  # of one part of a segment of which everything is compared
 _REASONS = 200  # at most so many reasons are kept by name
 _OTHER = "other reasons"
@@ -49,29 +50,37 @@ NO_LOOK = Look()
 
 @dataclass(frozen=True, slots=True)
 class Stint:
-    """A part of a look: from the transaction of this number on, up to so many rows of `tables`, and so many events."""
+    """A part of a look: up to so many rows of `tables`, and so many events of any table.
 
-    transaction: int
+    It begins with the transaction of this number, counted from 0 on; None: with the first one that changes `tables`.
+    """
+
+    transaction: int | None
     tables: frozenset[TableId]
     rows: int
     events: int
 
 
-def first_stint(look: Look, first: Mapping[TableId, int], transactions: int) -> Stint | None:
-    """Where the second decoder begins in a segment with so many transactions; None if it reads nothing there.
+def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> Stint | None:
+    """What the second decoder reads first of a segment with so many transactions; None if it reads nothing there.
 
-    `first`: by table, the number of its first transaction, counted from 0 on; tables without rows are missing. If the
-    stint is for tables of `look.everything`, others of them follow until the end of the segment.
+    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, others of them
+    follow until the end of the segment.
     """
-    for tables, rows, events in (
-        (look.everything & first.keys(), PART_ROWS, EVERY_EVENT),
-        (look.first & first.keys(), FIRST_ROWS, FIRST_EVENTS),
-    ):
-        if tables:
-            return Stint(min(first[table] for table in tables), tables, rows, events)
-    if look.sample and first:
-        return Stint(look.seed % transactions, frozenset(first), look.sample, FIRST_EVENTS)
+    if everything := look.everything.intersection(changed):
+        return Stint(None, everything, PART_ROWS, EVERY_EVENT)
+    if first := look.first.intersection(changed):
+        return Stint(None, _drawn(first, look.seed), FIRST_ROWS, FIRST_EVENTS)
+    if look.sample and changed:
+        return Stint(look.seed % transactions, _drawn(changed, look.seed), look.sample, FIRST_EVENTS)
     return None
+
+
+def _drawn(tables: Collection[TableId], seed: int) -> frozenset[TableId]:
+    """At most MOST_TABLES of the tables."""
+    ordered = sorted(tables)
+    begin = seed % len(ordered)
+    return frozenset((ordered[begin:] + ordered[:begin])[:MOST_TABLES])
 
 
 @dataclass(slots=True)
@@ -108,10 +117,10 @@ class Met:
         """The same for this version of lakeingest: another version has compared nothing yet."""
         return self if version == self.version else replace(self, version=version, rows={}, unread={})
 
-    def has_news(self, server: str, schema: TableSchema) -> bool:
-        """Whether fewer than FIRST_ROWS rows were compared of a trait of the table, on this version of the server."""
+    def has_news(self, server: str, of_table: Iterable[str]) -> bool:
+        """Whether fewer than FIRST_ROWS rows were compared of a trait of a table, on this version of the server."""
         counts = self.rows.get(server, {})
-        return any(counts.get(trait, 0) < FIRST_ROWS for trait in traits(schema))
+        return any(counts.get(trait, 0) < FIRST_ROWS for trait in of_table)
 
     @property
     def sample_rows(self) -> int:

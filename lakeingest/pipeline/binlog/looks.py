@@ -29,6 +29,7 @@ def report_difference(edges: Edges, error: LakeIngestError) -> None:
     """
     if not isinstance(error, DecodersDisagree) or error.difference is None:
         return
+    edges.witness.suspect(error.difference.table)
     try:
         store_difference(edges.writing, error.difference, VERSION, edges.source.greeting, masked=edges.witness.masked)
     except StorageFailed as failed:

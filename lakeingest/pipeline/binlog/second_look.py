@@ -18,7 +18,6 @@ from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.mysql.second_reading import Place, second_reading, uses_slow_decoders
 from lakeingest.pipeline.run.profile import Profile
-from lakeingest.rows import change_schema
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.segment_rows import SegmentRows
 
@@ -40,12 +39,11 @@ def look_again(
     Raises DecodersDisagree for the first table that differs, SourceAway if the part cannot be read.
     """
     looked, profile = Looked(), Profile()
-    has_rows = any(file is not None for file in manifest.tables.values())
-    if look.is_empty or not has_rows or uses_slow_decoders():
+    rows = SegmentRows(folder, manifest)
+    if look.is_empty or not rows.changed or uses_slow_decoders():
         return looked, profile
     with profile.stage(STAGE):
-        rows = SegmentRows(folder, manifest)
-        stint = first_stint(look, rows.first_transactions(), len(rows.transactions))
+        stint = first_stint(look, rows.changed, len(rows.transactions))
         looked.is_sample = stint is not None and not stint.tables & (look.everything | look.first)
         while stint is not None:
             stint = _compare(stint, look, source, segment, schemas, waiting, rows, looked)
@@ -65,12 +63,11 @@ def _compare(
 ) -> Stint | None:
     """Compare one part, and return the next one if everything is compared; None after the last part."""
     places = rows.transactions
-    before = places[stint.transaction - 1] if stint.transaction else None
-    first = places[stint.transaction]
+    number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction
+    before, first = places[number - 1] if number else None, places[number]
 
     def rows_until(table: TableId, last: Place, most: int | None) -> pa.Table:
-        held = rows.rows(table, first, last, most)
-        return change_schema(schemas[table]).empty_table() if held is None else held
+        return rows.rows(table, first, last, most)
 
     compared = second_reading(source, segment, schemas, waiting, stint, before, first, rows_until)
     for difference in compared.differences[:1]:
@@ -86,5 +83,5 @@ def _compare(
         return None
     if compared.is_partial:
         looked.unread[_LONG] += 1
-    following = stint.transaction + 1 if compared.last is None else bisect_right(places, compared.last)
+    following = number + 1 if compared.last is None else bisect_right(places, compared.last)
     return replace(stint, transaction=following) if following < len(places) else None

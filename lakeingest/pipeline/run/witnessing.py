@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.witness import Look, Looked, Met
+from lakeingest.core.witness import Look, Looked, Met, traits
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.state.stopped import StoppedTables
@@ -24,6 +24,9 @@ class Witness:
     masked: bool
     _cpu: float = field(default_factory=time.process_time, init=False)  # of this process, when it was last counted
     _stored_at: float = field(default=0.0, init=False)
+    _suspects: set[TableId] | None = field(default=None, init=False)  # None: not known yet
+    # by table, because many tables cost much time: the last definition, and its traits
+    _traits: dict[TableId, tuple[TableSchema, frozenset[str]]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, state: File, *, masked: bool) -> "Witness":
@@ -34,13 +37,27 @@ class Witness:
         self, server: str, schemas: Mapping[TableId, TableSchema], stopped: StoppedTables, segments: int
     ) -> list[Look]:
         """What is compared of each of so many segments; a sample is read of one of them."""
-        suspects = frozenset(table for table in schemas if _is_suspect(stopped, table))
-        first = frozenset(table for table, schema in schemas.items() if self.met.has_news(server, schema))
+        if self._suspects is None:
+            self._suspects = set() if stopped.is_empty else set(schemas)
+        self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
+        first = frozenset(table for table, schema in schemas.items() if self._has_news(server, schema))
         chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
-        sample = self.met.sample_rows
+        sample, suspects = self.met.sample_rows, frozenset(self._suspects)
         return [
             Look(suspects, first, sample if number == chosen else 0, seed, self.masked) for number in range(segments)
         ]
+
+    def _has_news(self, server: str, schema: TableSchema) -> bool:
+        known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
+        if known is not schema:  # a definition is another object after DDL
+            of_table = traits(schema)
+            self._traits[schema.table] = schema, of_table
+        return self.met.has_news(server, of_table)
+
+    def suspect(self, table: TableId) -> None:
+        """From now on, everything of the table is compared, until it has no record of its stop any more."""
+        if self._suspects is not None:
+            self._suspects.add(table)
 
     def note(
         self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], task_seconds: float
@@ -57,6 +74,6 @@ class Witness:
             store_met(state, self.met)
 
 
-def _is_suspect(stopped: StoppedTables, table: TableId) -> bool:
+def _has_disagreed(stopped: StoppedTables, table: TableId) -> bool:
     record = stopped.read(table)
     return record is not None and record.error == DecodersDisagree.__name__
