@@ -163,7 +163,7 @@ class Decoder:
             if (begins.number, begins.pos) < self._start <= at:  # the last event before the segment
                 prove_start(self._segment, LastEvent(begins.pos, events.digest(raw)), self._pos)
             if at > self._start:
-                yield from self._act_on(event, begins)
+                yield from self.act_on(event, begins)
             if at == self._stop:
                 self._event_at_stop = LastEvent(begins.pos, events.digest(raw))
         except Damaged as damage:
@@ -196,7 +196,7 @@ class Decoder:
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
-    def _act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+    def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Act on an event, which begins at `begins`."""
         if self._state is State.PASSING:
             self._skip()
@@ -210,7 +210,7 @@ class Decoder:
             case Action.FILE:
                 self._move_state(Sign.FILE, event, begins)
             case Action.GTID:
-                self._begin(event, begins)
+                self.begin(event, begins)
             case Action.TABLE:
                 table = events.read_table_name(event)
                 self._facts.met.add(table)
@@ -229,7 +229,7 @@ class Decoder:
     def _move_state(self, sign: Sign, event: Event, begins: FilePosition) -> None:
         self._state = state_after(self._state, sign, event.type, begins)
 
-    def _begin(self, event: Event, begins: FilePosition) -> None:
+    def begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)  # the length is needed only to skip

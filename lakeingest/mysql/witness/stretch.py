@@ -117,16 +117,16 @@ class _Reading(Decoder):
         """Whether the last event has ended a transaction."""
         return self._state is State.OUTSIDE
 
-    def _begin(self, event: Event, begins: FilePosition) -> None:
+    def begin(self, event: Event, begins: FilePosition) -> None:
         beginning = events.read_gtid(event)
         # MariaDB's GTID event does not say where the transaction ends: see `wire.segment`
         self._place = begins.number, begins.pos + (beginning.length or 1)
-        super()._begin(event, begins)
+        super().begin(event, begins)
         if self._state is not State.PASSING:
             self.stretch.last = self._place
             self.rows.is_mariadb = self._is_mariadb
 
-    def _act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+    def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Act on an event. Compressed transactions, and those of XA, are passed."""
         action = None if self._state is State.PASSING else ACTIONS.get(event.type)
         if action is Action.PAYLOAD and self._state is State.BEGUN:
@@ -136,7 +136,7 @@ class _Reading(Decoder):
         elif action is Action.PREPARE:
             yield from self._may_end(Sign.XA_PREPARE, event, begins)
         else:
-            yield from super()._act_on(event, begins)
+            yield from super().act_on(event, begins)
 
     def _refuse_xa(self, sign: Sign, at: FilePosition) -> None:  # noqa: ARG002 - of the parent class
         """Pass over a transaction of XA."""
