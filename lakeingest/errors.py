@@ -72,6 +72,13 @@ class AuditFailed(CheckFailed):
     scope = Scope.TABLE
 
 
+class DecodersDisagree(CheckFailed):
+    """A second, independent decoder reads other rows in the binlog than the fast one; nothing of them was published."""
+
+    scope = Scope.TABLE
+    difference: Any = None  # the `core.witness.Difference`
+
+
 class VerificationFailed(CheckFailed):
     """`verify` found rows that differ between source and target."""
 

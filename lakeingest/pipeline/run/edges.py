@@ -14,6 +14,7 @@ from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.pipeline.run.throttle import Throttle
+from lakeingest.pipeline.run.witnessing import Witness
 from lakeingest.state.lease import Lease
 from lakeingest.state.stopped import StoppedTables
 
@@ -40,6 +41,7 @@ class Edges:
     executors: Executors
     throttle: Throttle
     observe: Observer
+    witness: Witness
     profile: Profile = field(default_factory=Profile)
     began: float = field(default_factory=time.monotonic)
     audit_costs: dict[TableId, Cost] = field(default_factory=dict)

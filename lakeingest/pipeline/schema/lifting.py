@@ -28,6 +28,7 @@ from lakeingest.errors import (
 )
 from lakeingest.lake.target import Rewriter, Staged, Written
 from lakeingest.pipeline.binlog.ingest import are_small, segment_bytes, spool_to_now
+from lakeingest.pipeline.binlog.looks import note_looks, report_difference
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merging.merge import merge
@@ -215,7 +216,11 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings
-    tasks = [SpoolSegment(source, part, schemas, spool.folder, segment_bytes(part, sizes)) for part in missing.values()]
+    looks = edges.witness.looks(edges.source.greeting, schemas, edges.stopped, len(missing))
+    tasks = [
+        SpoolSegment(source, part, schemas, spool.folder, segment_bytes(part, sizes), look=look)
+        for part, look in zip(missing.values(), looks, strict=True)
+    ]
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
@@ -224,7 +229,9 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
         raise
     for segment in decoded:
         if table.id in segment.stopped:
+            report_difference(edges, segment.stopped[table.id])
             raise segment.stopped[table.id]
         edges.profile.add(segment.profile)
+    note_looks(edges, {table.id: table}, decoded)
     for number, segment in zip(missing, decoded, strict=True):
         spool.put_table(number, table.id, segment.manifest)
