@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-SHARE = 0.1  # the audits of a table take at most about this share of the time of its publishes
+SHARE = 0.1  # the audits of a table take at most about this share of the time of its merges and publishes
 LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
 MOST_ROWS = 5_000_000  # an audit in full reads about so many rows: their keys take some 300 MB
 HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
@@ -26,13 +26,14 @@ def is_full_due(seconds_since: float | None, run_seconds: float) -> bool:
 class Cost:
     """The cost of a table's audits in this run.
 
-    `rows`, `seconds`: of the last audit. `publish_seconds`: of the last publish, with its audit. `owed`: the seconds by
-    which all audits have exceeded their share.
+    `rows`, `seconds`: of the last audit. `publish_seconds`: of the last publish, with its audit and the merges before
+    it. `merge_seconds`: of the merges since then. `owed`: the seconds by which all audits have exceeded their share.
     """
 
     rows: int = 0
     seconds: float = 0.0
     publish_seconds: float = 0.0
+    merge_seconds: float = 0.0
     owed: float = 0.0
 
     @property
@@ -48,9 +49,14 @@ class Cost:
         """The cost after one more audit."""
         return replace(self, rows=rows, seconds=seconds, owed=self.owed + seconds)
 
+    def merged(self, seconds: float) -> "Cost":
+        """The cost after one more merge."""
+        return replace(self, merge_seconds=self.merge_seconds + seconds)
+
     def published(self, seconds: float) -> "Cost":
         """The cost after one more publish, which has taken so many seconds with its audit, if it had one."""
-        return replace(self, publish_seconds=seconds, owed=max(0.0, self.owed - SHARE * seconds))
+        together = self.merge_seconds + seconds
+        return replace(self, publish_seconds=together, merge_seconds=0.0, owed=max(0.0, self.owed - SHARE * together))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,13 @@ class Look:
     """What the second decoder reads of a segment.
 
     `everything`: tables whose every row is compared, because the decoders have disagreed about them before. `first`:
-    tables with something new, of which up to FIRST_ROWS rows are compared. `sample`: so many rows of all tables are
+    tables with something new, of which up to `first_rows` rows are compared. `sample`: so many rows of all tables are
     compared, from a place that `seed` decides; 0: none. `masked`: messages do not show values.
     """
 
     everything: frozenset[TableId] = frozenset()
     first: frozenset[TableId] = frozenset()
+    first_rows: int = FIRST_ROWS
     sample: int = 0
     seed: int = 0
     masked: bool = False
@@ -70,7 +71,7 @@ def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> 
     if everything := look.everything.intersection(changed):
         return Stint(None, everything, PART_ROWS, EVERY_EVENT)
     if first := look.first.intersection(changed):
-        return Stint(None, _drawn(first, look.seed), FIRST_ROWS, FIRST_EVENTS)
+        return Stint(None, _drawn(first, look.seed), look.first_rows, FIRST_EVENTS)
     if look.sample and changed:
         return Stint(look.seed % transactions, _drawn(changed, look.seed), look.sample, FIRST_EVENTS)
     return None

@@ -162,9 +162,9 @@ def test_the_document_is_read_back() -> None:
     [
         (NO_LOOK, None),
         (Look(frozenset({C}), frozenset({C})), None),  # it has no rows here
-        (Look(first=frozenset({A, C})), Stint(None, frozenset({A}), FIRST_ROWS, FIRST_EVENTS)),
+        (Look(first=frozenset({A, C}), first_rows=7), Stint(None, frozenset({A}), 7, FIRST_EVENTS)),
         (Look(first=frozenset({A, B}), sample=5), Stint(None, frozenset({A, B}), FIRST_ROWS, FIRST_EVENTS)),
-        (Look(frozenset({A}), frozenset({B}), 5), Stint(None, frozenset({A}), PART_ROWS, EVERY_EVENT)),
+        (Look(frozenset({A}), frozenset({B}), sample=5), Stint(None, frozenset({A}), PART_ROWS, EVERY_EVENT)),
         (Look(sample=5, seed=23), Stint(3, frozenset({A, B}), 5, FIRST_EVENTS)),
     ],
 )

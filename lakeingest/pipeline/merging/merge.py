@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lakeingest.core.audit import Cost
 from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
@@ -109,10 +110,10 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     table.advance(merged, sound=all(part.sound for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
+    seconds = time.monotonic() - began
+    edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).merged(seconds)
     counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
-    edges.observe(
-        Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
-    )
+    edges.observe(Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, seconds))
 
 
 def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:

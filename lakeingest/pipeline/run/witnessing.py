@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.witness import Look, Looked, Met, traits
+from lakeingest.core.witness import FIRST_ROWS, Look, Looked, Met, traits
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.state.stopped import StoppedTables
@@ -36,15 +36,16 @@ class Witness:
     def looks(
         self, server: str, schemas: Mapping[TableId, TableSchema], stopped: StoppedTables, segments: int
     ) -> list[Look]:
-        """What is compared of each of so many segments; a sample is read of one of them."""
+        """What is compared of each of so many segments; they share the rows of new things, and one has the sample."""
         if self._suspects is None:
             self._suspects = set() if stopped.is_empty else set(schemas)
         self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
         first = frozenset(table for table, schema in schemas.items() if self._has_news(server, schema))
         chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
-        sample, suspects = self.met.sample_rows, frozenset(self._suspects)
+        suspects, first_rows, sample = frozenset(self._suspects), FIRST_ROWS // max(1, segments), self.met.sample_rows
         return [
-            Look(suspects, first, sample if number == chosen else 0, seed, self.masked) for number in range(segments)
+            Look(suspects, first, first_rows, sample if number == chosen else 0, seed, self.masked)
+            for number in range(segments)
         ]
 
     def _has_news(self, server: str, schema: TableSchema) -> bool:
