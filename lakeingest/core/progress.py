@@ -94,7 +94,8 @@ class Progress:
     @property
     def least_stop(self) -> Place:
         """The place before which no merge can stop, because rows may have changes up to this place."""
-        return max(self.needed_from, *(split.floor for split in self.splits.all), *(each.high for each in self.patches))
+        highs = [split.floor for split in self.splits.all] + [patch.high for patch in self.patches]
+        return max([self.needed_from, *highs])
 
     def _after(self, step: Step, **changes: Any) -> Self:
         """The progress after the step, with the changed fields. Raises IllegalStep if the phase forbids the step."""
