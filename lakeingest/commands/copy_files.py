@@ -39,7 +39,10 @@ def names_to_read(schema: TableSchema) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CopyFiles:
-    """The files of a copy, and who reads them. `readers` give the columns `names_to_read`. `at_once`: tasks at a time."""
+    """The files of a copy, and who reads them: `readers` give the columns `names_to_read`, in tasks of `workers`.
+
+    `at_once`: the most tasks at a time.
+    """
 
     readers: Sequence[BatchReader]
     schema: TableSchema

@@ -63,8 +63,8 @@ def row_readers(
 ) -> list[IcebergRows]:
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
-    `bounds` limit the first of these columns. A reader reads files of about `most_rows` rows. If `bounds` is None, the readers read all files of the snapshot. The list
-    is empty if no file may have such rows.
+    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
+    is empty if no file may have such rows. A reader reads files of about `most_rows` rows.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = most_rows  # so that the first file begins a group

@@ -28,7 +28,8 @@ class NotByPosition(ValueError):
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. Raises NotByPosition; StateUnreadable if a manifest has an unknown partition spec.
+    None for the bounds, or for one of them: no limit. Raises NotByPosition; StateUnreadable if a manifest
+    has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
