@@ -15,7 +15,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import StateUnreadable
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 ROWS = 400
 COLUMNS = (

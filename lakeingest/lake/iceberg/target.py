@@ -198,8 +198,9 @@ class IcebergTarget:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
-        files = files_with(staged_table, staged.version, key[0], bounds)
-        return way.merger(TableFiles.of(staged_table), tuple(key), files)
+        return way.merger(
+            TableFiles.of(staged_table), tuple(key), files_with(staged_table, staged.version, key[0], bounds)
+        )
 
     @names_storage_errors
     def commit_merge(
