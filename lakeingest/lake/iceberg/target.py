@@ -85,8 +85,7 @@ class IcebergTarget:
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
         self._options, self._ownership = options or (lambda _: TableOptions()), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
-        self.capabilities = Capabilities(self._configured_way.merges_by)
-        self._audit = Audit(notes)
+        self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -198,9 +197,8 @@ class IcebergTarget:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
-        return way.merger(
-            TableFiles.of(staged_table), tuple(key), files_with(staged_table, staged.version, key[0], bounds)
-        )
+        files = files_with(staged_table, staged.version, key[0], bounds)
+        return way.merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
