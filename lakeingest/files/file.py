@@ -327,6 +327,13 @@ def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "p
     return parquet.read(list(names)) if first is None else pa.Table.from_batches([first])
 
 
+def rows_of_size(parquet: "pq.ParquetFile", size: int) -> int:
+    """How many rows of a data file have about `size` bytes before compression; at least 1."""
+    groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
+    file_size = max(1, sum(int(group.total_byte_size) for group in groups))
+    return max(1, int(parquet.metadata.num_rows) * size // file_size)
+
+
 def parquet_metadata(file: File) -> "pq.FileMetaData":
     """The metadata of a data file."""
     import pyarrow.parquet as pq

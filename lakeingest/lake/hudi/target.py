@@ -12,7 +12,7 @@ lakeingest.position, .epoch   for people
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.rows import HudiRows, batch_readers
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
@@ -166,6 +167,14 @@ class HudiTarget(StagedTarget[Instant]):
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[HudiRows] | None:
+        """Readers of the newest file of each bucket. None also for a commit that is not the published one."""
+        published = self._published(table)
+        if published is None or published.version != version:
+            return None
+        return batch_readers(self._folder_of(table).current, published, names)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:

@@ -48,7 +48,7 @@ from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
+from lakeingest.lake.iceberg.rows import IcebergRows, batch_readers, row_readers
 from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
@@ -63,6 +63,8 @@ from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_Write = Callable[[Transaction], None]
 
 
 class IcebergTarget:
@@ -83,8 +85,7 @@ class IcebergTarget:
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
         self._options, self._ownership = options or (lambda _: TableOptions()), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
-        self.capabilities = Capabilities(self._configured_way.merges_by)
-        self._audit = Audit(notes)
+        self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -264,6 +265,11 @@ class IcebergTarget:
             return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
+    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
+        """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names)
+
+    @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows by the snapshot's summary if that equals `expected`, otherwise by the snapshot's files."""
         return count_rows(self._table_with(table, version), version, expected)
@@ -359,13 +365,7 @@ class IcebergTarget:
         return self._commit(loaded, staged, progress, write, all_due=all_due)
 
     def _commit(
-        self,
-        loaded: Table,
-        staged: Staged,
-        progress: Progress,
-        write: Callable[[Transaction], None],
-        *,
-        all_due: bool = False,
+        self, loaded: Table, staged: Staged, progress: Progress, write: _Write, *, all_due: bool = False
     ) -> Staged:
         """Commit what `write` puts into a transaction. Raises StaleWriter if staging has moved on from `staged`.
 
