@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.lake.held import Held
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
 from lakeingest.pipeline.publishing.gate import gate
@@ -64,13 +65,15 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
     # commit is audited
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
-    with edges.profile.stage(PUBLISHES):
-        in_full = after_maintenance or must_be_full(edges, table, definition)
-        published = edges.target.publish(
-            audited, table.schema, properties, lambda held: audit(edges, spool, table, held, in_full=in_full)
-        )
-        if in_full and definition is not None:
+    in_full = after_maintenance or must_be_full(edges, table, definition)
+
+    def read_back(held: Held) -> None:
+        audit(edges, spool, table, held, in_full=in_full)
+        if in_full and definition is not None:  # here, because some publishes of Hudi are not audited
             keep_audit(edges.writing, definition)
+
+    with edges.profile.stage(PUBLISHES):
+        published = edges.target.publish(audited, table.schema, properties, read_back)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
     note_publish(edges, table, time.monotonic() - began)
