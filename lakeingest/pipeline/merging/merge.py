@@ -1,4 +1,4 @@
-"""Merge: changes go from the spool into staging, in one commit that touches only the rows of changed keys.
+"""Merge: changes go from the spool into staging, in commits that touch only the rows of changed keys.
 
 A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
 still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
