@@ -28,7 +28,6 @@ from lakeingest.spool.spool import Spool
 
 # columns: the number of a row's file, the row's number in it, its place among all rows, and whether it is a reread row
 _PART, _ROW, _ORDER, _IS_REREAD = (f"_lakeingest_{name}" for name in ("part", "row", "order", "is_reread"))
-_DELETES = pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class LastImages:
                 tables.append(_rows(opened, self.rows[numbers[of_part]], [*names, change.KIND]))
             places.append(of_part)
         rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
-        return rows.select(list(names)).append_column(DELETED, pc.is_in(rows[change.KIND], _DELETES))
+        return rows.select(list(names)).append_column(DELETED, _are_deletes(rows[change.KIND]))
 
 
 def reread_files(spool: Spool, table: TableId, after: Place, stop: Place) -> list[RereadRows]:
@@ -123,8 +122,13 @@ def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[st
     order = np.lexsort([changes[name].to_numpy() for name in (change.ORDINAL, _IS_REREAD, *reversed(change.PLACE))])
     ordered = changes.take(pa.array(order)).append_column(_ORDER, pa.array(np.arange(len(order))))
     last = ordered.take(ordered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
-    keys = last.select(list(key)).append_column(DELETED, pc.is_in(last[change.KIND], _DELETES))
+    keys = last.select(list(key)).append_column(DELETED, _are_deletes(last[change.KIND]))
     return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy())
+
+
+def _are_deletes(kinds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """For each change, by its kind, whether it deletes a row."""
+    return pc.is_in(kinds, pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8()))
 
 
 def _first_place(changes: pa.Table) -> Place:
