@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lakeingest.version import VERSION
+
 if TYPE_CHECKING:
     from lakeingest.api import Pipeline
     from lakeingest.config import Config, load_config
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
         UsageError,
     )
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CheckFailed",

@@ -66,6 +66,19 @@ class GateFailed(CheckFailed):
     scope = Scope.TABLE
 
 
+class AuditFailed(CheckFailed):
+    """A commit that was read back before its publish is not what was to be written; readers keep the last good one."""
+
+    scope = Scope.TABLE
+
+
+class DecodersDisagree(CheckFailed):
+    """A second, independent decoder reads other rows in the binlog than the fast one; nothing of them was published."""
+
+    scope = Scope.TABLE
+    difference: Any = None  # the `core.witness.Difference`
+
+
 class VerificationFailed(CheckFailed):
     """`verify` found rows that differ between source and target."""
 

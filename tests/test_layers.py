@@ -31,13 +31,13 @@ MODULES = {name.removesuffix(".__init__") for name in SOURCES}
 _NAMED = re.compile(r"(?:(?:import|from) )?(lakeingest(?:\.\w+)+)")  # a string that names a module, or imports one
 
 EDGES = {"mysql", "lake", "spark", "quality", "spool", "state", "cluster"}
-BELOW = {"rows", "config", "core", "files", "disk", "side_by_side"}
+BELOW = {"rows", "config", "core", "files", "disk", "side_by_side", "version"}
 
 # A room may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
 # the session of Spark from call to call, and `cli` stops it at the end of a command.
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
-    "__init__": {"api", "config"},
+    "__init__": {"api", "config", "version"},
     "api": {"commands", "pipeline", "spark", "config"},
     "cli_options": {"console", "terminal", "config", "core", "disk", "pandas_later"},
     "cli_checks": {"cli_options", "commands", "console"},
@@ -89,6 +89,7 @@ ARROWS: dict[str, set[str]] = {
     "exits": {"core", "termination"},
     "terminal": {"core"},
     "termination": set(),
+    "version": set(),
     "errors": set(),
 }
 
@@ -125,7 +126,7 @@ ROOMS: dict[str, set[str]] = {
 
 # What the pipeline may use of `mysql/`: the port, what its preconditions ask, and what executors read with.
 PORT = {"source", "binlog_source", "failover", "preflight", "connection"}
-EXECUTORS = {"chunk_reader", "binlog_reader", "key_values", "keyed_rows"}
+EXECUTORS = {"chunk_reader", "binlog_reader", "key_values", "keyed_rows", "second_reading"}
 
 # The driver of MySQL is for its edge, and for the demo's own server.
 DRIVER = "pymysql"

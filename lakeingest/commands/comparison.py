@@ -1,6 +1,6 @@
 """Comparison: the source's rows and the copy's rows of one table, by checksums that each side computes itself.
 
-Rows are compared by ranges of keys, if Spark can order the keys. If only the server can order them, Spark cannot tell
+Rows are compared by ranges of keys, if we can order the keys. If only the server can order them, we cannot tell
 which keys are in a range. Then rows are compared by buckets: a hash of the key's bytes is the number of the key's
 bucket. The source still reads its rows range by range.
 
@@ -10,10 +10,13 @@ these chunks alone.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from lakeingest.commands.copy_files import CopyFiles, add
 from lakeingest.commands.extent import Extent
 from lakeingest.config import Source as Settings
 from lakeingest.core.checksum import Checksum, Difference, differences
@@ -21,13 +24,13 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
+from lakeingest.side_by_side import side_by_side
 from lakeingest.spark import checksum as target_side
 from lakeingest.spark.ranges import ranges, within
 from lakeingest.spark.row_hashes import Widths
-from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
@@ -41,14 +44,27 @@ Pair = tuple[Checksum, Checksum]  # of the source, and of the target
 Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the number of a bucket
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sides:
-    """The two sides of a comparison: a table in the source, and the rows of its copy."""
+    """The two sides of a comparison: a table in the source, and the rows of its copy.
+
+    `files`: the files of the copy, where they can be read without Spark. `rows` are the rows by Spark: the first use
+    starts it.
+    """
 
     source: Source
-    spark: "SparkSession"
     schema: TableSchema
-    rows: "DataFrame"
+    open_rows: Callable[[], "DataFrame"]
+    files: CopyFiles | None
+
+    @cached_property
+    def rows(self) -> "DataFrame":
+        """The rows of the copy."""
+        return self.open_rows()
+
+    def in_batches(self) -> AbstractContextManager[None]:
+        """Inside the block, Spark's Python workers get at most `batch_rows` rows at once."""
+        return target_side.batches_of(self.rows.sparkSession, self.batch_rows)
 
     @property
     def widths(self) -> Widths:
@@ -87,6 +103,11 @@ class ChunkPlan:
         """The number of all chunks."""
         return self.buckets or len(self.ranges)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all chunks are compared at once."""
+        return self.at_once is None and len(self.chosen) == self.count
+
     def waves(self, may_begin: Callable[[], bool]) -> Iterator[Sequence[int]]:
         """The chosen chunks, in groups that are begun together, as long as `may_begin` returns True."""
         size = self.at_once or len(self.chosen)
@@ -114,7 +135,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
-    """The task of one executor: let the source compute the checksum of each bucket of a range.
+    """A task: let the source compute the checksum of each bucket of a range.
 
     `numbers`: the buckets; None: all of them.
     """
@@ -149,8 +170,7 @@ def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Com
     compared one by one, or of a few buckets.
     """
     waves = plan.waves(may_begin)
-    with target_side.batches_of(sides.spark, sides.batch_rows):
-        return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
+    return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
 
 
 def _by_range(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> Compared:
@@ -158,7 +178,8 @@ def _by_range(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> 
     compared: list[int] = []
     sums: dict[KeyRange, Pair] = {}
     for wave in waves:
-        sums |= _range_sums(sides, [plan.ranges[number] for number in wave])
+        files = sides.files if plan.is_whole else None
+        sums |= _range_sums(sides, [plan.ranges[number] for number in wave], files)
         compared += wave
     finer_ranges = [
         keys for chunk in _differing_parts(sums) for keys in _cut_range(sides.source, sides.schema, chunk, FINEST_ROWS)
@@ -175,15 +196,18 @@ def _by_bucket(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) ->
     # Step 1: the checksums of each bucket. In the source, each range has rows of all buckets.
     compared: list[int] = []
     sums: dict[int, Pair] = {}
-    all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
     for wave in waves:
         numbers = None if len(wave) == plan.buckets else wave
+        files = sides.files if plan.is_whole else None
+        sums_of_ranges, in_target = _both_sums(sides, plan.ranges, plan.buckets, numbers, files)
         in_source: dict[int, Checksum] = {}
-        for sums_of_range in _source_sums(sides, plan.ranges, plan.buckets, numbers):
-            for bucket, checksum in sums_of_range.items():
-                in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
-        numbered_rows = all_rows if numbers is None else _of_buckets(all_rows, numbers)
-        in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
+        for sums_of_range in sums_of_ranges:
+            add(in_source, sums_of_range)
+        if in_target is None:
+            all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
+            numbered_rows = all_rows if numbers is None else _of_buckets(all_rows, numbers)
+            with sides.in_batches():
+                in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
         sums |= {
             bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
             for bucket in in_source.keys() | in_target.keys()
@@ -193,6 +217,7 @@ def _by_bucket(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) ->
     rows_compared, differing = _RowsCompared(sides), sorted(_differing_parts(sums))
     for first in range(0, len(differing), BUCKETS_AT_ONCE):
         buckets = differing[first : first + BUCKETS_AT_ONCE]
+        all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
         rows_compared.compare(KeyRange(), _of_buckets(all_rows, buckets), (plan.buckets, buckets))
     return _result(sums, len(plan.ranges) if compared else 0, rows_compared, compared)
 
@@ -217,7 +242,8 @@ class _RowsCompared:
         """
         sides = self._sides
         source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
-        target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        with sides.in_batches():
+            target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
         found = differences(source_rows, target_rows)
         target_keys = [key for key, _ in target_rows]
         cut_at = [max(side) for side in (list(source_rows), target_keys) if len(side) >= KEYS_NAMED]
@@ -225,11 +251,22 @@ class _RowsCompared:
         self.complete &= not cut_at
 
 
-def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
-    """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target."""
+def _range_sums(sides: Sides, chunks: Sequence[KeyRange], files: CopyFiles | None = None) -> dict[KeyRange, Pair]:
+    """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target.
+
+    `files`: those of the target, if the ranges together have all keys.
+    """
+    in_source, in_target = _both_sums(sides, chunks, 0, None, files)  # all rows of a range are in bucket 0
+    if in_target is None:
+        in_target = _target_sums(sides, chunks)
+    empty = Checksum()
+    return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
+
+
+def _target_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[int, Checksum]:
+    """The target's checksum of each of the ranges `chunks`, by the number of the range, as Spark reads the rows."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    in_source = _source_sums(sides, chunks, buckets=1, numbers=None)  # all rows of a range are in bucket 0
     key = sides.schema.key
     rows = sides.rows
     are_all = chunks[0].lower is None and chunks[-1].upper is None
@@ -238,22 +275,30 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
     numbered_ranges = ranges(rows, key, tagged, f"{target_side.NUMBER} int")
     numbered_rows = rows.join(F.broadcast(numbered_ranges), on=within(key), how="inner")
-    in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
-    empty = Checksum()
-    return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
+    with sides.in_batches():
+        return target_side.checksums(numbered_rows, sides.schema, sides.widths)
 
 
-def _source_sums(
-    sides: Sides, chunks: Sequence[KeyRange], buckets: int, numbers: Sequence[int] | None
-) -> list[dict[int, Checksum]]:
-    """For each chunk, the source's checksum of each bucket, by the number of the bucket.
+def _both_sums(
+    sides: Sides,
+    chunks: Sequence[KeyRange],
+    buckets: int,
+    numbers: Sequence[int] | None,
+    files: CopyFiles | None,
+) -> tuple[list[dict[int, Checksum]], dict[int, Checksum] | None]:
+    """For each of the ranges `chunks`, the source's checksum of each bucket; and the target's as by `sums_beside`.
 
-    `numbers`: the buckets; None: all of them.
+    The target's are None without `files`, and if only Spark can read them. `numbers`: the buckets; None: all of them.
     """
-    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets, numbers) for keys in chunks]
-    spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
-    # one connection less than allowed, because `sides.source` holds one
-    return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
+    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, max(1, buckets), numbers) for keys in chunks]
+
+    def in_source() -> list[dict[int, Checksum]]:
+        # in threads, which wait for the server. One connection less than allowed, because `sides.source` holds one
+        return side_by_side(ChecksumRange.run, tasks, max(1, sides.source.settings.max_connections - 1))
+
+    if files is None:
+        return in_source(), None
+    return files.sums_beside(chunks, buckets, in_source)
 
 
 def _cut_range(source: Source, schema: TableSchema, keys: KeyRange, rows: int) -> list[KeyRange]:

@@ -5,8 +5,9 @@ Status needs no Spark. If the source does not answer, status shows what the lake
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from lakeingest.commands.report import Report
@@ -33,6 +34,8 @@ from lakeingest.state.following import read_following
 from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
+from lakeingest.state.witness import read_met
+from lakeingest.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +112,14 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     """The states of several tables.
 
     `source_error` is the error if the source did not answer, otherwise None. `last_run` is a text about the failure of
-    the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer.
+    the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer. `unread`: by
+    reason, how many values and events of the binlog the second decoder has not compared.
     """
 
     source_error: LakeIngestError | None = None
     last_run = ""
     retention: Retention | None = None
+    unread: Mapping[str, int] = MappingProxyType({})
 
     headers = (
         "table",
@@ -201,6 +206,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             if table.keeps_deleted
         ]
         notes += self._binlog_notes
+        if self.unread:
+            reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
+            notes.append(f"not compared by the second decoder of the binlog: {reasons}")
         notes += [self.last_run] if self.last_run else []
         notes += [str(self[0].following)] if self and self[0].following is not None else []
         if self.source_error is not None:
@@ -275,6 +283,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
     statuses.last_run = failure(state_of(config))
+    statuses.unread = read_met(state_of(config), VERSION).unread
     return statuses
 
 

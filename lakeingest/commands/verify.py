@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakeingest.commands.comparison import ChunkPlan, Compared, Sides, compare, plan_chunks
+from lakeingest.commands.copy_files import CopyFiles, names_to_read
 from lakeingest.commands.extent import WHOLE, Extent
 from lakeingest.commands.rows_before import RowsBefore, rows_before
 from lakeingest.commands.verification import TableVerification, Verifications
@@ -48,6 +49,7 @@ from lakeingest.mysql.connection import named_errors
 from lakeingest.mysql.key_values import key_table, values_of, values_of_texts
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.rereads.differences import differences
+from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.rows import table_schema
@@ -55,6 +57,7 @@ from lakeingest.spark.checksum import with_keys
 from lakeingest.spark.collected import collected
 from lakeingest.spark.live_rows import live_rows
 from lakeingest.spark.session import open_session
+from lakeingest.spark.settings import runs_here
 from lakeingest.state.lease import is_held
 from lakeingest.state.stopped import read_stopped
 
@@ -107,6 +110,7 @@ def compare_tables(
     target = open_target(config, open_spark)
     results, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, TableSchema]()
+    runs_without_spark = runs_here(config) and (spark is None or runs_here(config, spark.sparkContext.master))
     # Step 1: find the tables that can be compared. Spark is not needed for this.
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
@@ -121,26 +125,26 @@ def compare_tables(
         # with `are_logged=True`, the result is empty if the server's settings say that such changes are logged
         unlogged = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
-    session = open_spark() if prepared else None
     may_begin = extent.timer()
-    for table in extent.in_turn(list(prepared)):
-        plan = plans.get(table)
-        if plan is None and not may_begin():  # then the table is not even cut into chunks
-            results.append(_not_compared(table, extent))
-            continue
-        with (
-            _collect_refusal(config.source, refused, table),
-            BinlogSource.open(config.source) as source,
-            target.storage_errors(),
-        ):
-            parents = {key.parent for key in family(table, unlogged)}
-            others = sorted(parents - {table})
-            parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
-            assert session is not None  # noqa: S101 - a table is prepared
-            comparison = _Comparison(
-                config, source, target, session, prepared[table], parent_schemas, table in parents, extent
-            )
-            results.append(comparison.result(plan, may_begin))
+    with Executors(config) as own:
+        executors = own if runs_without_spark else None
+        for table in extent.in_turn(list(prepared)):
+            plan = plans.get(table)
+            if plan is None and not may_begin():  # then the table is not even cut into chunks
+                results.append(_not_compared(table, extent))
+                continue
+            with (
+                _collect_refusal(config.source, refused, table),
+                BinlogSource.open(config.source) as source,
+                target.storage_errors(),
+            ):
+                parents = {key.parent for key in family(table, unlogged)}
+                others = sorted(parents - {table})
+                parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
+                comparison = _Comparison(
+                    config, source, target, executors, prepared[table], parent_schemas, table in parents, extent
+                )
+                results.append(comparison.result(plan, may_begin))
     results.sort(key=lambda result: result.table)
     return Verifications.of(results, refused)
 
@@ -220,6 +224,7 @@ def _await_published(config: Config, target: Tables, schema: TableSchema) -> Sta
 class _Comparison:
     """A table whose source and copy are compared.
 
+    `executors`: who reads the files of the copy; None if only Spark reads the copy, because its tasks run elsewhere.
     `parents`: other tables whose changes can change its rows by foreign keys, outside the binlog. `is_own_parent`: so
     can changes of the table itself. `extent`: how much of the table is compared.
     """
@@ -227,7 +232,7 @@ class _Comparison:
     config: Config
     source: BinlogSource
     target: Target
-    spark: "SparkSession"
+    executors: Executors | None
     schema: TableSchema
     parents: Sequence[TableSchema]
     is_own_parent: bool
@@ -294,8 +299,13 @@ class _Comparison:
         staged = _await_published(self.config, self.target, schema)
         position = staged.progress.position
         assert position is not None  # noqa: S101 - it is published
-        rows = live_rows(self.target.read(schema.table, staged.version), schema)
-        compared = compare(Sides(self.source, self.spark, self.compared_schema, rows), plan, may_begin)
+        files = self._files(staged.version) if plan.is_whole else None
+
+        def read() -> "DataFrame":
+            return live_rows(self.target.read(schema.table, staged.version), schema)
+
+        sides = Sides(self.source, self.compared_schema, read, files)
+        compared = compare(sides, plan, may_begin)
         if compared.source == compared.target and not compared.differences:
             return compared, False, position
         keys = _values(schema, [difference.key for difference in compared.differences])
@@ -306,7 +316,7 @@ class _Comparison:
         changed = _as_tuples(before.changed)
         differing = {key: each for key, each in by_key.items() if key not in changed}
         changed_keys = [each.key for key, each in by_key.items() if key in changed]
-        for key, where in self._differences_before(rows, before, changed_keys).items():
+        for key, where in self._differences_before(sides, before, changed_keys).items():
             differing[key] = replace(by_key[key], where=where)
         if not compared.complete and not differing:
             raise SourceMoved(
@@ -322,17 +332,28 @@ class _Comparison:
         ordered = tuple(sorted(differing.values(), key=lambda each: each.key))
         return replace(compared, differences=ordered), True, position
 
+    def _files(self, version: int) -> CopyFiles | None:
+        """The files of a commit of the copy, if they can be read without Spark."""
+        if self.executors is None:
+            return None
+        schema = self.compared_schema
+        readers = self.target.batch_readers(schema.table, version, names_to_read(schema))
+        if readers is None:
+            return None
+        workers = self.executors.for_tasks(small=len(readers) <= 1)
+        return CopyFiles(readers, schema, self.source.double_widths, workers, self.executors.at_once)
+
     def _differences_before(
-        self, rows: "DataFrame", before: RowsBefore, changed: Sequence[Key]
+        self, sides: Sides, before: RowsBefore, changed: Sequence[Key]
     ) -> dict[tuple[Any, ...], str]:
         """The changed keys whose row as of the published position is not the row of the copy, and how it differs.
 
-        `rows`: the copy as of this position. `changed`: the keys of `before.changed` in the form of a difference.
+        `sides` have the copy as of this position. `changed`: the keys of `before.changed` in the form of a difference.
         """
         if not changed:
             return {}
         schema = self.compared_schema
-        found_rows = collected(with_keys(rows.select(*map(quote, schema.names)), schema, changed))
+        found_rows = collected(with_keys(sides.rows.select(*map(quote, schema.names)), schema, changed))
         # a damaged copy may have NULL where the source cannot have it
         fields = pa.schema([field.with_nullable(True) for field in table_schema(schema)])
         copy = fields.empty_table() if found_rows is None else found_rows.cast(fields)

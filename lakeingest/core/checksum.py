@@ -1,10 +1,18 @@
 """Checksums by which source and target prove that a chunk is equal, and how they are compared.
 
-A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. The text is hashed with SHA-256, and the
-first two 64-bit parts of the hash are used. A chunk's checksum is the number of rows and, for each of the two parts,
-the XOR over all rows. So the checksum does not depend on the order of rows. If only the server knows the order of keys,
-rows are compared in buckets: the CRC-32 of a key's text gives the key's bucket. MySQL and Spark compute checksums and
-buckets in SQL; `digest` and `bucket` here are the specification that both are tested against.
+Each value has a canonical text. A row's text has, column by column:
+
+- of a column of texts, `<octets>:<text>`, or `N` for NULL;
+- of another column, `<text><newline>`, or `N<newline>` for NULL. The source would make each text twice to know its
+  octets. Only a damaged copy can have a text here that has a newline or begins with N: it becomes `N<octets>:<text>`.
+
+No form is the beginning of another, so different rows have different texts.
+
+The row's text is hashed with SHA-256, and the first two 64-bit parts of the hash are used. A chunk's checksum is the
+number of rows and, for each of the two parts, the XOR over all rows. So the checksum does not depend on the order of
+rows. If only the server knows the order of keys, rows are compared in buckets: the CRC-32 of a key's text, which has
+the octets of each value, gives the key's bucket. The source computes checksums and buckets in SQL, the copy's side by
+Arrow; `digest` and `bucket` here are the specification that both are tested against.
 """
 
 import hashlib
@@ -13,8 +21,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeingest.core.keys import Key
+from lakeingest.core.schema import Kind
 
 UINT64 = 2**64
+NEWLINE = "\n"
+DIGITS = 32  # the hexadecimal digits of the two parts of a hash
+
+
+def is_ended(kind: Kind) -> bool:
+    """Whether the text of a value ends with NEWLINE in its row's text: that of every column but one of texts."""
+    return kind is not Kind.STRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,11 @@ class Checksum:
     left: int = 0
     right: int = 0
 
+    @classmethod
+    def of_digits(cls, rows: int, digits: str) -> "Checksum":
+        """The checksum of so many rows, from the first DIGITS hexadecimal digits of their hashes' XOR."""
+        return cls(rows, *divmod(int(digits, 16), UINT64))
+
     def __str__(self) -> str:
         return f"{self.left:016x}{self.right:016x}"
 
@@ -33,19 +54,27 @@ class Checksum:
         return Checksum(self.rows + other.rows, self.left ^ other.left, self.right ^ other.right)
 
 
-def digest(texts: Sequence[str | None]) -> Checksum:
-    """The checksum of one row, given the canonical text of each of its columns."""
-    hashed = hashlib.sha256(_joined(texts)).hexdigest()
-    return Checksum(1, int(hashed[:16], 16), int(hashed[16:32], 16))
+def digest(kinds: Sequence[Kind], texts: Sequence[str | None]) -> Checksum:
+    """The checksum of one row, given the kind and the canonical text of each of its columns."""
+    joined = "".join(
+        _ended(text) if is_ended(kind) else _with_octets(text) for kind, text in zip(kinds, texts, strict=True)
+    )
+    return Checksum.of_digits(1, hashlib.sha256(joined.encode()).hexdigest()[:DIGITS])
 
 
 def bucket(texts: Sequence[str | None], count: int) -> int:
     """Which of `count` buckets a key is in, given the canonical text of each of its columns."""
-    return zlib.crc32(_joined(texts)) % count
+    return zlib.crc32("".join(map(_with_octets, texts)).encode()) % count
 
 
-def _joined(texts: Sequence[str | None]) -> bytes:
-    return "".join("N" if text is None else f"{len(text.encode())}:{text}" for text in texts).encode()
+def _ended(text: str | None) -> str:
+    if text is None:
+        return f"N{NEWLINE}"
+    return f"N{_with_octets(text)}" if text.startswith("N") or NEWLINE in text else f"{text}{NEWLINE}"
+
+
+def _with_octets(text: str | None) -> str:
+    return "N" if text is None else f"{len(text.encode())}:{text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,12 @@ class Progress:
         """
         return self.stop or self.reread_since or self.covered_from
 
+    @property
+    def least_stop(self) -> Place:
+        """The place before which no merge can stop, because rows may have changes up to this place."""
+        highs = [split.floor for split in self.splits.all] + [patch.high for patch in self.patches]
+        return max([self.needed_from, *highs])
+
     def _after(self, step: Step, **changes: Any) -> Self:
         """The progress after the step, with the changed fields. Raises IllegalStep if the phase forbids the step."""
         following = TRANSITIONS.get((self.phase, step))

@@ -18,6 +18,7 @@ from lakeingest.files.local import Local
 from lakeingest.files.stored import AT_ONCE, NONCE, Stored
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from lakeingest.config import Config
@@ -316,6 +317,21 @@ def parquet(file: File) -> "pq.ParquetFile":
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
     return pq.ParquetFile(file.source())
+
+
+def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "pa.Table":
+    """The columns `names` of about the first `most` rows of a data file. Later pages of the file are not decoded."""
+    import pyarrow as pa
+
+    first = next(parquet.iter_batches(most, columns=list(names)), None)
+    return parquet.read(list(names)) if first is None else pa.Table.from_batches([first])
+
+
+def rows_of_size(parquet: "pq.ParquetFile", size: int) -> int:
+    """How many rows of a data file have about `size` bytes before compression; at least 1."""
+    groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
+    file_size = max(1, sum(int(group.total_byte_size) for group in groups))
+    return max(1, int(parquet.metadata.num_rows) * size // file_size)
 
 
 def parquet_metadata(file: File) -> "pq.FileMetaData":

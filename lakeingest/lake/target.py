@@ -3,7 +3,7 @@
 A commit of ours is *marked*: it carries the complete progress of the copy.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,6 +16,7 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.held import Auditing, unaudited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,6 +131,16 @@ class RowReader(Protocol):
 
     def read(self) -> pa.Table:
         """The columns, with the types of the format."""
+
+
+class BatchReader(Protocol):
+    """Reads some columns of a commit's rows a part at a time. It is pickled and sent to worker processes."""
+
+    def batches(self) -> Iterator[pa.Table]:
+        """The columns of all rows that readers see, with the types of the format.
+
+        Raises StateUnreadable or ForeignWrite if a file is damaged, or is not as lakeingest writes it.
+        """
 
 
 class Rewriter(Protocol):
@@ -264,19 +275,28 @@ class Publishing(Protocol):
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
 
+    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> Sequence[BatchReader] | None:
+        """Readers that read the columns `names` of all rows of one commit from its files, without Spark.
+
+        None if the commit has rows that only a reader such as Spark can tell from its files.
+        """
+
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows of one commit, from metadata; None if only a read of the rows can tell.
 
         A format can count quickly, or slowly and exactly. If the quick count is `expected`, no slow count is made.
         """
 
-    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 
         The publish also shows the comments of `schema`, which has the columns of the commit, and sets these table
-        properties.
+        properties. `audit` is called with the files of the commit, before readers see it.
 
         Raises:
+            AuditFailed: `audit` has raised it. Readers see no difference.
             StateUnreadable: a file of the commit is gone or damaged, or two of its rows have the same key.
             MainMoved: readers no longer see `staged.published`, because someone compacted the table.
             ForeignWrite: readers no longer see `staged.published`, because someone else changed its rows.

@@ -39,7 +39,7 @@ from lakeingest.rows import Part
 if TYPE_CHECKING:
     from lakeingest.mysql.wire.segment import SegmentDecoder
 
-__all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", "read_segment"]
+__all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_error", "dump_events", "read_event", "read_segment"]
 
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
@@ -108,7 +108,7 @@ def read_segment(
         # `lacks_cascades` stays True only if the server's version can log changes by foreign keys
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
-        raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
+        raise dump_error(error, f"{segment.start} to {segment.stop}") from error
 
 
 def _dump_start(segment: Segment) -> FilePosition:
@@ -292,7 +292,7 @@ class _Replay:
             try:
                 yield from receive_parts(connection, decoder)
             except pymysql.err.MySQLError as error:
-                raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
+                raise dump_error(error, f"{segment.start} to {segment.stop}") from error
 
     def _error_without_prepare(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
         """The error for an XA COMMIT at `at` whose XA PREPARE is no longer in the binlog. The error stops `tables`."""
@@ -341,7 +341,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
     except Damaged as damage:
         raise other_history(at, str(damage)) from damage
     except pymysql.err.MySQLError as error:
-        raise _dump_error(error, f"{at}") from error
+        raise dump_error(error, f"{at}") from error
     raise other_history(at, "it ends there")
 
 
@@ -389,7 +389,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
     return dumped_events(connection)
 
 
-def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
+def dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
     ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.checksum import Checksum
+from lakeingest.core.checksum import DIGITS, NEWLINE, Checksum, is_ended
 from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query, query_row, table_name
+from lakeingest.mysql.dialect import dialect
 
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
@@ -23,18 +24,18 @@ def range_checksums(
     are left out. Raises OperatorNeeded if a row is longer than the
     server's max_allowed_packet.
     """
+    rows = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
     with connect(source) as connection:
+        server = dialect(connection)
         rows_by_bucket = query(
             connection,
-            f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_as_uint64('d', 1)}), BIT_XOR({_as_uint64('d', 17)})"
-            f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
-            f" FROM {_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}) AS digests"
-            " GROUP BY bucket",
+            f"SELECT bucket, COUNT(*), {server.xor} FROM (SELECT {_bucket(schema, buckets)} AS bucket,"
+            f" UNHEX({_digest(schema)}) AS hash FROM {rows}{server.computes_once}) AS hashes GROUP BY bucket",
         )
-        row_count = sum(int(rows) for _, rows, *_ in rows_by_bucket)
-        hash_count = sum(int(hashes) for _, _, hashes, *_ in rows_by_bucket)
-        _require_all_hashed(connection, schema, row_count, hash_count)
-    return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
+        (warnings,) = query_row(connection, "SELECT @@warning_count", 1)
+        if int(warnings):  # such as those of rows without a hash, which `xor` leaves out
+            _require_all_hashed(connection, schema, rows)
+    return {int(number): Checksum.of_digits(int(count), digits) for number, count, digits in rows_by_bucket}
 
 
 def row_checksums(
@@ -49,14 +50,17 @@ def row_checksums(
     key_terms = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order_terms = key_terms if schema.ordered else [f"CAST({text} AS BINARY)" for text in key_terms]
     in_buckets = "" if buckets is None else _in_buckets(schema, *buckets)
+    wanted = f"{_table_and_range(schema, keys)}{in_buckets}"
     with connect(source) as connection:
         rows = query(
             connection,
-            f"SELECT {', '.join(key_terms)}, {_as_uint64(_digest(schema), 1)}, {_as_uint64(_digest(schema), 17)}"
-            f" FROM {_table_and_range(schema, keys)}{in_buckets} ORDER BY {', '.join(order_terms)} LIMIT {limit}",
+            f"SELECT {', '.join(key_terms)}, {_digest(schema)} FROM {wanted}"
+            f" ORDER BY {', '.join(order_terms)} LIMIT {limit}",
         )
+        if any(digits is None for *_, digits in rows):
+            _require_all_hashed(connection, schema, wanted)
     to_part = int if schema.ordered else str  # the server sends each part of a key as text
-    return {tuple(map(to_part, key)): Checksum(1, int(left), int(right)) for *key, left, right in rows}
+    return {tuple(map(to_part, key)): Checksum.of_digits(1, digits) for *key, digits in rows}
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
@@ -70,26 +74,28 @@ def _in_buckets(schema: TableSchema, count: int, numbers: Sequence[int] | None) 
 
 
 def _digest(schema: TableSchema) -> str:
-    """SQL for the hexadecimal digits of a row's hash."""
-    return f"SHA2({_joined(schema.columns)}, 256)"
+    """SQL for the first DIGITS hexadecimal digits of a row's hash."""
+    return f"LEFT(SHA2(CONCAT({', '.join(map(_coded, schema.columns))}), 256), {DIGITS})"
+
+
+def _coded(column: Column) -> str:
+    """SQL for a column's part of its row's text (`core.checksum`)."""
+    if not is_ended(column.kind):
+        return _with_octets(column)
+    return f"IF({_value(column)} IS NULL, 'N', {_text(column)}), '{NEWLINE}'"
 
 
 def _bucket(schema: TableSchema, count: int) -> str:
     """SQL for the number of a row's bucket, of `count` buckets."""
-    return f"CRC32({_joined(schema.key_columns)}) % {count}" if count > 1 else "0"
+    return f"CRC32(CONCAT({', '.join(map(_with_octets, schema.key_columns))})) % {count}" if count > 1 else "0"
 
 
-def _joined(columns: Sequence[Column]) -> str:
-    """SQL for one text of the columns' values: each text after its length, and N for NULL."""
-    texts = ((_value(column), _text(column)) for column in columns)
+def _with_octets(column: Column) -> str:
+    """SQL for a value's text after its length in octets; N for NULL."""
+    text = _text(column)
+    measured = quote(column.name) if column.charset == "utf8mb4" else text  # a text that is converted takes longer
     # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
-    parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
-    return f"CONCAT({', '.join(parts)})"
-
-
-def _as_uint64(digest: str, first: int) -> str:
-    """SQL for a number of 64 bits: the 16 hexadecimal digits of the digest from the position `first` on."""
-    return f"CAST(CONV(SUBSTR({digest}, {first}, 16), 16, 10) AS UNSIGNED)"
+    return f"IF({_value(column)} IS NULL, 'N', CONCAT(LENGTH({measured}), ':', {text}))"
 
 
 def _value(column: Column) -> str:
@@ -151,11 +157,15 @@ def _text_of_double(value: str) -> str:
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
-def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, row_count: int, hash_count: int) -> None:
-    """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet."""
-    if hash_count < row_count:
-        (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
+def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: str) -> None:
+    """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet.
+
+    `rows`: SQL for the table and the condition on its rows.
+    """
+    statement = f"SELECT SUM({_digest(schema)} IS NULL), @@max_allowed_packet FROM {rows}"
+    unhashed, packet = query_row(connection, statement, 2)
+    if int(unhashed or 0):
         raise OperatorNeeded(
-            f"{schema.table}: {row_count - hash_count} rows are longer than max_allowed_packet ({packet}),"
+            f"{schema.table}: {unhashed} rows are longer than max_allowed_packet ({packet}),"
             " so the source cannot hash them; raise it"
         )

@@ -6,7 +6,7 @@ import. The slow decoders are `witness`, for the binlog, and `text_rows`, for a 
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,9 +16,11 @@ from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.core.witness import Compared
 from lakeingest.mysql.packets import dumped_events
 from lakeingest.mysql.row_stream import Receiver, stream_rows
 from lakeingest.mysql.wire.dml import Reach
+from lakeingest.mysql.wire.grammar import Watched
 from lakeingest.mysql.wire.segment_facts import SegmentFacts
 from lakeingest.mysql.wire.xa import Replay
 from lakeingest.rows import Part
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 SWITCH, SLOW = "LAKEINGEST_WIRE", "reference"
 
 
-def _uses_slow_decoders() -> bool:
+def uses_slow_decoders() -> bool:
+    """Whether this process reads rows by the slow decoders."""
     return os.environ.get(SWITCH) == SLOW
 
 
@@ -40,7 +43,7 @@ def select_rows(
 
     The statement is `select`, such as SELECT with a hint, then the columns, then `rest`, which begins with FROM.
     """
-    if _uses_slow_decoders():
+    if uses_slow_decoders():
         from lakeingest.mysql.text_rows import stream_texts, text_columns
 
         return stream_texts(connection, schema, f"{select} {text_columns(schema)} {rest}")
@@ -65,7 +68,7 @@ def change_rows(
     XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades` becomes True if an event
     does not say that changes by foreign keys are logged. The caller makes it False if the source can never log them.
     """
-    if _uses_slow_decoders():
+    if uses_slow_decoders():
         from lakeingest.mysql.witness import rows_in
 
         sent = dumped_events(connection)
@@ -91,3 +94,35 @@ def receive_parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> 
         yield from decoder.take(receiver.receive(decoder.free_space()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
+
+
+def stretch_differences(
+    raw_events: Iterable[bytes],
+    segment: Segment,
+    watched: Watched,
+    tables: Collection[TableId],
+    most_rows: int,
+    most_events: int,
+    rows_until: Callable[[TableId, tuple[int, int], int | None], pa.Table],
+) -> Compared:
+    """Compare the rows that the fast decoder has made of the start of a segment with those that the slow one makes.
+
+    The arguments up to `most_events` are those of `witness.stretch.read_stretch`. `rows_until` returns the fast
+    decoder's rows of a table, up to the transaction at a place (the file's number, and the position); only the first
+    ones, if the last argument says how many.
+    """
+    from lakeingest.mysql.witness.difference import first_difference
+    from lakeingest.mysql.witness.stretch import read_stretch
+
+    stretch = read_stretch(raw_events, segment, watched, tables, most_rows, most_events)
+    last, differences = stretch.last, []
+    for table in sorted(tables):
+        if last is None:
+            break
+        images = len(stretch.images.get(table, ()))
+        is_part = table in stretch.cut and not stretch.passed  # of the rows up to the last transaction
+        rows = rows_until(table, last, images if is_part else None)
+        differences.append(first_difference(watched.schemas[table], rows, stretch))
+    counts = Counter({table: len(images) for table, images in stretch.images.items()})
+    found = [difference for difference in differences if difference is not None]
+    return Compared(counts, stretch.unread, last, stretch.is_partial, tuple(found))

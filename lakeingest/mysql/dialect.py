@@ -8,6 +8,8 @@ from typing import Any
 import pymysql
 
 _LOG_STATUS_RENAMED = (8, 2)
+# of the 8 bytes from a place on: BIT_XOR takes only integers
+_XOR_OF_HALF = "LPAD(HEX(BIT_XOR(CAST(CONV(HEX(SUBSTR(hash, {}, 8)), 16, 10) AS UNSIGNED))), 16, '0')"
 _ANY = 1000  # more characters than the text of any DOUBLE has: the length has no limit
 
 
@@ -31,6 +33,8 @@ class Dialect:
     `double_widths`: the greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression.
     `weight`: the SQL expression for a text's sort weight; {} stands for the text. On MariaDB the weight leaves out
     accents and case, because their weights depend on spaces at the end.
+    `xor`: the SQL expression for the hexadecimal digits of the XOR over all values of the column `hash`, 16 bytes.
+    `computes_once`: what a subquery ends with so that its expressions are computed once for each row.
     """
 
     server: str
@@ -48,6 +52,8 @@ class Dialect:
     logs_cascades: tuple[int, ...] | None
     double_widths: tuple[int, int]
     weight: str
+    xor: str
+    computes_once: str
 
 
 MYSQL = Dialect(
@@ -66,6 +72,8 @@ MYSQL = Dialect(
     is_xa_late=False,
     double_widths=(24, 22),
     weight="WEIGHT_STRING({})",
+    xor="HEX(BIT_XOR(hash))",
+    computes_once="",  # `xor` has the hash only once, so a temporary table would only take time
 )
 
 MARIADB = Dialect(
@@ -85,6 +93,8 @@ MARIADB = Dialect(
     is_xa_late=True,  # it writes XA COMMIT to the binlog first (measured, and read in its source)
     double_widths=(_ANY, _ANY),
     weight="WEIGHT_STRING({} LEVEL 1)",
+    xor=f"CONCAT({', '.join(_XOR_OF_HALF.format(first) for first in (1, 9))})",
+    computes_once=" LIMIT 18446744073709551615",  # a temporary table: `xor` has the hash twice
 )
 
 

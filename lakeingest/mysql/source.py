@@ -6,7 +6,7 @@ that decodes rows takes a second to import.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 import pymysql
 
@@ -99,6 +99,12 @@ class Source:
     def uuid(self) -> str:
         """The server's identity."""
         return str(connections.query_row(self.connection, f"SELECT {dialect(self.connection).server}", 1)[0])
+
+    @property
+    def greeting(self) -> str:
+        """The server's version, as it greets with it."""
+        wire: Any = self.connection  # the driver's method has no types
+        return str(wire.get_server_info())
 
     @property
     def double_widths(self) -> tuple[int, int]:

@@ -66,7 +66,7 @@ def publish_together(
         with working_on(edges, table):
             try:
                 merge_over_halts(edges, binlog, table)
-                publish(edges, table)
+                publish(edges, binlog.spool, table)
             except MainMoved:
                 others.add(table.id)
                 return
@@ -103,11 +103,12 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
             commit that readers see. The next run opens a spool that reaches back to that commit.
 
     """
+    was_compacted = False
     for tries_left in reversed(range(PUBLISH_TRIES)):
         has_read = read_cascades(edges, binlog, table)
         merge_over_halts(edges, binlog, table)
         try:
-            publish(edges, table)
+            publish(edges, binlog.spool, table, after_maintenance=was_compacted)
             if has_read:
                 remove_merged_patches(edges, table)
             return
@@ -118,6 +119,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
             if staged.progress.needed_from < binlog.spool.start:  # the spool lacks changes after the compacted commit
                 raise
             reload(edges, table, staged)
+            was_compacted = True
 
 
 def trim_spool(run: OpenRun) -> None:

@@ -7,6 +7,7 @@ takes a third of the CPU time of Spark's own expressions with a Python function 
 import hashlib
 import math
 import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeingest.core.checksum import NEWLINE, is_ended
 from lakeingest.core.schema import Column, Kind
+from lakeingest.rows import arrow_type
 
 # The greatest length of the text of a DOUBLE without an exponent, on the source: first of a column's value, second of
 # an expression's value. A longer text gets an exponent
@@ -26,7 +29,7 @@ Widths = tuple[int, int]
 LEFT, RIGHT = "_lakeingest_left", "_lakeingest_right"  # the columns of the two halves, signed integers of 64 bits
 _FIXED_DIGITS = 15  # longer integers, and fractions with so many zeros first, get an exponent (my_gcvt)
 _TEXT = pa.large_string()  # the texts of a batch may have more than 2 GB in all
-_EMPTY, _COLON, _NULL = (pa.scalar(text, _TEXT) for text in ("", ":", "N"))  # of the joined text of a row
+_EMPTY, _COLON, _NULL, _NEWLINE = (pa.scalar(text, _TEXT) for text in ("", ":", "N", NEWLINE))  # of joined texts
 _HALVES = np.dtype([("left", ">i8"), ("right", ">i8")])
 
 
@@ -49,22 +52,49 @@ class RowHashes:
                 for number, column in enumerate(self.columns)
             ]
             names = [*batch.schema.names[:staying], LEFT, RIGHT]
-            yield pa.RecordBatch.from_arrays([*batch.columns[:staying], *halves(texts)], names)
+            yield pa.RecordBatch.from_arrays([*batch.columns[:staying], *halves(self.columns, texts)], names)
 
 
-def halves(texts: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+def halves(columns: Sequence[Column], texts: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
     """The halves of each row's hash. `texts` has the canonical texts of each column, one for each row."""
-    # for each column, the length in bytes and the text of the value, or `N` for NULL: as `core.checksum` joins them
-    pieces = []
-    for column in texts:
-        lengths = pc.binary_join_element_wise(pc.binary_length(column).cast(_TEXT), _COLON, _EMPTY)
-        pieces += [pc.fill_null(lengths, _NULL), pc.fill_null(column, _EMPTY)]
-    joined = pc.binary_join_element_wise(*pieces, _EMPTY).cast(pa.large_binary())
-    offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1].tolist()
-    data = memoryview(joined.buffers()[2] or b"")
-    digests = b"".join(hashlib.sha256(data[start:end]).digest()[: _HALVES.itemsize] for start, end in pairwise(offsets))
+    coded = map(_coded, columns, texts)
+    offsets, data = _joined([piece for pieces in coded for piece in pieces])
+    sha256 = hashlib.sha256
+    digests = b"".join([sha256(data[start:end]).digest()[: _HALVES.itemsize] for start, end in pairwise(offsets)])
     numbers = np.frombuffer(digests, _HALVES)
     return pa.array(numbers["left"].astype(np.int64)), pa.array(numbers["right"].astype(np.int64))
+
+
+def buckets_of(texts: Sequence[pa.Array], count: int) -> np.ndarray:
+    """The bucket of each key, of `count` buckets. `texts` has the canonical texts of each column of the key."""
+    offsets, data = _joined([piece for values in texts for piece in _with_octets(values)])
+    return np.array([zlib.crc32(data[start:end]) for start, end in pairwise(offsets)], np.int64) % count
+
+
+def _coded(column: Column, texts: pa.Array) -> Sequence[pa.Array | pa.Scalar]:
+    """A column's part of each row's text (`core.checksum`), in pieces that are joined."""
+    if not is_ended(column.kind):
+        return _with_octets(texts)
+    ended = pc.fill_null(texts, _NULL)
+    if pa.types.is_string(arrow_type(column)):  # the copy holds the values as texts, so a damaged one can have any text
+        is_odd = pc.fill_null(pc.match_substring_regex(texts, f"^N|{NEWLINE}"), fill_value=False)
+        if pc.any(is_odd).as_py():
+            whole = pc.binary_join_element_wise(ended, _NEWLINE, _EMPTY)
+            return (pc.if_else(is_odd, pc.binary_join_element_wise(_NULL, *_with_octets(texts), _EMPTY), whole),)
+    return ended, _NEWLINE
+
+
+def _with_octets(texts: pa.Array) -> Sequence[pa.Array]:
+    """For each value, its length in bytes and its text, or `N` for NULL, in pieces that are joined."""
+    lengths = pc.binary_join_element_wise(pc.binary_length(texts).cast(_TEXT), _COLON, _EMPTY)
+    return pc.fill_null(lengths, _NULL), pc.fill_null(texts, _EMPTY)
+
+
+def _joined(pieces: Sequence[pa.Array | pa.Scalar]) -> tuple[list[int], memoryview]:
+    """The joined text of each row: where each text begins in the bytes, with the end of the last one; and the bytes."""
+    joined = pc.binary_join_element_wise(*pieces, _EMPTY).cast(pa.large_binary())
+    offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1]
+    return offsets.tolist(), memoryview(joined.buffers()[2] or b"")
 
 
 def texts_of(column: Column, values: pa.Array, widths: Widths) -> pa.Array:

@@ -40,6 +40,11 @@ class Manifest:
     lacks_cascades: bool = False
     followed: Mapping[TableId, Followed] = field(default_factory=dict)
 
+    def rows_of(self, table: TableId) -> int:
+        """The number of change rows of the table."""
+        file_and_rows = self.tables.get(table)
+        return 0 if file_and_rows is None else file_and_rows[1]
+
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         doc: dict[str, Any] = {

@@ -294,8 +294,7 @@ class Spool:
 
     def backlog(self, table: TableId, after: Place) -> int:
         """The number of change rows of the table in segments that end after the place `after`."""
-        entries = (segment.tables.get(table) for segment in self._segments_between(after, self.position.place))
-        return sum(entry[1] for entry in entries if entry is not None)
+        return sum(segment.rows_of(table) for segment in self._segments_between(after, self.position.place))
 
     def lacks_cascades(self, after: Place) -> bool:
         """True if a segment that ends after the place `after` lacks changes by foreign keys that the source can log."""

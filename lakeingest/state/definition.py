@@ -32,7 +32,8 @@ class Definition:
     """The definition that the rows of a copy have (`schema`), and what is known of the copy's publishes.
 
     `first` is the position of the first publish, and `first_at` its time in seconds since 1970. They are None before
-    the first publish, or if an older version of lakeingest made that publish.
+    the first publish, or if an older version of lakeingest made that publish. `audited_at` is the time of the last
+    audit in full; None if there was none.
 
     If the copy was started over, `before` is the version that readers saw then: this version and all earlier versions
     belong to another changelog. From the place `restarted` on, the copy has all changes. `before` and `restarted` are
@@ -51,6 +52,7 @@ class Definition:
     found: tuple[TableSchema, FilePosition] | None = None
     first_at: int | None = None
     restarted: Place | None = None
+    audited_at: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -67,6 +69,8 @@ class Definition:
             doc["found"] = {"schema": schema_to_json(found_schema), "at": str(found_at)}
         if self.first_at is not None:
             doc["first_at"] = self.first_at
+        if self.audited_at is not None:
+            doc["audited_at"] = self.audited_at
         if self.restarted is not None:
             doc["restarted"] = str(self.restarted)
         return doc
@@ -84,6 +88,7 @@ class Definition:
             suspect = doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
             first_at = None if doc.get("first_at") is None else int(doc["first_at"])
+            audited_at = None if doc.get("audited_at") is None else int(doc["audited_at"])
             return cls(
                 schema,
                 first=first,
@@ -93,6 +98,7 @@ class Definition:
                 found=found,
                 first_at=first_at,
                 restarted=restarted,
+                audited_at=audited_at,
             )
         except DAMAGED as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
@@ -261,8 +267,12 @@ def restore_definition(state: File, table: TableId, fingerprint: str, carried: s
         _keep(state, Definition(schema))
 
 
-def keep_first_position(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
+def keep_first_position(
+    state: File, schema: TableSchema, published: int | None, position: Position | None
+) -> Definition | None:
     """Before a publish at this position, store the position if the publish is the first one of the copy.
+
+    Returns the stored definition; None if none is stored.
 
     The publish is the first one if `published`, the version that readers see, is None, or if readers still see the
     version from before the copy was started over. For other publishes nothing is stored.
@@ -274,7 +284,14 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
         restarted = None if stored is None else stored.restarted
         first_at = int(time.time())
         # a new document, without earlier definitions, and not suspect
-        _keep(state, Definition(schema, first=first, before=published, first_at=first_at, restarted=restarted))
+        stored = Definition(schema, first=first, before=published, first_at=first_at, restarted=restarted)
+        _keep(state, stored)
+    return stored
+
+
+def keep_audit(state: File, definition: Definition) -> None:
+    """Store that a commit of the table was audited in full now, after `definition` was stored."""
+    _keep(state, replace(definition, audited_at=int(time.time())))
 
 
 def keep_restart(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:

@@ -65,6 +65,11 @@ class StoppedTables:
         with store.storage_errors(state / FOLDER, "read"):
             self._stored = {file.name for file in (state / FOLDER).listed("*.json")}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no table has a record."""
+        return not self._stored
+
     def record(self, stopped: Stopped) -> None:
         """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
         path = _path(self._state, stopped.table)

@@ -332,6 +332,15 @@ def test_a_merge_needs_the_spool_from_its_stop_or_from_the_first_watch() -> None
     assert level.merged(plan(level, 7), position(7), 0, 0).needed_from == position(7).place
 
 
+def test_no_merge_stops_before_rows_that_may_be_newer() -> None:
+    """The highs of chunks and patches, and the stop of merged splits."""
+    copying = NEW.created().wave_committed((FIRST,), 1)
+    shown = at(Phase.PUBLISHED)
+    assert (NEW.least_stop, copying.least_stop) == (COVERED, HIGH)
+    assert shown.least_stop == position(7).place
+    assert shown.reread_rows([PATCH], COVERED).least_stop == PATCH.high
+
+
 def test_the_greatest_high_watermark_of_the_chunks_is_kept() -> None:
     """With the history of its binlog: a part of that which is lost later takes the chunk with it."""
     early, late = (replace(position(number), history=History(number)) for number in (2, 3))

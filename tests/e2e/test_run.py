@@ -12,7 +12,9 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, NotOurCopy, Retryable, StaleWriter, UsageError
 from lakeingest.mysql.connection import query
+from lakeingest.pipeline.binlog import ingest
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
+from lakeingest.pipeline.merging import merge
 from tests.e2e.pipe import Pipe
 from tests.servers.stores import remove
 
@@ -41,6 +43,22 @@ def test_tables_with_a_priority_come_first(pipe: Pipe) -> None:
     published = [event.table.name for event in pipe.seen(Published) if isinstance(event, Published)]
     assert copied == ["b", "a", "d", "c"]
     assert published == ["b", "a", "d", "c"] * 2
+    pipe.assert_equal()
+
+
+def test_a_long_backlog_is_merged_in_several_commits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each at the end of a binlog file; readers see all changes at once."""
+    monkeypatch.setattr(merge, "MOST_ROWS", 10)
+    monkeypatch.setattr(ingest, "LEAST_BYTES", 1)
+    pipe.sql(ORDERS)
+    fill(pipe, 20)
+    pipe.run()
+    for number in range(4):
+        pipe.sql(f"UPDATE orders SET n = n + 1 WHERE id BETWEEN {number} AND {number + 9}", "FLUSH BINARY LOGS")
+    published = len(pipe.seen(Published))
+    pipe.run()
+    assert len(pipe.seen(Merged)) >= 4
+    assert len(pipe.seen(Published)) == published + 1
     pipe.assert_equal()
 
 

@@ -154,10 +154,10 @@ def every_kind(db: Db) -> TableSchema:
     return schema
 
 
-def expected(db: Db, row: int) -> Checksum:
+def expected(db: Db, schema: TableSchema, row: int) -> Checksum:
     """The checksum of a row, by the specification."""
     texts = [pairs[row % len(pairs)][1] for _, pairs in columns_of(db).values()]
-    return digest([*texts, str(-row), str(row % 3)])
+    return digest([column.kind for column in schema.columns], [*texts, str(-row), str(row % 3)])
 
 
 def copied(db: Db, schema: TableSchema, spark: SparkSession, folder: Path) -> DataFrame:
@@ -174,12 +174,12 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
     schema = every_kind(db)
     rows = copied(db, schema, spark, tmp_path)
     by_source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
-    assert by_source == {(i % 3, -i): expected(db, i) for i in range(ROWS)}
+    assert by_source == {(i % 3, -i): expected(db, schema, i) for i in range(ROWS)}
     assert dict(target_side.row_checksums(rows, schema, ROWS, widths(db))) == by_source
     sums = target_side.checksums(rows.withColumn(target_side.NUMBER, F.expr("if(b < 1, 7, 8)")), schema, widths(db))
     for number, keys in {7: KeyRange(None, (1, -(2**31))), 8: KeyRange((1, -(2**31)))}.items():
         inside = [i for i in range(ROWS) if (i % 3, -i) in keys]
-        assert sums[number] == reduce(add, (expected(db, i) for i in inside))
+        assert sums[number] == reduce(add, (expected(db, schema, i) for i in inside))
         assert source_side.range_checksums(db.source, schema, keys)[0] == sums[number]
 
 
@@ -224,7 +224,7 @@ def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: Sp
         ("ab", "61", "00:00:01.0"),
     ]
     db.run(*(f"INSERT INTO t VALUES ('{a}', x'{b}', '{c}')" for a, b, c in keys))
-    sums = {key: digest(key) for key in keys}
+    sums = {key: digest([column.kind for column in schema.columns], key) for key in keys}
     wanted: dict[int, Checksum] = {}
     for key in keys:
         number = bucket(key, 3)

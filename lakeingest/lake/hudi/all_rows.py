@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
@@ -27,6 +28,7 @@ from lakeingest.lake.hudi.bucket_writer import BucketWriter
 from lakeingest.lake.hudi.by_bucket import bucket_numbers
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.held import BucketKeys, held_by
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for
@@ -60,8 +62,12 @@ class AllRows:
     buckets: int
     count: int
 
-    def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit the rows with these properties. Tasks of `spark` write the files; if None, this process writes them.
+    def publish(
+        self, properties: Mapping[str, str], audit: Auditing = unaudited, spark: "SparkSession | None" = None
+    ) -> bool:
+        """Commit the rows with these properties, once `audit` has seen the files.
+
+        Tasks of `spark` write the files; if None, this process writes them.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
         them, or if the number of written rows is not `count`. Raises StaleWriter if another run has rolled back the
@@ -98,9 +104,10 @@ class AllRows:
         data_files = self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
-        # Step 4: complete the commit. It names its record key, because the table may have had another one
+        # Step 4: audit and complete the commit. It names its record key, because the table may have had another one
         record_key_property = {f"{PREFIX}{RECORD_KEY_COLUMNS}": json.dumps(record_key)}
         metadata_properties = {SCHEMA: avro_schema(self.table.name, columns), **properties, **record_key_property}
+        audit(held_by(self.folder, written, BucketKeys(self.key, record_key, self.buckets)))
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
         if not commit.complete(operation, [file.stat for file in written], metadata_properties):
             raise stale(self.table)

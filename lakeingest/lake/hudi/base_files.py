@@ -22,7 +22,10 @@ from lakeingest.lake.hudi.table_form import Unfit
 RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
 _BUCKET_DIGITS = 8
-_BLOOM_FILTER_ENTRIES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
+# entries that say the calendar of dates before 1582, and the form of INT96; others may be those of an older schema
+_CALENDAR_ENTRIES = {
+    f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96", "timeZone")
+}
 _SPARK_VERSION = {b"org.apache.spark.version": b"3.5.0"}  # tells Spark the calendar of dates before 1582 in the file
 
 
@@ -139,8 +142,10 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
     rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
     commit.mark(name, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / name) as path:
-        footer = _footer(previous.footer, rows[RECORD])
-        pq.write_table(rows.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
+        # without `store_schema`, PyArrow leaves out the metadata of the schema, too
+        with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata(_footer(previous.footer, rows[RECORD]))
         size = path.stat().st_size
     if group.newest is None:  # without a previous file, all rows count as inserted
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
@@ -176,8 +181,8 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """The entries of the previous footer, but with the least and the greatest of `keys` as the extreme record keys."""
-    entries = {name: value for name, value in previous.items() if name not in _BLOOM_FILTER_ENTRIES}
+    """The calendar of the previous file, and the least and the greatest of `keys` as the extreme record keys."""
+    entries = {name: value for name, value in previous.items() if name in _CALENDAR_ENTRIES}
     extremes = pc.min_max(keys).as_py() if len(keys) else {}
     key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}
     return _SPARK_VERSION | entries | key_entries

@@ -11,6 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.held import Auditing
 from lakeingest.lake.hudi.all_rows import AllRows
 from lakeingest.lake.hudi.commit import await_clock, clock_lag
 from lakeingest.lake.hudi.folder import TableFolder
@@ -41,6 +42,7 @@ class Publication:
 
     `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
     `commits`. `properties` are those that only this publish has; the commit also gets the ones that every publish has.
+    `audit` is called before readers see files that lakeingest has written.
     """
 
     table: TableId
@@ -51,6 +53,7 @@ class Publication:
     way_of_merging: MergeName
     history: History
     properties: Mapping[str, str]
+    audit: Auditing
 
     def publish_by_files(self) -> bool:
         """Publish without Spark: lakeingest writes the data files and the commit.
@@ -72,7 +75,7 @@ class Publication:
         last = self.commits[-1]
         buckets = int(self._buckets)
         delta = RowDelta(self.table, path, self.published, merges, key=last.key, buckets=buckets, added=added)
-        return delta.publish(self._all_properties)
+        return delta.publish(self._all_properties, self.audit)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
@@ -136,7 +139,7 @@ class Publication:
         count = rows_in(rows) + added
         buckets = int(self._buckets)
         all_rows = AllRows(self.table, path, self.published, rows, merges, key=last.key, buckets=buckets, count=count)
-        return all_rows.publish(self._all_properties, spark)
+        return all_rows.publish(self._all_properties, self.audit, spark)
 
     @property
     def _rows_and_merges(self) -> tuple[list[File], list[list[File]]]:

@@ -15,11 +15,13 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parse_errors
+from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next_file
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.by_bucket import rows_by_bucket
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.held import BucketKeys, held_by
 from lakeingest.lake.hudi.record_texts import record_texts
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of
 from lakeingest.lake.hudi.timeline import Instant, metadata_of, writes
@@ -48,8 +50,8 @@ class RowDelta:
     buckets: int
     added: int
 
-    def publish(self, properties: Mapping[str, str]) -> bool:
-        """Commit the changes with these properties.
+    def publish(self, properties: Mapping[str, str], audit: Auditing = unaudited) -> bool:
+        """Commit the changes with these properties, once `audit` has seen the files.
 
         Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many
         changes, or if they do not add `added` rows. The next writer then deletes the files that were already written.
@@ -83,7 +85,9 @@ class RowDelta:
             return False
         if sum(file.inserted - file.deleted for file in written) != self.added:
             return False
-        # Step 3: complete the commit
+        # Step 3: audit the files, and complete the commit
+        unchanged = [group for group in groups.values() if group.bucket not in changes_by_bucket]
+        audit(held_by(self.folder, written, BucketKeys(self.key, record_key, self.buckets), unchanged))
         if not commit.complete("UPSERT", [file.stat for file in written], {SCHEMA: self._schema(), **properties}):
             raise stale(self.table)
         return True

@@ -52,11 +52,16 @@ class Unfit(Exception):
 def record_key_of(folder: File) -> tuple[str, ...]:
     """The columns of the record key. Raises Unfit if the table does not have the form to which lakeingest can write."""
     properties = _properties(folder)
-    has_required = all(properties.get(name) == value for name, value in _REQUIRED.items())
     has_indexes = any(map(properties.get, _INDEXES))
-    if not has_required or has_indexes or not _has_only_completed_writes(folder):
+    if not has_known_form(folder) or has_indexes or not _has_only_completed_writes(folder):
         raise Unfit
     return tuple(properties.get(_RECORD_KEY, "").split(","))
+
+
+def has_known_form(folder: File) -> bool:
+    """Whether the properties of the table are those that lakeingest gives a table, apart from its indexes."""
+    properties = _properties(folder)
+    return all(properties.get(name) == value for name, value in _REQUIRED.items())
 
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ lakeingest.position, .epoch   for people
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
+from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.commit import clock_lag
@@ -33,6 +34,7 @@ from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.rows import HudiRows, batch_readers
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
@@ -151,12 +153,13 @@ class HudiTarget(StagedTarget[Instant]):
         staged: Staged,
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
+        audit: Auditing = unaudited,
     ) -> Staged:
         """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
-        if not self._write_commit(staged, folder, properties, spark=None):
-            self._write_commit(staged, folder, properties, spark=self._open_spark())
+        if not self._write_commit(staged, folder, properties, audit, spark=None):
+            self._write_commit(staged, folder, properties, audit, spark=self._open_spark())
             clean(folder.current, waiting_of(self._removals, table, self.settings.history))
         # Step 2: update the metastore
         if self._metastore.is_configured:  # otherwise no session of Spark is opened
@@ -164,6 +167,14 @@ class HudiTarget(StagedTarget[Instant]):
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[HudiRows] | None:
+        """Readers of the newest file of each bucket. None also for a commit that is not the published one."""
+        published = self._published(table)
+        if published is None or published.version != version:
+            return None
+        return batch_readers(self._folder_of(table).current, published, names)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -220,7 +231,12 @@ class HudiTarget(StagedTarget[Instant]):
         return rows_at(self._folder_of(table).current, published.time, spark)
 
     def _write_commit(
-        self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
+        self,
+        staged: Staged,
+        folder: TableFolder,
+        properties: Mapping[str, str],
+        audit: Auditing,
+        spark: "SparkSession | None",
     ) -> bool:
         """Publish with the session `spark`, or without Spark if `spark` is None. The call holds the lock of the table.
 
@@ -228,7 +244,7 @@ class HudiTarget(StagedTarget[Instant]):
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):
-            publication = self._publication(staged, folder, properties)
+            publication = self._publication(staged, folder, properties, audit)
             published = publication.published
             if published is None:
                 folder.clear_building(spark)  # an interrupted first publish may have left files
@@ -255,7 +271,9 @@ class HudiTarget(StagedTarget[Instant]):
             folder.clear_building(spark)  # in an object store, the first publish has left its files there
         return True
 
-    def _publication(self, staged: Staged, folder: TableFolder, properties: Mapping[str, str]) -> Publication:
+    def _publication(
+        self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], audit: Auditing
+    ) -> Publication:
         """The publish of the commits of staging up to `staged`.
 
         Raises StaleWriter if readers no longer see the commit on which `staged` builds, and StateUnreadable if a file
@@ -282,6 +300,7 @@ class HudiTarget(StagedTarget[Instant]):
             way_of_merging=self.settings.way_of_merging,
             history=self.settings.history,
             properties=properties,
+            audit=audit,
         )
 
     def _give_name(self, folder: TableFolder) -> None:

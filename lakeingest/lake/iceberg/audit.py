@@ -17,11 +17,14 @@ from pyiceberg.table import FileScanTask, Table
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
+from lakeingest.lake.held import Auditing
 from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.held import IcebergHeld
 from lakeingest.lake.iceberg.kept_files import manifests_read_anew
 from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.store import in_threads
+from lakeingest.lake.target import Staged
 
 NEWEST = 64  # the files of so many manifests, the newest ones, are checked by default
 EVERY = 16  # of so many commits, the first one that is published has all its files checked, and keys compared
@@ -46,12 +49,14 @@ class Audit:
             notes.store()
         return problem
 
-    def assert_publishable(self, table: TableId, loaded: Table, version: int, published: int | None) -> None:
-        """Raises StateUnreadable if a file of this snapshot is gone or damaged, or two rows with one key are found.
+    def assert_publishable(self, table: TableId, loaded: Table, staged: Staged, audit: Auditing) -> None:
+        """Raises StateUnreadable if a file of the snapshot is gone or damaged, or two rows with one key are found.
 
-        `published` is the snapshot that readers see; None before the first publish. The first publish, and then one in
-        `EVERY` commits, checks all files and keys.
+        Raises AuditFailed if `audit` does, which gets what the snapshot holds.
+
+        The first publish, and then one in `EVERY` commits, checks all files and keys.
         """
+        version, published = staged.version, staged.published
 
         def group(snapshot_id: int) -> int:
             """The number of the group of EVERY commits that has this snapshot."""
@@ -65,6 +70,7 @@ class Audit:
                 f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
                 " commit whose files are whole"
             )
+        audit(IcebergHeld(loaded, version, published))
         if thorough and (key := repeated_key(loaded, version)) is not None:
             raise StateUnreadable(
                 f"{table}: the key {key} is in it twice; it was not published: drop the copy to copy it again"

@@ -26,10 +26,11 @@ from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.projection import project
+from lakeingest.lake.iceberg.projection import project, project_batches
 
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
+_BATCH = 16 << 20
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
     [
@@ -60,13 +61,37 @@ def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     return rows[field.name].cast(field.type)
 
 
-def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
+def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int | None = None) -> pa.Table:
     """The columns `names` of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
-    Raises StateUnreadable if the file is damaged; ForeignWrite if it is no Parquet file.
+    With `most`, only about the first `most` rows are read. Raises StateUnreadable if the file is damaged; ForeignWrite
+    if it is no Parquet file.
     """
     with _opened(table, file) as parquet:
-        return project(table.metadata.schema(), parquet, names)
+        return project(table.metadata.schema(), parquet, names, most)
+
+
+def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead: Positions) -> Iterator[pa.Table]:
+    """The rows of `read_rows` without those at the positions in `dead`, about _BATCH bytes at a time.
+
+    Raises as `read_rows`; StateUnreadable also if the file has no row at such a position.
+    """
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
+    begin = 0
+    with _opened(table, file) as parquet:
+        for rows in project_batches(table.metadata.schema(), parquet, names, _BATCH):
+            first, last = np.searchsorted(deleted, (begin, begin + rows.num_rows))
+            is_living = np.ones(rows.num_rows, bool)
+            is_living[deleted[first:last] - begin] = False
+            begin += rows.num_rows
+            yield rows.filter(pa.array(is_living))
+    _assert_within(deleted, file, begin)
+
+
+def rows_in_footer(table: TableFiles, file: DataFile) -> int:
+    """The number of rows of a file, by the file itself. Raises as `read_rows`."""
+    with _opened(table, file) as parquet:
+        return int(parquet.metadata.num_rows)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
@@ -183,9 +208,14 @@ def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray
     Raises StateUnreadable if the file has no row at such a position.
     """
     deleted = dead.get(file.file_path, np.zeros(0, np.int64))
-    if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows.num_rows):
-        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
+    _assert_within(deleted, file, rows.num_rows)
     return deleted
+
+
+def _assert_within(deleted: "np.ndarray", file: DataFile, rows: int) -> None:
+    """Raises StateUnreadable if one of these positions, which ascend, is not below the number of rows of the file."""
+    if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows):
+        raise unreadable(file.file_path, f"it has {rows} rows, and row {deleted[-1]} is deleted")
 
 
 def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -51,10 +51,11 @@ class Kept(Generic[Key, Value]):
             self._values.clear()
 
 
-_lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(8_000, len)
+# a table that is followed needs its newest list, of some 15 manifests
+_lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(2_000, len)
 _entries: Kept[str, list[ManifestEntry]] = Kept(8_000, len)  # of some 4 KB each
 _columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
-_deletes: Kept[str, Positions] = Kept(32 * _MEGABYTE, lambda found: _POSITION_BYTES * sum(map(len, found.values())))
+_deletes: Kept[str, Positions] = Kept(16 * _MEGABYTE, lambda found: _POSITION_BYTES * sum(map(len, found.values())))
 
 
 class KeptManifest(ManifestFile):

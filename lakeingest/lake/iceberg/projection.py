@@ -5,11 +5,13 @@ names of its columns, and how a type is stored. Other writers use `string` for o
 INT96.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+
+from lakeingest.files import file as files
 
 _FIELD_ID = b"PARQUET:field_id"
 _TEXTS = (
@@ -22,24 +24,44 @@ class NotProjectable(ValueError):
     """A data file does not have the columns of the table."""
 
 
-def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most: int | None = None) -> pa.Table:
     """The columns `names` of the table, for all rows of a file. Optional columns that the file lacks are NULL.
+
+    With `most`, only about the first `most` rows are read.
 
     Raises NotProjectable if a required column is missing, if the file has a text for a number or the reverse, or if its
     columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
     """
+    present = _present(schema, parquet, names)
+    rows = parquet.read(present) if most is None else files.first_rows(parquet, present, most)
+    return _projected(schema, parquet, names, rows)
+
+
+def project_batches(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], size: int) -> Iterator[pa.Table]:
+    """The columns as by `project`, about `size` bytes at a time. Raises as `project`."""
+    batches = parquet.iter_batches(files.rows_of_size(parquet, size), columns=_present(schema, parquet, names))
+    return (_projected(schema, parquet, names, pa.Table.from_batches([batch])) for batch in batches)
+
+
+def _present(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:
+    """The names in the file of those of the columns that it has."""
+    names_by_id = _names_by_id(parquet.schema_arrow)
+    field_ids = [schema.find_field(name).field_id for name in names]
+    return [names_by_id[field_id] for field_id in field_ids if field_id in names_by_id]
+
+
+def _projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], rows: pa.Table) -> pa.Table:
+    """Rows of the file with the names and types of the table. Raises as `project`."""
     names_by_id = _names_by_id(parquet.schema_arrow)
     named = [schema.find_field(name) for name in names]
-    fields = list(zip(named, Schema(*named).as_arrow(), strict=True))  # all columns of a wide table take longer
-    rows = parquet.read([names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id])
     columns = []
-    for field, target in fields:
+    for field, target in zip(named, Schema(*named).as_arrow(), strict=True):  # a whole wide table would take longer
         if field.field_id in names_by_id:
             columns.append(_cast(rows[names_by_id[field.field_id]], target.type))
         elif field.required:
             raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
         else:
-            columns.append(pa.chunked_array([pa.nulls(parquet.metadata.num_rows, target.type)]))
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, target.type)]))
     return pa.table(columns, names=list(names))
 
 

@@ -1,23 +1,24 @@
 """Readers, on executors, of columns of the rows of a snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
-from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import Positions, drop_deleted, living_batches, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.scan_plan import files_with
+from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # a task reads files of about as many rows
+_SHARED_ROWS = 200_000  # the same of tasks that read all rows
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergRows:
-    """`lake.target.RowReader` on some files of one snapshot."""
+    """`lake.target.RowReader` and `BatchReader` on some files of one snapshot."""
 
     table: TableFiles
     names: tuple[str, ...]
@@ -26,23 +27,49 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
-            dead = read_deletes(self.table, deletes.values())
+            dead = self._dead()
             return pa.concat_tables(
                 drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
             )
 
+    def batches(self) -> Iterator[pa.Table]:
+        """The columns of the rows that are not deleted, a part at a time."""
+        with storage_errors(self.table.location):
+            dead = self._dead()
+            for task in self.files:
+                yield from living_batches(self.table, task.file, self.names, dead)
 
-def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
+    def _dead(self) -> Positions:
+        deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
+        return read_deletes(self.table, deletes.values())
+
+
+def batch_readers(loaded: Table, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
+    """Readers of the columns `names` of all rows of a snapshot, for as many tasks as a few processors share.
+
+    None if someone's deletes are not by position, or if old rows have a value of a new column that is in no file.
+    """
+    schema = loaded.schema()
+    if any(schema.find_field(name).initial_default is not None for name in names):
+        return None
+    try:
+        return row_readers(loaded, version, names, None, _SHARED_ROWS)
+    except NotByPosition:
+        return None
+
+
+def row_readers(
+    loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None, most_rows: int = _ROWS
+) -> list[IcebergRows]:
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
     `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
-    is empty if no file may have such rows.
+    is empty if no file may have such rows. A reader reads files of about `most_rows` rows.
     """
     groups: list[list[FileScanTask]] = []
-    group_rows = _ROWS  # so that the first file begins a group
+    group_rows = most_rows  # so that the first file begins a group
     for task in files_with(loaded, version, names[0], bounds):
-        if group_rows >= _ROWS:
+        if group_rows >= most_rows:
             groups.append([])
             group_rows = 0
         groups[-1].append(task)

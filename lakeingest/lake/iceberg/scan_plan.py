@@ -21,11 +21,15 @@ from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.target import Bounds
 
 
+class NotByPosition(ValueError):
+    """Someone's deletes are not by position."""
+
+
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. Raises ValueError if someone's deletes are not by position;
-    StateUnreadable if a manifest has an unknown partition spec.
+    None for the bounds, or for one of them: no limit. Raises NotByPosition; StateUnreadable if a manifest
+    has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
@@ -37,7 +41,7 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     entries = _entries(manifests, loaded.io)
     deletes = [entry for entry in entries if entry.data_file.content is not DataFileContent.DATA]
     if any(entry.data_file.content is not DataFileContent.POSITION_DELETES for entry in deletes):
-        raise ValueError("deletes that are not by position cannot be read")
+        raise NotByPosition("deletes that are not by position cannot be read")
     return tuple(
         FileScanTask(entry.data_file, {each.data_file for each in deletes if _applies(each, entry)})
         for entry in entries

@@ -26,6 +26,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
+from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import Audit
 from lakeingest.lake.iceberg.catalogs import open_catalog
@@ -47,7 +48,7 @@ from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
+from lakeingest.lake.iceberg.rows import IcebergRows, batch_readers, row_readers
 from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
@@ -62,6 +63,8 @@ from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_Write = Callable[[Transaction], None]
 
 
 class IcebergTarget:
@@ -82,8 +85,7 @@ class IcebergTarget:
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
         self._options, self._ownership = options or (lambda _: TableOptions()), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
-        self.capabilities = Capabilities(self._configured_way.merges_by)
-        self._audit = Audit(notes)
+        self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -124,8 +126,7 @@ class IcebergTarget:
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            was_dropped = self._entries.drop_unused(table, loaded)
-            return self.recover(table) if was_dropped else None  # look again: another run may have built it
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # another may be there
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -163,8 +164,7 @@ class IcebergTarget:
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()  # notes that all removals of the new table are stored there
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
-        version = self._entries.create(schema, progress, self._form(schema), chosen)
-        return Staged(progress, version, published=None)
+        return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), published=None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
@@ -265,24 +265,30 @@ class IcebergTarget:
             return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
+    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
+        """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names)
+
+    @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows by the snapshot's summary if that equals `expected`, otherwise by the snapshot's files."""
         return count_rows(self._table_with(table, version), version, expected)
 
     @names_storage_errors
-    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
         """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
 
         The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
         """
         table = staged.progress.table
         loaded = self._table_with(table, staged.version)
-        staged_table, form = as_staged(loaded, staged.version), self._form(schema)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
-        self._audit.assert_publishable(table, staged_table, staged.version, staged.published)
+        self._audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
 
         def build(current: Table) -> Transaction:
-            return self._entries.add_owner(publication(current, staged, form, properties), current)
+            return self._entries.add_owner(publication(current, staged, self._form(schema), properties), current)
 
         try:
             self._finish(table, loaded, build)
@@ -359,13 +365,7 @@ class IcebergTarget:
         return self._commit(loaded, staged, progress, write, all_due=all_due)
 
     def _commit(
-        self,
-        loaded: Table,
-        staged: Staged,
-        progress: Progress,
-        write: Callable[[Transaction], None],
-        *,
-        all_due: bool = False,
+        self, loaded: Table, staged: Staged, progress: Progress, write: _Write, *, all_due: bool = False
     ) -> Staged:
         """Commit what `write` puts into a transaction. Raises StaleWriter if staging has moved on from `staged`.
 

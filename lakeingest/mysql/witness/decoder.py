@@ -22,6 +22,7 @@ from lakeingest.mysql.wire.grammar import (
     Sign,
     State,
     Watched,
+    begun_with,
     damaged,
     gap,
     no_end,
@@ -36,17 +37,10 @@ from lakeingest.mysql.wire.grammar import (
 )
 from lakeingest.mysql.wire.segment_facts import SegmentFacts
 from lakeingest.mysql.witness.change_batches import ChangeBatches
+from lakeingest.mysql.witness.gaps import BEYOND
 from lakeingest.mysql.witness.row_events import RowEvents
 from lakeingest.rows import Part
 
-# The types of events that `wire` reads, but the library drops or misreads: the name of each, and how to avoid it
-BEYOND = {
-    **dict.fromkeys((23, 24, 25), ("a row event of version 1", "set log_bin_use_v1_row_events=OFF on the source")),
-    38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
-    40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
-    42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
-    162: ("a GTID event of MariaDB", "unset LAKEINGEST_WIRE"),
-}
 _End = tuple[int, int, int]  # the end of a transaction: its epoch, and the file's number and position
 _IN_MEMORY = 64 << 20  # how many bytes of a transaction are kept in memory
 _LENGTH_BYTES = 4  # the size of the length before each buffered event
@@ -78,7 +72,7 @@ def rows_in(
     """
     facts = facts or SegmentFacts()
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as buffer:
-        decoder = _Decoder(segment, begin, Watched(schemas, waiting, reach), facts, buffer, gtids=gtids)
+        decoder = Decoder(segment, begin, Watched(schemas, waiting, reach), facts, buffer, gtids=gtids)
         for raw in raw_events:
             yield from decoder.take(raw)
             if decoder.is_done:
@@ -89,7 +83,7 @@ def rows_in(
 
 
 @dataclass(frozen=True, slots=True)
-class _Transaction:
+class Transaction:
     """The transaction that is being read."""
 
     begins: FilePosition
@@ -97,8 +91,13 @@ class _Transaction:
     skipped_to: int = 0  # if it is skipped: its end in the file
 
 
-class _Decoder:
-    """Decodes the events of a dump into batches, event by event, as `rows_in` describes."""
+class Decoder:
+    """Decodes the events of a dump into batches, event by event, as `rows_in` describes.
+
+    `beyond`: the types of events that this decoder refuses, although `wire` reads them.
+    """
+
+    beyond: Mapping[int, tuple[str, str]] = BEYOND
 
     def __init__(
         self,
@@ -117,10 +116,11 @@ class _Decoder:
         self._stop = (segment.stop.number, segment.stop.pos)
         self._checksums = True  # as `_start_dump` asks the server; from each FORMAT_DESCRIPTION on, as the file says
         self._state = State.OUTSIDE
-        self._transaction: _Transaction | None = None
+        self._transaction: Transaction | None = None
         self._file_began: int | None = None  # the second of the file's FORMAT_DESCRIPTION event
         self._last: Committed | None = None  # the last transaction that was not skipped
         self._event_at_stop: LastEvent | None = None
+        self._is_mariadb = False  # whether the last GTID event was MariaDB's
         self._is_copied: dict[int, bool] = {}  # by table id, for the tables that the open transaction has named
         # the open transaction's TABLE_MAP and row events of copied tables; whether there are any
         self._events, self._has_events = buffer, False
@@ -154,15 +154,16 @@ class _Decoder:
                 self._checksums = events.has_checksums(raw)
                 self._file_began = event.seconds
                 prove_file(self._segment, self._file, event.seconds)
-            if event.is_made_up:
+            is_inside = self._is_inside(event)
+            if event.is_made_up and not is_inside:
                 self._take_made_up(event)
                 return
-            self._advance(event)
+            self._advance(event, is_inside=is_inside)
             at = (self._number, self._pos)
             if (begins.number, begins.pos) < self._start <= at:  # the last event before the segment
                 prove_start(self._segment, LastEvent(begins.pos, events.digest(raw)), self._pos)
             if at > self._start:
-                yield from self._act_on(event, begins)
+                yield from self.act_on(event, begins)
             if at == self._stop:
                 self._event_at_stop = LastEvent(begins.pos, events.digest(raw))
         except Damaged as damage:
@@ -181,28 +182,35 @@ class _Decoder:
             raise gap(self.at, file)
         self._file, self._number, self._pos, self._file_began = file.file, file.number, file.pos, None
 
-    def _advance(self, event: Event) -> None:
+    def _is_inside(self, event: Event) -> bool:
+        """Whether an event has no end position because in MariaDB 11 only the last event of a transaction has one."""
+        if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
+            return False
+        return self._is_mariadb and self._state in {State.OPEN, State.PREPARING}
+
+    def _advance(self, event: Event, *, is_inside: bool) -> None:
         """Move the position to the end of the event. Raises Damaged if the event names another end."""
         end = self._pos + event.size
-        if end & 0xFFFFFFFF != event.end:  # an event has only the last four bytes of its end: a file may be longer
+        # an event has only the last four bytes of its end: a file may be longer
+        if end & 0xFFFFFFFF != event.end and not is_inside:
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
-    def _act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+    def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Act on an event, which begins at `begins`."""
         if self._state is State.PASSING:
             self._skip()
             return
-        action = None if event.type in BEYOND else ACTIONS.get(event.type)  # None: refused
+        action = None if event.type in self.beyond else ACTIONS.get(event.type)  # None: refused
         match action:
             case None:
-                raise refusal(*(BEYOND.get(event.type) or events.name_and_fix(event.type)), begins)
+                raise refusal(*(self.beyond.get(event.type) or events.name_and_fix(event.type)), begins)
             case Action.PASS:
                 pass
             case Action.FILE:
                 self._move_state(Sign.FILE, event, begins)
             case Action.GTID:
-                self._begin(event, begins)
+                self.begin(event, begins)
             case Action.TABLE:
                 table = events.read_table_name(event)
                 self._facts.met.add(table)
@@ -212,7 +220,8 @@ class _Decoder:
                 self._facts.lacks_cascades |= not events.logs_cascades(event)
                 self._buffer(event, begins)
             case Action.QUERY:
-                sign = sign_of(event, self._watched, begins, has_rows=self._has_events)
+                has_rows, is_mariadb = self._has_events, self._is_mariadb
+                sign = sign_of(event, self._watched, begins, has_rows=has_rows, is_mariadb=is_mariadb)
                 yield from self._may_end(sign, event, begins)
             case Action.COMMIT:
                 yield from self._may_end(Sign.COMMIT, event, begins)
@@ -220,18 +229,22 @@ class _Decoder:
     def _move_state(self, sign: Sign, event: Event, begins: FilePosition) -> None:
         self._state = state_after(self._state, sign, event.type, begins)
 
-    def _begin(self, event: Event, begins: FilePosition) -> None:
+    def begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)  # the length is needed only to skip
         self._move_state(Sign.GTID, event, begins)
+        self._is_mariadb = event.type == Type.DOMAIN_GTID
         is_skipped = isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip
         if not is_skipped:
-            self._transaction = _Transaction(begins, beginning)
+            self._transaction = Transaction(begins, beginning)
+            if (begun := begun_with(beginning)) is not None:  # MariaDB's GTID event also is the BEGIN, or the XA START
+                self._refuse_xa(begun, begins)
+                self._move_state(begun, event, begins)
             return
         if not beginning.length:
             raise Damaged("a GTID event without the length of its transaction")
-        self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
+        self._transaction = Transaction(begins, beginning, begins.pos + beginning.length)
         self._state = State.PASSING
 
     def _skip(self) -> None:
@@ -257,12 +270,21 @@ class _Decoder:
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Move the state by a sign. If the sign ends the transaction, yield the transaction's rows and its log row."""
-        if sign in XA:
-            raise refusal(*BEYOND[Type.XA_PREPARE], begins)
+        self._refuse_xa(sign, begins)
         self._move_state(sign, event, begins)
-        if self._state is not State.OUTSIDE or self._transaction is None:
-            return
-        transaction, beginning = self._transaction, self._transaction.beginning
+        if self._state is State.OUTSIDE and self._transaction is not None:
+            yield from self._end(self._transaction)
+            self._transaction = None
+            self._is_copied.clear()
+
+    def _refuse_xa(self, sign: Sign, at: FilePosition) -> None:
+        """Raise UnsupportedEvent if the sign is one of XA."""
+        if sign in XA:
+            raise refusal(*BEYOND[Type.XA_PREPARE], at)
+
+    def _end(self, transaction: Transaction) -> Iterator[Part]:
+        """Yield the rows and the log row of a transaction, which ends at the position."""
+        beginning = transaction.beginning
         end = (self._segment.epoch, self._number, self._pos)
         gtid = None if beginning.gtid is None else str(beginning.gtid)
         if self._has_events:
@@ -271,8 +293,6 @@ class _Decoder:
         gtid_parts = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
         yield from self.batches.add(None, (*gtid_parts, *end, beginning.committed_at))  # None: the log's batch
         self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
-        self._transaction = None
-        self._is_copied.clear()
 
     def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
         """Decode the buffered events of a transaction, which ends at `end`: yield its full batches; empty the buffer.

@@ -4,7 +4,7 @@ What the library is known to misread must raise an error here and never become a
 into None, returns strings as bytes and bytes as strings, and misreads long names and enum members.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from pymysqlreplication.packet import BinLogPacketWrapper
 
 from lakeingest.core.change import RowKind
-from lakeingest.core.schema import Kind, TableId, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.encodings import FieldType, Sent
@@ -71,7 +71,7 @@ class RowEvents:
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
-        self._schemas = schemas
+        self.schemas = schemas
         # the tables of the transaction, by table id: the library's object, and what this module knows
         self._library_tables: dict[int, Any] = {}
         self._tables: dict[int, tuple[TableSchema, TableMap]] = {}
@@ -91,25 +91,25 @@ class RowEvents:
         if event.payload not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            self._known[event.payload] = self._read_table(event, where)
+            self._known[event.payload] = self.read_table(event, where)
         schema, table_map, library_table = self._known[event.payload]
         self._tables[table_map.id] = schema, table_map
         self._library_tables[table_map.id] = library_table
 
-    def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
+    def read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
         """The schema, the description and the library's table of a TABLE_MAP event.
 
         Raises the errors of `add_table` if the three do not agree.
         """
         sent = read_table_map(event)
-        schema = self._schemas[sent.table]
+        schema = self.schemas[sent.table]
         where = f"{schema.table} {where}"
         table_map, copied_indexes = bind_columns(sent, schema, where)  # now with names, also if the event has none
         _require_readable([table_map.columns[index] for index in copied_indexes], schema, where)
-        library_table = self._library_event(event, where).table_obj
+        library_table = self.library_event(event, where).table_obj
         if not sent.names:
-            _add_descriptions(library_table, table_map)
-        _require_types([library_table.columns[index] for index in copied_indexes], schema, where)
+            add_descriptions(library_table, table_map)
+        require_types(schema.columns, [library_table.columns[index] for index in copied_indexes], where)
         _require_names(table_map, library_table.columns, where)
         return schema, table_map, library_table
 
@@ -129,20 +129,30 @@ class RowEvents:
 
     def _row_images(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[RowImage]:
         """Yield the row images of a row event; raises the errors of `row_images`."""
-        rows = self._library_event(event, where)
+        rows = self.library_event(event, where)
         missing_names = missing_columns(event.data, table_map.names)  # only skipped columns may be missing
         if rows.number_of_columns != len(table_map.names) or not missing_names <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
         images = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):  # the library decodes the rows only now
             for kind, values_key, sources_key in images:
-                if row[sources_key]:  # why the library returned None, for each column with None
-                    _require_no_lost_value(row[sources_key], schema, where)
-                yield kind, tuple(row[values_key][name] for name in schema.names)
+                # the sources say, for each column with None, why the library returned None
+                yield kind, self.values_of(row[values_key], row[sources_key], schema, where)
         if rows.packet.read_bytes != rows.event_size:  # bytes are left, or bytes after the event were read
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
-    def _library_event(self, event: Event, where: str) -> Any:
+    def values_of(
+        self, values: Mapping[str, Any], sources: Mapping[str, str], schema: TableSchema, where: str
+    ) -> tuple[Any, ...]:
+        """The values of a row image in the order of the schema's columns, from the library's values by name.
+
+        Raises UnsupportedValue if one of the library's `sources` says that None stands for a lost value.
+        """
+        if sources:
+            _require_no_lost_value(sources, schema, where)
+        return tuple(values[name] for name in schema.names)
+
+    def library_event(self, event: Event, where: str) -> Any:
         """The library's object for a TABLE_MAP or row event. Raises UnsupportedEvent if the library cannot read it."""
         # The real checksum was checked and cut off. Four zero bytes replace it, because the library always takes the
         # last four bytes for a checksum. The size in the header (bytes 9 to 12) counts them.
@@ -198,9 +208,9 @@ def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) 
             raise UnsupportedValue(f"{where}: {error}") from error
 
 
-def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
-    """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
-    for column, read in zip(schema.columns, columns, strict=True):
+def require_types(columns: Sequence[Column], library_columns: Sequence[Any], where: str) -> None:
+    """Raise SchemaChanged if the library's columns do not have the types of the definition's `columns`."""
+    for column, read in zip(columns, library_columns, strict=True):
         digits = (column.precision, column.scale)
         type_with_sign = (read.type, int(read.unsigned))  # as `_TYPES` has integers; it has other types alone
         has_type = read.type in _TYPES[column.kind] or type_with_sign in _TYPES[column.kind]
@@ -209,7 +219,7 @@ def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
-def _add_descriptions(table: Any, table_map: TableMap) -> None:
+def add_descriptions(table: Any, table_map: TableMap) -> None:
     """Give the library's table the names and descriptions of columns, which its TABLE_MAP event does not have."""
     for column, name, sent in zip(table.columns, table_map.names, table_map.columns, strict=True):
         column.name, column.unsigned = name, sent.unsigned

@@ -7,16 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.schema import GEOMETRIES, Column, Kind
+from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
-from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day, unholdable
+from lakeingest.mysql.wire.refusals import beyond_reference, no_day, unholdable
+from lakeingest.mysql.witness.gaps import gap_of_column
 from lakeingest.rows import arrow_type
 
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-# The types that the library misreads, by MySQL's names
-_MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
-_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}  # that Python decodes in the same way as MySQL
+_WRAP = dt.timedelta(seconds=1 << 32)
 
 # The Python type of the library's values, by kind; a kind that the library misreads has none
 PYTHON: dict[Kind, type] = {
@@ -37,7 +35,7 @@ PYTHON: dict[Kind, type] = {
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
     """Raise UnsupportedValue if the library does not read every value of the column, in `charset`, exactly."""
-    if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
+    if gap_of_column(column, charset):
         raise beyond_reference(column)
 
 
@@ -84,6 +82,8 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
 def _instant(column: Column, value: dt.datetime) -> dt.datetime:
     """The value with its zone, UTC. Raises UnsupportedValue for a zero TIMESTAMP."""
     instant = value.replace(tzinfo=dt.UTC)
+    if instant < _EPOCH_START:  # MariaDB's seconds since 1970 have no sign since version 11.5; the library reads one
+        instant += _WRAP
     if instant == _EPOCH_START:  # the binlog's form of a zero TIMESTAMP; the type's range begins a second later
         raise no_day(column, "0000-00-00 00:00:00")
     return instant

@@ -10,6 +10,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.pipeline.binlog.looks import note_looks, report_difference
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -40,6 +41,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
+    looks = edges.witness.looks(edges.source.greeting, schemas, edges.stopped, len(segments))
     return [
         SpoolSegment(
             source,
@@ -50,8 +52,9 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
             follows=follows,
             waiting=waiting,
             prepared=prepared,
+            look=look,
         )
-        for segment in segments
+        for segment, look in zip(segments, looks, strict=True)
     ]
 
 
@@ -79,12 +82,14 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     _wait_out_file_seconds(edges.source, position, manifests)
     # Step 3: append the segments to the spool, then note in the tables what was found
     binlog.append(manifests)
+    note_looks(edges, binlog.tables, decoded)
     for segment in decoded:
         edges.profile.add(segment.profile)
         binlog.met |= segment.met - binlog.tables.keys()
     for table in altered - stopped.keys():
         binlog.tables[table].reached_ddl()
     for table, error in stopped.items():
+        report_difference(edges, error)
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
         know_foreign_keys(edges, binlog)  # now foreign keys matter, because a part of the binlog lacks their changes

@@ -10,10 +10,12 @@ from lakeingest.core.alteration import Ddl
 from lakeingest.core.prepared import PreparedAt
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.core.witness import NO_LOOK, Look, Looked
 from lakeingest.errors import LakeIngestError, SourceAway, UnsupportedEvent
 from lakeingest.files.file import File
 from lakeingest.mysql.binlog_reader import SegmentFacts
 from lakeingest.mysql.binlog_source import read_changes
+from lakeingest.pipeline.binlog.second_look import look_again
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.manifest import Manifest
@@ -36,6 +38,7 @@ class Decoded:
     stopped: Mapping[TableId, LakeIngestError]  # tables with a change in the segment that cannot be replayed
     refused: Mapping[TableId, LakeIngestError]  # the tables of `stopped` whose change is DDL
     met: frozenset[TableId] = frozenset()  # tables with rows in the segment
+    looked: tuple[Looked, ...] = ()  # what the second decoder has compared of each part
 
     @property
     def manifest(self) -> Manifest:
@@ -50,7 +53,8 @@ class SpoolSegment:
 
     `follows`: tables whose DDL is followed. At such DDL the segment is cut: the DDL becomes a segment of its own, and
     the table is not watched after the DDL. `waiting`: tables that have had such DDL before this segment. `prepared`:
-    the XA transactions that are prepared at the start of the segment, or at an earlier position.
+    the XA transactions that are prepared at the start of the segment, or at an earlier position. `look`: what a second
+    decoder reads of the segment.
     """
 
     source: Source
@@ -61,6 +65,7 @@ class SpoolSegment:
     follows: frozenset[TableId] = frozenset()
     waiting: Mapping[TableId, TableSchema] = field(default_factory=dict)
     prepared: PreparedAt | None = None
+    look: Look = NO_LOOK
 
     def run(self) -> Decoded:
         """Decode the segment. When this returns, the files are complete, and nothing refers to them yet.
@@ -74,7 +79,8 @@ class SpoolSegment:
             while not reading.is_over:
                 reading.take_step()
         met = frozenset(reading.met)
-        return Decoded(tuple(reading.manifests), reading.profile, reading.stopped, reading.refused, met)
+        manifests, looked = tuple(reading.manifests), tuple(reading.looked)
+        return Decoded(manifests, reading.profile, reading.stopped, reading.refused, met, looked)
 
 
 class _Reading:
@@ -86,7 +92,7 @@ class _Reading:
         self._ddl: Ddl | None = None  # the next DDL of followed tables, once an attempt has met it
         self.manifests, self.profile = list[Manifest](), Profile()
         self.stopped, self.refused = dict[TableId, LakeIngestError](), dict[TableId, LakeIngestError]()
-        self.met = set[TableId]()
+        self.met, self.looked = set[TableId](), list[Looked]()
         self.is_over = False
 
     def take_step(self) -> None:
@@ -174,4 +180,8 @@ class _Reading:
             self.met |= facts.met
             with profile.stage("binlog: write"):
                 manifest = files.complete(segment, facts.nulled, facts.history)
-                return replace(manifest, pending=facts.pending, lacks_cascades=facts.lacks_cascades)
+        task = self._task
+        looked, cost = look_again(task.look, source, segment, schemas, waiting, task.folder, manifest)
+        self.looked.append(looked)
+        profile.add(cost)
+        return replace(manifest, pending=facts.pending, lacks_cascades=facts.lacks_cascades)

@@ -8,6 +8,7 @@ still have the definition of its copy.
 """
 
 from lakeingest.errors import (
+    AuditFailed,
     BinlogGone,
     LakeIngestError,
     Retryable,
@@ -30,7 +31,10 @@ from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.pipeline.schema.unseen_ddl import assert_file_has_definition
 
 # The errors of a stopped table that a new copy mends
-MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
+MENDED = (
+    *(BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable),
+    AuditFailed,
+)
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:

@@ -1,4 +1,4 @@
-"""Merge: changes go from the spool into staging, in one commit that touches only the rows of changed keys.
+"""Merge: changes go from the spool into staging, in commits that touch only the rows of changed keys.
 
 A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
 still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lakeingest.core.audit import Cost
 from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
@@ -31,17 +32,41 @@ from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+# Change rows of a commit. Each slice reads the keys of all of them, and the driver has four bytes for each
+MOST_ROWS = 10_000_000
 LOOKED_AT_ROWS = 25_000_000  # rows of the table for each slice: an executor reads their keys in a third of a second
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
-    """Bring every finished split of the table to `stop` (None: the end of the spool), in one commit on staging.
+    """Bring every finished split of the table to `stop` (None: the end of the spool), in commits on staging.
 
-    The table's definition must be in force up to `stop`: a merge never crosses a halt (`spool.halts`). If readers see
-    the table and it is quiet, its noted position advances without a commit.
+    There is one commit for about MOST_ROWS changes. The table's definition must be in force up to `stop`: a merge never
+    crosses a halt (`spool.halts`). If readers see the table and it is quiet, its noted position advances without a
+    commit.
     """
+    end = stop or spool.position
+    for part_stop in (*_stops_before(end, spool, table), end):
+        _merge_to(edges, spool, table, part_stop)
+
+
+def _stops_before(end: Position, spool: Spool, table: TableRun) -> list[Position]:
+    """The ends of segments at which merges stop on the way to `end`: each has about MOST_ROWS changes to apply."""
+    progress, stops, rows = table.progress, list[Position](), 0
+    if spool.backlog(table.id, progress.needed_from) <= MOST_ROWS:
+        return stops
+    for _, _, segment, after in spool.parts():
+        if progress.needed_from < after.place < end.place:
+            rows += segment.rows_of(table.id)
+            if rows >= MOST_ROWS and after.place >= progress.least_stop:
+                stops.append(after)
+                rows = 0
+    return stops
+
+
+def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> None:
+    """Bring every finished split of the table to `stop`, in one commit on staging."""
     began = time.monotonic()
-    staged, progress, stop = table.staged, table.progress, stop or spool.position
+    staged, progress = table.staged, table.progress
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
@@ -85,10 +110,10 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     table.advance(merged, sound=all(part.sound for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
+    seconds = time.monotonic() - began
+    edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).merged(seconds)
     counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
-    edges.observe(
-        Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
-    )
+    edges.observe(Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, seconds))
 
 
 def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:

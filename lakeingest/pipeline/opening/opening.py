@@ -36,6 +36,7 @@ from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.pipeline.run.watch import first_watch
+from lakeingest.pipeline.run.witnessing import Witness
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.side_by_side import side_by_side
 from lakeingest.spark.nursery import Nursery
@@ -98,7 +99,8 @@ def opened(
             throttle = Throttle(config, source)
             stopped = StoppedTables(state_of(config))
             observe = in_turn(observe)
-            edges = Edges(config, source, target, state_of(config), quiet, stopped, lease, executors, throttle, observe)
+            state, witness = state_of(config), Witness.of(state_of(config), masked=not config.quality.samples)
+            edges = Edges(config, source, target, state, quiet, stopped, lease, executors, throttle, observe, witness)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)

@@ -7,13 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.lake.held import Held
 from lakeingest.pipeline.events import Published
+from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
-from lakeingest.state.definition import as_property, keep_first_position
+from lakeingest.spool.spool import Spool
+from lakeingest.state.definition import as_property, keep_audit, keep_first_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,12 +25,17 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 
-def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's staging commit, then move main to this commit.
+def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: bool = False) -> None:
+    """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
     All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
-    the copy lacks changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
-    Raises MainMoved if someone's compaction has moved main.
+    the copy lacks changes by foreign keys (`cascades`). The audit is one in full at times, and after maintenance.
+
+    Raises:
+        GateFailed: the gate fails. Main does not move.
+        AuditFailed: the audit fails. Main does not move.
+        MainMoved: someone's compaction has moved main.
+
     """
     began = time.monotonic()
     staged = table.staged
@@ -52,14 +60,23 @@ def publish(edges: Edges, table: TableRun) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: store where the copy begins, before the publish: so this is known for every published copy
-    keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
-    # Step 3: main moves to the commit that the gate has checked, together with its position
+    definition = keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
+    # Step 3: main moves to the commit that the gate has checked, together with its position. Just before that, the
+    # commit is audited
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
+    in_full = after_maintenance or must_be_full(edges, table, definition)
+
+    def read_back(held: Held) -> None:
+        audit(edges, spool, table, held, in_full=in_full)
+        if in_full and definition is not None:  # here, because some publishes of Hudi are not audited
+            keep_audit(edges.writing, definition)
+
     with edges.profile.stage(PUBLISHES):
-        published = edges.target.publish(audited, table.schema, properties)
+        published = edges.target.publish(audited, table.schema, properties, read_back)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
+    note_publish(edges, table, time.monotonic() - began)
     position = published.progress.position
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)

@@ -1,9 +1,12 @@
 """The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and the observer."""
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
+from lakeingest.core.audit import Cost
+from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
@@ -11,6 +14,7 @@ from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.pipeline.run.throttle import Throttle
+from lakeingest.pipeline.run.witnessing import Witness
 from lakeingest.state.lease import Lease
 from lakeingest.state.stopped import StoppedTables
 
@@ -24,6 +28,7 @@ class Edges:
 
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.
+    `began`: when the run began, by the monotonic clock. `audit_costs`: by table, the cost of the run's audits.
     """
 
     config: Config
@@ -36,7 +41,10 @@ class Edges:
     executors: Executors
     throttle: Throttle
     observe: Observer
+    witness: Witness
     profile: Profile = field(default_factory=Profile)
+    began: float = field(default_factory=time.monotonic)
+    audit_costs: dict[TableId, Cost] = field(default_factory=dict)
 
     @property
     def committing(self) -> Target:

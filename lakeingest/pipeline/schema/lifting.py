@@ -28,6 +28,7 @@ from lakeingest.errors import (
 )
 from lakeingest.lake.target import Rewriter, Staged, Written
 from lakeingest.pipeline.binlog.ingest import are_small, segment_bytes, spool_to_now
+from lakeingest.pipeline.binlog.looks import note_looks, report_difference
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merging.merge import merge
@@ -56,18 +57,14 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.reached_ddl()
         halt = ahead[0]
-        # the places before which no merge can stop
-        least_stops = [split.floor for split in table.progress.splits.all]
-        least_stops += [patch.high for patch in table.progress.patches]
-        may_have_later_changes = any(least_stop > halt.before.place for least_stop in least_stops)
-        if may_have_later_changes:  # changes from after the DDL
-            _assert_approved(edges, table, ahead)
+        if table.progress.least_stop > halt.before.place:  # its rows may have changes from after the DDL
+            _assert_approved(edges, binlog, table, ahead)
             raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
         _spool_missing(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
         # Step 2: lift the rows over the DDL
-        _assert_approved(edges, table, [halt])
+        _assert_approved(edges, binlog, table, [halt])
         _lift(edges, binlog, table, halt)
     # Step 3: no DDL is ahead: merge up to the end of the spool
     if table.trust is Trust.ALTERED_UNSEEN:  # no DDL in the spool has explained the source's definition
@@ -103,15 +100,15 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     try:
         lift = _lift_over(edges, binlog, table, halt)
     except NotLiftable as error:
-        _assert_approved(edges, table, halts(binlog.spool, table.id, halt.before.place))
+        _assert_approved(edges, binlog, table, halts(binlog.spool, table.id, halt.before.place))
         if isinstance(error, Unexplained):  # rows may have been read by a wrong definition
             suspect_unnamed(edges, table)
         else:
-            publish(edges, table)
+            publish(edges, binlog.spool, table)
         raise _barrier_error(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.scope is Scope.TABLE and not isinstance(error, Retryable):  # the table stops here
-            publish(edges, table)
+            publish(edges, binlog.spool, table)
         raise
     table.cancel_reading()  # the background read reads rows by the old definition
     # Step 2: note the lift in the spool before the commit, so that readers of the changelog always find it
@@ -142,7 +139,7 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
     table.lift(staged, lift.after)
 
 
-def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
+def _assert_approved(edges: Edges, binlog: BinlogRun, table: TableRun, ahead: Sequence[Halt]) -> None:
     """Raise ApprovalNeeded for the first DDL of `ahead` that nobody has approved.
 
     Before that, the table is published, if all its rows are at one place. Does nothing if the configuration needs no
@@ -155,7 +152,7 @@ def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> No
         return
     are_rows_at_one_place = table.progress.stop is not None
     if are_rows_at_one_place:
-        publish(edges, table)
+        publish(edges, binlog.spool, table)
     way_out = f"`lakeingest approve {table.id}` lets it go on after that"
     error = ApprovalNeeded(f"{table.id} waits before {waiting}; {way_out}")
     error.ddl = waiting.ddl
@@ -219,7 +216,11 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings
-    tasks = [SpoolSegment(source, part, schemas, spool.folder, segment_bytes(part, sizes)) for part in missing.values()]
+    looks = edges.witness.looks(edges.source.greeting, schemas, edges.stopped, len(missing))
+    tasks = [
+        SpoolSegment(source, part, schemas, spool.folder, segment_bytes(part, sizes), look=look)
+        for part, look in zip(missing.values(), looks, strict=True)
+    ]
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
@@ -228,7 +229,9 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
         raise
     for segment in decoded:
         if table.id in segment.stopped:
+            report_difference(edges, segment.stopped[table.id])
             raise segment.stopped[table.id]
         edges.profile.add(segment.profile)
+    note_looks(edges, {table.id: table}, decoded)
     for number, segment in zip(missing, decoded, strict=True):
         spool.put_table(number, table.id, segment.manifest)

@@ -65,6 +65,6 @@ def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     before = target.inventory(table.id)
     with edges.profile.stage("maintenance"):
         table.advance(edges.committing.maintain(staged), sound=True)
-    publish(edges, table)
+    publish(edges, binlog.spool, table, after_maintenance=True)
     removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.source))
     return Upkeep(table.id, before, target.inventory(table.id), removed, freed)

@@ -150,6 +150,23 @@ def keys_by_bucket(lake: Lake) -> dict[str, list[str]]:
     return {bucket: keys for bucket, keys in found.items() if keys}
 
 
+def test_files_say_their_calendar_and_their_extreme_record_keys(lake_of: Callable[..., Lake]) -> None:
+    """Also the second files of groups. Without a version, Spark refuses dates before 1582."""
+    lake = lake_of()
+    staged = lake.copied(*((number, "copied") for number in range(10, 100)))
+    published = alone(lake, lake.open().mark(staged, lake.leveled(staged, 20)))
+    alone(lake, lake.merge(published, (10, "changed", False), (99, "changed", False), pos=30))
+    files = list(folder(lake).glob("*.parquet"))
+    assert len({file.name[:36] for file in files}) < len(files)
+    for file in files:
+        keys = pq.read_table(file, columns=["_hoodie_record_key"])[0].to_pylist()
+        assert pq.read_metadata(file).metadata == {
+            b"org.apache.spark.version": b"3.5.0",
+            b"hoodie_min_record_key": min(keys).encode(),
+            b"hoodie_max_record_key": max(keys).encode(),
+        }
+
+
 def test_buckets_are_those_of_java() -> None:
     """`"a:1,b:2"` is in the bucket of Java's `List.of("1", "2").hashCode()`; overflows and odd texts, too."""
 

@@ -13,6 +13,7 @@ from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.wire import collations
 from tests.mysql import witness
 from tests.mysql.database import Db, Read, database_on
+from tests.mysql.test_second_reading import Part, is_named
 
 pytestmark = pytest.mark.mysql
 
@@ -264,6 +265,9 @@ def _compare(db: Db, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for column in schema.columns:
         assert witness.shown(column, rows[column.name]) == said[column.name], column
     assert _state(read, schema) == sorted(rows.to_pylist(), key=lambda row: row["id"])
+    compared = Part(db, segment, {schema.table: schema}, read).compare()
+    assert compared.differences == ()
+    assert [reason for reason in compared.unread if not is_named(reason)] == []
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
     if not {column.kind for column in schema.columns} & {Kind.VECTOR}:
         assert db.select(schema).equals(rows)

@@ -10,7 +10,7 @@ from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.events import ACTIONS, Damaged, Event, Type
 from lakeingest.mysql.wire.query import Query, read_query
-from lakeingest.mysql.witness.decoder import BEYOND
+from lakeingest.mysql.witness.gaps import BEYOND
 from tests.mysql.wire.stream import (
     FILE,
     SECOND,

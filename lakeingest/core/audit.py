@@ -1,0 +1,128 @@
+"""The audit of a commit before readers see it: how much of it is read back, and what must hold for the rows in it.
+
+The changes in the spool are the truth: the last change of a key up to the commit's position is the row that readers
+must get. The audit believes nothing that the writers of the commit have counted or returned.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+SHARE = 0.1  # the audits of a table take at most about this share of the time of its merges and publishes
+LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
+MOST_ROWS = 5_000_000  # an audit in full reads about so many rows: their keys take some 300 MB
+HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
+
+
+def is_full_due(seconds_since: float | None, run_seconds: float) -> bool:
+    """Whether a table's next audit is one in full: each hour in a run that lasts for hours, else each day.
+
+    `seconds_since`: since the last one, or since the first publish; None if that is unknown.
+    """
+    return seconds_since is None or seconds_since >= (HOUR if run_seconds >= HOUR else DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a table's audits in this run.
+
+    `rows`, `seconds`: of the last audit. `publish_seconds`: of the last publish, with its audit and the merges before
+    it. `merge_seconds`: of the merges since then. `owed`: the seconds by which all audits have exceeded their share.
+    """
+
+    rows: int = 0
+    seconds: float = 0.0
+    publish_seconds: float = 0.0
+    merge_seconds: float = 0.0
+    owed: float = 0.0
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows that the next audit may read; 0: the next publish has no audit."""
+        if self.owed > 0:
+            return 0
+        if not self.seconds:
+            return LEAST_ROWS
+        return max(LEAST_ROWS, int(SHARE * self.publish_seconds * self.rows / self.seconds))
+
+    def audited(self, rows: int, seconds: float) -> "Cost":
+        """The cost after one more audit."""
+        return replace(self, rows=rows, seconds=seconds, owed=self.owed + seconds)
+
+    def merged(self, seconds: float) -> "Cost":
+        """The cost after one more merge."""
+        return replace(self, merge_seconds=self.merge_seconds + seconds)
+
+    def published(self, seconds: float) -> "Cost":
+        """The cost after one more publish, which has taken so many seconds with its audit, if it had one."""
+        together = self.merge_seconds + seconds
+        return replace(self, publish_seconds=together, merge_seconds=0.0, owed=max(0.0, self.owed - SHARE * together))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file of the commit that could be read. `is_new`: readers do not see it yet. `rows`: its number of rows."""
+
+    is_new: bool
+    rows: int
+
+
+def chosen(files: Sequence[Candidate], most: int) -> list[int]:
+    """The numbers of the files to read, of files in random order: new files first, as long as they have `most` rows.
+
+    The first new file and the first old file are always among them.
+    """
+    numbers: list[int] = []
+    remaining = most
+    for is_new in (True, False):
+        is_first = True
+        for number, file in enumerate(files):
+            if file.is_new is is_new and (is_first or file.rows <= remaining):
+                numbers.append(number)
+                remaining -= file.rows
+                is_first = False
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLook:
+    """How often a key, which the spool has changed, is in the files that were read.
+
+    `is_gone`: its last change deletes its row. `times`: how many living rows have it. `new_times`: how many of these
+    are in new files. `is_searched`: every new file that may have the key was read.
+    """
+
+    is_gone: bool
+    times: int
+    new_times: int
+    is_searched: bool
+
+
+def fault_of(look: KeyLook) -> str | None:
+    """What is wrong with a changed key; None if nothing is known to be wrong.
+
+    That no key is there twice is asked of all keys that are read, changed or not.
+    """
+    if look.is_gone:
+        return "is still there, although its row was deleted" if look.times else None
+    if look.is_searched and not look.new_times:
+        return "has its old row" if look.times else "is missing"
+    return None
+
+
+def miscount(name: str, recorded: int, counted: int) -> str | None:
+    """What is wrong with a file that has `counted` rows, where the commit says `recorded`; None if they are equal."""
+    return None if counted == recorded else f"{name} has {counted} rows, and the commit says {recorded}"
+
+
+def differing_columns(expected: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
+    """The columns of a row whose value is not the one of the spool. Both rows have the same columns.
+
+    Numbers that are not numbers (NaN) are equal to each other.
+    """
+    return [name for name, value in expected.items() if not _is_same(value, held[name])]
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    is_nan = value != value and other != other  # noqa: PLR0124 - true of NaN alone
+    return bool(type(value) is type(other) and (value == other or is_nan))

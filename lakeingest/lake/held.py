@@ -1,0 +1,59 @@
+"""The port for audits, which each lake format implements: what a commit holds is read back before readers see it.
+
+Nothing here is taken from what writers have returned. Only the commit itself says which files it has, and how many rows
+are in each.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class HeldFile(Protocol):
+    """A file with rows of a commit. Its methods raise StateUnreadable if the file is gone or damaged."""
+
+    @property
+    def name(self) -> str:
+        """The file's name or path."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether readers do not see the file yet."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, also of deleted ones, by the commit."""
+
+    def count(self) -> int:
+        """The number of rows, also of deleted ones, by the file itself."""
+
+    def may_have(self, keys: pa.Table) -> "np.ndarray":
+        """For each key, whether the commit says that the file may have a row with this key."""
+
+    def keys(self, names: Sequence[str]) -> pa.Table:
+        """The columns `names` of the rows that are not deleted, in the order of the file."""
+
+    def first_rows(self, names: Sequence[str], most: int) -> pa.Table:
+        """The columns `names` of the rows that are not deleted, among about the first `most` rows of the file."""
+
+
+class Held(Protocol):
+    """A commit that readers do not see yet."""
+
+    @property
+    def files(self) -> Sequence[HeldFile]:
+        """All files with rows."""
+
+    def faulty_deletes(self) -> Sequence[str]:
+        """What is wrong with new files of deletes, such as a position at which no row is. Empty if nothing is."""
+
+
+Auditing = Callable[[Held], None]  # raises AuditFailed if readers must not see the commit
+
+
+def unaudited(_: Held) -> None:
+    """The audit of a publish whose caller wants none."""

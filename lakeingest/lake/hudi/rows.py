@@ -1,0 +1,64 @@
+"""Readers of the rows of a published commit from its data files, as `lake.target.BatchReader`."""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.errors import parse_errors, storage_errors, unreadable
+from lakeingest.lake.hudi.base_files import groups_of
+from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.table_form import Unfit, has_known_form
+from lakeingest.lake.hudi.timeline import Instant
+from lakeingest.lake.staged.changes import groups_of_size
+
+_BATCH = 16 << 20
+_TASK = 8 << 20  # a task reads files of about so many bytes
+_CALENDARS_AGREE = pa.scalar(dt.datetime(1900, 1, 1), pa.timestamp("us"))
+_SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class HudiRows:
+    """`lake.target.BatchReader` on some data files of one commit."""
+
+    names: tuple[str, ...]
+    files: tuple[File, ...]
+
+    def batches(self) -> Iterator[pa.Table]:
+        """The columns of all rows of the files, a part at a time."""
+        for file in self.files:
+            with storage_errors(str(file)), parse_errors(str(file)), files.parquet(file) as opened:
+                if missing := set(self.names) - set(opened.schema_arrow.names):
+                    raise unreadable(str(file), f"it lacks the columns {sorted(missing)}")
+                footer = opened.metadata.metadata or {}
+                names_calendar = _SPARK in footer and _LEGACY not in footer
+                for batch in opened.iter_batches(files.rows_of_size(opened, _BATCH), columns=list(self.names)):
+                    if not names_calendar and has_old_dates(batch):
+                        raise unreadable(str(file), "it does not say the calendar of its old dates")
+                    yield pa.Table.from_batches([batch])
+
+
+def has_old_dates(rows: pa.RecordBatch) -> bool:
+    """Whether a date or a time is so old that readers must know the calendar of its file."""
+    moments = (column.cast(pa.timestamp("us")) for column in rows.columns if pa.types.is_temporal(column.type))
+    return any(pc.any(pc.less(column, _CALENDARS_AGREE)).as_py() for column in moments)
+
+
+def batch_readers(folder: File, published: Instant, names: Sequence[str]) -> list[HudiRows] | None:
+    """Readers of the columns `names` of all rows of a published commit.
+
+    None if the table does not have the form that lakeingest gives it, so that other files may have rows, too.
+    """
+    if not has_known_form(folder):
+        return None
+    visible = visible_files(folder, published.time)
+    try:
+        groups_of(visible, published.buckets)
+    except Unfit:
+        return None
+    return [HudiRows(tuple(names), tuple(group)) for group in groups_of_size(visible, _TASK)]

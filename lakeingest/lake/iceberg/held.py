@@ -1,0 +1,144 @@
+"""What a snapshot holds, for the audit before its publish: its files of rows, and its new files of deletes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import ancestors_of
+
+from lakeingest.core.audit import miscount
+from lakeingest.lake.iceberg.data_files import Positions, bounds_of, positions_by_path, read_rows, rows_in_footer
+from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.kept_files import manifests_of
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.row_delta import split_by_content
+from lakeingest.lake.iceberg.scan_plan import files_with
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deletes:
+    """The positions in files of deletes. Each file is read once."""
+
+    table: TableFiles
+    read: dict[str, Positions] = field(default_factory=dict)
+
+    def of(self, file: DataFile) -> Positions:
+        """The positions in one file of deletes, by the path of the file whose rows they delete."""
+        if file.file_path not in self.read:
+            self.read[file.file_path] = dict(positions_by_path(self.table, file))
+        return self.read[file.file_path]
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergFile:
+    """`lake.held.HeldFile` of a file of rows. `task` names the files of deletes that apply to it."""
+
+    table: TableFiles
+    task: FileScanTask
+    is_new: bool
+    deletes: _Deletes
+
+    @property
+    def name(self) -> str:
+        """The path of the file."""
+        return self.task.file.file_path
+
+    @property
+    def rows(self) -> int:
+        """The number of rows by the manifest."""
+        return self.task.file.record_count
+
+    def count(self) -> int:
+        """The number of rows by the footer."""
+        with storage_errors(self.name):
+            return rows_in_footer(self.table, self.task.file)
+
+    def may_have(self, keys: pa.Table) -> "np.ndarray":
+        """Whether each key is within the bounds of the file's first key column; True if the bounds are unknown."""
+        name = keys.column_names[0]
+        bounds = bounds_of(self.task.file, self.table.metadata.schema().find_field(name))
+        if bounds is None:
+            return np.ones(keys.num_rows, bool)
+        lower, upper = (pa.scalar(end, keys[name].type) for end in bounds)
+        is_within = pc.and_(pc.greater_equal(keys[name], lower), pc.less_equal(keys[name], upper))
+        return np.asarray(is_within.to_numpy(), bool)
+
+    def keys(self, names: Sequence[str]) -> pa.Table:
+        """The columns `names` of the rows that are not deleted."""
+        return self._living(names)
+
+    def first_rows(self, names: Sequence[str], most: int) -> pa.Table:
+        """The columns `names` of the rows that are not deleted, among the first `most` rows."""
+        return self._living(names, most)
+
+    def _living(self, names: Sequence[str], most: int | None = None) -> pa.Table:
+        with storage_errors(self.name):
+            rows = read_rows(self.table, self.task.file, names, most)
+            dead = [self.deletes.of(file).get(self.name, _NONE) for file in self.task.delete_files]
+        is_living = np.ones(rows.num_rows, bool)
+        for positions in dead:  # `IcebergHeld.faulty_deletes` finds those that are not in the file
+            is_living[positions[(positions >= 0) & (positions < rows.num_rows)]] = False
+        return rows.filter(pa.array(is_living))
+
+
+class IcebergHeld:
+    """`lake.held.Held` of a snapshot. `published` is the snapshot that readers see; None before the first publish."""
+
+    def __init__(self, loaded: Table, version: int, published: int | None) -> None:
+        self._loaded, self._version, self._published = loaded, version, published
+        self._table = TableFiles.of(loaded)
+        self._deletes = _Deletes(self._table)
+
+    @cached_property
+    def files(self) -> list[IcebergFile]:
+        """All files with rows."""
+        new_rows, _ = self._new_files
+        new_paths = {file.file_path for file in new_rows}
+        any_column = self._loaded.schema().fields[0].name
+        tasks = files_with(self._loaded, self._version, any_column, bounds=None)
+        return [IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes) for task in tasks]
+
+    @cached_property
+    def _new_files(self) -> tuple[list[DataFile], list[DataFile]]:
+        """The files of rows, and those of deletes, that the snapshot has and `published` does not have."""
+        return split_by_content(tuple(_new_files(self._loaded, self._version, self._published)))
+
+    def faulty_deletes(self) -> list[str]:
+        """Files of deletes that do not have the rows that the manifest says, or positions at which no row is."""
+        rows_by_path = {file.name: file.rows for file in self.files}
+        by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]
+        return [fault for file in by_position for fault in self._faults(file, rows_by_path)]
+
+    def _faults(self, file: DataFile, rows_by_path: Mapping[str, int]) -> Iterator[str]:
+        with storage_errors(file.file_path):
+            positions_by_file = self._deletes.of(file)
+        fault = miscount(file.file_path, file.record_count, sum(map(len, positions_by_file.values())))
+        if fault is not None:
+            yield fault
+        for path, positions in positions_by_file.items():
+            if path not in rows_by_path:
+                yield f"{file.file_path} deletes rows of {path}, which the commit does not have"
+            elif positions.min() < 0 or positions.max() >= rows_by_path[path]:
+                yield f"{file.file_path} deletes rows that {path} does not have"
+            elif len(np.unique(positions)) < len(positions):
+                yield f"{file.file_path} deletes a row of {path} twice"
+
+
+def _new_files(loaded: Table, version: int, published: int | None) -> Iterator[DataFile]:
+    """The files, of rows and of deletes, that a snapshot has and `published` does not have."""
+    snapshot = loaded.metadata.snapshot_by_id(version)
+    assert snapshot is not None  # noqa: S101 - the table was loaded with it
+    history = ancestors_of(snapshot, loaded.metadata)  # the newest first
+    unpublished = {each.snapshot_id for each in takewhile(lambda each: each.snapshot_id != published, history)}
+    for manifest in manifests_of(snapshot, loaded.io):
+        if manifest.added_snapshot_id in unpublished:  # else it has only files that readers see already
+            entries = manifest.fetch_manifest_entry(loaded.io)
+            yield from (entry.data_file for entry in entries if entry.snapshot_id in unpublished)

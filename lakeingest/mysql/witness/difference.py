@@ -1,0 +1,85 @@
+"""Compares the row images of a stretch with the change rows that the fast decoder has made of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core import change
+from lakeingest.core.audit import differing_columns
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.witness import Difference
+from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.witness.readable import LOST
+from lakeingest.mysql.witness.stretch import Image, Stretch
+from lakeingest.mysql.witness.values import column_array
+from lakeingest.rows import INSTANT
+
+
+def first_difference(schema: TableSchema, rows: pa.Table, stretch: Stretch) -> Difference | None:
+    """The first difference in a table; None if the decoders agree.
+
+    `rows`: the table's change rows from the stretch's start up to the transaction `stretch.last`, in order. Columns of
+    which the library cannot make a value are noted in `stretch.unread`.
+    """
+    table = schema.table
+    images = stretch.images.get(table, [])
+    if stretch.passed:
+        rows = rows.filter(pa.array([place not in stretch.passed for place in _places(rows)], pa.bool_()))
+    if table in stretch.cut:  # there may be more images, which were not read
+        rows = rows.slice(0, len(images))
+    ours, theirs = rows.num_rows, len(images)
+    differing = _first_differing(schema, rows.slice(0, theirs), images[:ours], stretch)
+    if differing is None and ours == theirs:
+        return None
+    index, what, our_value, their_value = differing or (min(ours, theirs), "", None, None)
+    our_places = _places(rows)
+    their_places = [image.place for image in images]
+    place = min([*our_places[index : index + 1], *their_places[index : index + 1]])
+    counts = our_places.count(place), their_places.count(place)
+    if counts[0] != counts[1]:
+        file, pos = place
+        return Difference(table, f"the transaction {file}:{pos}", "the number of row images", *counts)
+    return Difference(table, str(images[index].at), what, our_value, their_value)
+
+
+def _first_differing(
+    schema: TableSchema, rows: pa.Table, images: Sequence[Image], stretch: Stretch
+) -> tuple[int, str, Any, Any] | None:
+    """The index of the first row that differs, the name of its first differing column, and the two values."""
+    if not images:
+        return None
+    expected: list[tuple[str, str, pa.Array]] = [
+        ("the file", change.FILE, pa.array([image.place[0] for image in images], pa.int64())),
+        ("the place", change.POS, pa.array([image.place[1] for image in images], pa.int64())),
+        ("the kind of change", change.KIND, pa.array([int(image.kind) for image in images], pa.int8())),
+        ("the commit time", change.COMMITTED_AT, pa.array([image.committed_at for image in images], INSTANT)),
+        ("the GTID", change.GTID, pa.array([image.gtid for image in images], pa.string())),
+    ]
+    lost: list[tuple[int, str]] = []
+    names = stretch.columns[schema.table]
+    for name, values in zip(names, zip(*(image.values for image in images), strict=True), strict=True):
+        lost += [(index, name) for index, value in enumerate(values) if value is LOST][:1]
+        held = [None if value is LOST else value for value in values]
+        try:
+            expected.append((f"column {name}", name, column_array(schema.column(name), held, str(schema.table))))
+        except UnsupportedValue as error:
+            stretch.unread[str(error)] += len(images)
+    found = []
+    for order, (what, name, wanted) in enumerate(expected):
+        made = rows[name].combine_chunks()
+        if wanted.equals(made):
+            continue
+        for index, (theirs, ours) in enumerate(zip(wanted.to_pylist(), made.to_pylist(), strict=True)):
+            if differing_columns({name: theirs}, {name: ours}):
+                found.append((index, order, what, ours, theirs))
+                break
+    found += [(index, len(expected), f"column {name}", rows[name][index].as_py(), LOST) for index, name in lost]
+    if not found:
+        return None
+    index, _, what, ours, theirs = min(found, key=lambda one: one[:2])
+    return index, what, ours, theirs
+
+
+def _places(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(rows[change.FILE].to_pylist(), rows[change.POS].to_pylist(), strict=True))

@@ -1,0 +1,80 @@
+"""What a run lets the second decoder compare, and what it notes of that in the state folder (`core.witness`)."""
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.witness import FIRST_ROWS, Look, Looked, Met, traits
+from lakeingest.errors import DecodersDisagree
+from lakeingest.files.file import File
+from lakeingest.state.stopped import StoppedTables
+from lakeingest.state.witness import read_met, store_met
+from lakeingest.version import VERSION
+
+_STORE_SECONDS = 60.0  # CPU seconds of runs are stored at most so often, if nothing was compared meanwhile
+
+
+@dataclass(slots=True)
+class Witness:
+    """What this installation has compared so far. `masked`: messages and files do not show values."""
+
+    met: Met
+    masked: bool
+    _cpu: float = field(default_factory=time.process_time, init=False)  # of this process, when it was last counted
+    _stored_at: float = field(default=0.0, init=False)
+    _suspects: set[TableId] | None = field(default=None, init=False)  # None: not known yet
+    # by table, because many tables cost much time: the last definition, and its traits
+    _traits: dict[TableId, tuple[TableSchema, frozenset[str]]] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, state: File, *, masked: bool) -> "Witness":
+        """What the state folder has; nothing if another version of lakeingest has compared it."""
+        return cls(read_met(state, VERSION), masked)
+
+    def looks(
+        self, server: str, schemas: Mapping[TableId, TableSchema], stopped: StoppedTables, segments: int
+    ) -> list[Look]:
+        """What is compared of each of so many segments; they share the rows of new things, and one has the sample."""
+        if self._suspects is None:
+            self._suspects = set() if stopped.is_empty else set(schemas)
+        self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
+        first = frozenset(table for table, schema in schemas.items() if self._has_news(server, schema))
+        chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
+        suspects, first_rows, sample = frozenset(self._suspects), FIRST_ROWS // max(1, segments), self.met.sample_rows
+        return [
+            Look(suspects, first, first_rows, sample if number == chosen else 0, seed, self.masked)
+            for number in range(segments)
+        ]
+
+    def _has_news(self, server: str, schema: TableSchema) -> bool:
+        known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
+        if known is not schema:  # a definition is another object after DDL
+            of_table = traits(schema)
+            self._traits[schema.table] = schema, of_table
+        return self.met.has_news(server, of_table)
+
+    def suspect(self, table: TableId) -> None:
+        """From now on, everything of the table is compared, until it has no record of its stop any more."""
+        if self._suspects is not None:
+            self._suspects.add(table)
+
+    def note(
+        self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], task_seconds: float
+    ) -> None:
+        """Note what was compared. `task_seconds`: the CPU seconds of the tasks that ran in other processes."""
+        cpu = time.process_time()
+        self.met = self.met.after(server, schemas, looked, cpu - self._cpu + task_seconds)
+        self._cpu = cpu
+
+    def store(self, state: File, *, now: bool) -> None:
+        """Store what was compared: `now`, or if it was not stored for a minute."""
+        if now or time.monotonic() - self._stored_at > _STORE_SECONDS:
+            self._stored_at = time.monotonic()
+            store_met(state, self.met)
+
+
+def _has_disagreed(stopped: StoppedTables, table: TableId) -> bool:
+    record = stopped.read(table)
+    return record is not None and record.error == DecodersDisagree.__name__

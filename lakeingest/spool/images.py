@@ -1,0 +1,169 @@
+"""The last image of each changed key: the row that a copy must have, by the spool alone.
+
+A copy as of a place has the row of each key's last change up to this place, whichever chunks and merges brought it
+there. So neither marks of splits nor patches are asked: this is a second way to the same rows, for audits. Any end of
+the spool will do, because the last change of a key in it is the last change of the key.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeingest.core import change
+from lakeingest.core.change import DELETED, RowKind
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.spool import archive
+from lakeingest.spool.reread_files import RereadFolder, RereadRows
+from lakeingest.spool.spool import Spool
+
+# columns: the number of a row's file, the row's number in it, its place among all rows, and whether it is a reread row
+_PART, _ROW, _ORDER, _IS_REREAD = (f"_lakeingest_{name}" for name in ("part", "row", "order", "is_reread"))
+
+
+@dataclass(frozen=True, slots=True)
+class LastImages:
+    """The last change of each changed key.
+
+    `keys` has the columns of the key, and DELETED: whether the change deletes the row. `parts` are files, and for each
+    key `at` has the number of its file in `parts`, and `rows` the number of its row in this file.
+    """
+
+    keys: pa.Table
+    parts: Sequence[File]
+    at: "np.ndarray"
+    rows: "np.ndarray"
+
+    def images(self, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
+        """The columns `names` of the last images of these keys, and DELETED, in the order of `numbers`."""
+        tables, places = [], []
+        for part in np.unique(self.at[numbers]).tolist():
+            of_part = np.flatnonzero(self.at[numbers] == part)
+            of_part = of_part[np.argsort(self.rows[numbers[of_part]])]
+            with _opened(self.parts[part]) as opened:
+                tables.append(_rows(opened, self.rows[numbers[of_part]], [*names, change.KIND]))
+            places.append(of_part)
+        rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
+        return rows.select(list(names)).append_column(DELETED, _are_deletes(rows[change.KIND]))
+
+
+def reread_files(spool: Spool, table: TableId, after: Place, stop: Place) -> list[RereadRows]:
+    """The files with rows of the table that were read again, as of places after `after` and up to `stop`."""
+    since = ReadTo(after, log=archive.name_of(spool.folder))
+    files_from = RereadFolder.of(spool.folder, table).files_after(since, stop)
+    return [rows for rows in files_from if rows.first.place > after]
+
+
+def last_images(
+    changed: Sequence[File],
+    rereads: Sequence[RereadRows],
+    schema: TableSchema,
+    after: Place,
+    stop: Place,
+    most: int,
+) -> LastImages | None:
+    """The last image of each key that was changed after `after` and up to `stop`; None: there is no such change.
+
+    `changed` are the files of the spool, in order, that have the table's changes between these places (`Spool.files`).
+    If there are more than about `most` change rows, only those of the newest files are read. Files with rows of another
+    definition, and all files before them, are left out. `rereads` are images, too: each is the row of its key as of its
+    place.
+    """
+    tables: list[pa.Table] = []  # of the newest files
+    for file in reversed(changed):
+        rows = _changes(file, schema, after, stop) if sum(map(len, tables)) < most else None
+        if rows is None:
+            break
+        tables.append(rows)
+    parts = list(changed[::-1][: len(tables)])
+    if len(tables) < len(changed):  # rows that were read again before the changes that are left out do not count
+        after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
+    for reread in rereads:
+        rows = _changes(reread.path, schema, None, stop) if reread.first.place >= after else None
+        if rows is not None:
+            tables.append(rows)
+            parts.append(reread.path)
+    return _last_of(tables, parts, schema.key) if any(map(len, tables)) else None
+
+
+def _changes(file: File, schema: TableSchema, after: Place | None, stop: Place) -> pa.Table | None:
+    """The key, kind and order of the changes in a file after `after` and up to `stop`; None: the file lacks a column.
+
+    If `after` is None, the file has reread rows.
+    """
+    with _opened(file) as opened:
+        if set(schema.names) - set(opened.schema_arrow.names):
+            return None
+        rows = opened.read([*schema.key, change.KIND, *change.ORDER])
+    is_wanted = ~_is_after(rows, stop)
+    if after is not None:
+        is_wanted &= _is_after(rows, after)
+    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    numbered = numbered.append_column(_IS_REREAD, pa.array(np.full(rows.num_rows, int(after is None))))
+    return numbered.filter(pa.array(is_wanted))
+
+
+def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[str]) -> LastImages:
+    """The last change of each key. Each table has the changes of one of the `parts`."""
+    changes = pa.concat_tables(
+        (rows.append_column(_PART, pa.array(np.full(len(rows), part))) for part, rows in enumerate(tables)),
+        promote_options="default",
+    )
+    # the most significant part of the order comes last; reread rows come after all changes of their place
+    order = np.lexsort([changes[name].to_numpy() for name in (change.ORDINAL, _IS_REREAD, *reversed(change.PLACE))])
+    ordered = changes.take(pa.array(order)).append_column(_ORDER, pa.array(np.arange(len(order))))
+    last = ordered.take(ordered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
+    keys = last.select(list(key)).append_column(DELETED, _are_deletes(last[change.KIND]))
+    return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy())
+
+
+def _are_deletes(kinds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """For each change, by its kind, whether it deletes a row."""
+    return pc.is_in(kinds, pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8()))
+
+
+def _first_place(changes: pa.Table) -> Place:
+    """The place of the first of these changes, which are in order."""
+    return Place(*(changes[name][0].as_py() for name in change.PLACE))
+
+
+def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
+    """For each change, whether it is after the place."""
+    epoch, file, pos = (changes[name].to_numpy() for name in change.PLACE)
+    is_after_in_epoch = (file > place.file) | ((file == place.file) & (pos > place.pos))
+    is_after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & is_after_in_epoch)
+    return is_after
+
+
+def _rows(opened: pq.ParquetFile, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
+    """The columns `names` of the rows with these numbers, which ascend."""
+    sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+    ends = np.cumsum(sizes)
+    groups = np.searchsorted(ends, numbers, side="right")  # for each row, the number of its row group
+    return pa.concat_tables(
+        opened.read_row_group(group, list(names)).take(
+            pa.array(numbers[groups == group] - (ends[group] - sizes[group]))
+        )
+        for group in np.unique(groups).tolist()
+    )
+
+
+@contextmanager
+def _opened(file: File) -> Iterator[pq.ParquetFile]:
+    """An open file. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
+    try:
+        with files.parquet(file) as opened:
+            yield opened
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(
+            f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
+        ) from error

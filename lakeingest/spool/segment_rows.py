@@ -1,0 +1,77 @@
+"""The rows of one decoded segment, from its files: by transactions, and without reading whole files."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+from functools import cached_property
+
+import pyarrow as pa
+
+from lakeingest.core import change
+from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.spool.manifest import Manifest
+
+Place = tuple[int, int]  # of a transaction: the number of its file, and its position
+
+
+class _Places:
+    """The places of the rows of a file, in order."""
+
+    def __init__(self, path: File, names: tuple[str, str]) -> None:
+        with files.parquet(path) as opened:
+            columns = opened.read(list(names))
+        self._file, self._pos = (columns[name].to_numpy() for name in names)
+
+    def __len__(self) -> int:
+        return len(self._pos)
+
+    def __getitem__(self, index: int) -> Place:
+        return int(self._file[index]), int(self._pos[index])
+
+
+class SegmentRows:
+    """The rows of a segment whose files are complete. All files have their rows in the order of the binlog."""
+
+    def __init__(self, folder: File, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._places: dict[TableId, _Places] = {}
+
+    @cached_property
+    def transactions(self) -> "_Places":
+        """The places of all transactions, in order."""
+        return _Places(self._folder / self._manifest.transactions, ("file", "pos"))
+
+    @property
+    def changed(self) -> list[TableId]:
+        """The tables with rows."""
+        return [table for table, file in self._manifest.tables.items() if file is not None and file[1]]
+
+    def first_transaction(self, tables: Collection[TableId]) -> int:
+        """The number of the first transaction that changes one of the tables, which have rows."""
+        return bisect_left(self.transactions, min(self._places_of(table)[0] for table in tables))
+
+    def _places_of(self, table: TableId) -> _Places:
+        file = self._manifest.tables[table]
+        assert file is not None  # noqa: S101 - callers ask for tables with rows
+        if table not in self._places:
+            self._places[table] = _Places(self._folder / file[0], (change.FILE, change.POS))
+        return self._places[table]
+
+    def rows(self, table: TableId, first: Place, last: Place, most: int | None = None) -> pa.Table:
+        """The change rows of a table with rows, from one transaction up to another, at most so many."""
+        places, file = self._places_of(table), self._manifest.tables[table]
+        begin, end = bisect_left(places, first), bisect_right(places, last)
+        end = end if most is None else min(end, begin + most)
+        assert file is not None  # noqa: S101 - see `_places_of`
+        with files.parquet(self._folder / file[0]) as opened:
+            groups = list[int]()  # the row groups with these rows
+            at, skipped = 0, 0  # rows: before the next group, and before the first of `groups`
+            for number in range(opened.metadata.num_row_groups):
+                count = opened.metadata.row_group(number).num_rows
+                if at + count <= begin:
+                    skipped += count
+                elif at < end:
+                    groups.append(number)
+                at += count
+            return opened.read_row_groups(groups).slice(begin - skipped, max(0, end - begin))
