@@ -11,6 +11,7 @@ from typing import Any
 SHARE = 0.1  # the audits of a table take at most about this share of the time of its merges and publishes
 LEAST_ROWS = 20_000  # an audit reads at least about so many rows, however short the publish was
 MOST_ROWS = 5_000_000  # an audit in full reads about so many rows: their keys take some 300 MB
+MOST_CHANGES = 2_000_000  # an audit compares at most about so many changes: their keys take some 300 MB
 HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
 
 

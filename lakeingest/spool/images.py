@@ -74,42 +74,60 @@ def last_images(
     """The last image of each key that was changed after `after` and up to `stop`; None: there is no such change.
 
     `changed` are the files of the spool, in order, that have the table's changes between these places (`Spool.files`).
-    If there are more than about `most` change rows, only those of the newest files are read. Files with rows of another
+    If there are more than about `most` change rows, only the newest row groups are read. Files with rows of another
     definition, and all files before them, are left out. `rereads` are images, too: each is the row of its key as of its
     place.
     """
     tables: list[pa.Table] = []  # of the newest files
+    is_whole, remaining = True, most
     for file in reversed(changed):
-        rows = _changes(file, schema, after, stop) if sum(map(len, tables)) < most else None
-        if rows is None:
+        rows, is_whole = _changes(file, schema, after, stop, remaining)
+        if rows is not None:
+            tables.append(rows)
+            remaining -= rows.num_rows
+        if not is_whole:  # an older change may not be the last one of its key
             break
-        tables.append(rows)
     parts = list(changed[::-1][: len(tables)])
-    if len(tables) < len(changed):  # rows that were read again before the changes that are left out do not count
+    if not is_whole:  # rows that were read again before the changes that are left out do not count
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
     for reread in rereads:
-        rows = _changes(reread.path, schema, None, stop) if reread.first.place >= after else None
+        rows, _ = _changes(reread.path, schema, None, stop) if reread.first.place >= after else (None, False)
         if rows is not None:
             tables.append(rows)
             parts.append(reread.path)
     return _last_of(tables, parts, schema.key) if any(map(len, tables)) else None
 
 
-def _changes(file: File, schema: TableSchema, after: Place | None, stop: Place) -> pa.Table | None:
-    """The key, kind and order of the changes in a file after `after` and up to `stop`; None: the file lacks a column.
+def _changes(
+    file: File, schema: TableSchema, after: Place | None, stop: Place, most: int | None = None
+) -> tuple[pa.Table | None, bool]:
+    """The key, kind and order of the changes in a file after `after` and up to `stop`, and whether these are all.
 
-    If `after` is None, the file has reread rows.
+    They are None if the file lacks a column. Of more than `most` rows, only those of the last row groups are read. If
+    `after` is None, the file has reread rows.
     """
     with _opened(file) as opened:
         if set(schema.names) - set(opened.schema_arrow.names):
-            return None
-        rows = opened.read([*schema.key, change.KIND, *change.ORDER])
+            return None, False
+        first_group, first_row = _newest(opened, most)
+        groups = range(first_group, opened.num_row_groups)
+        rows = opened.read_row_groups(list(groups), [*schema.key, change.KIND, *change.ORDER])
     is_wanted = ~_is_after(rows, stop)
     if after is not None:
         is_wanted &= _is_after(rows, after)
-    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    numbered = rows.append_column(_ROW, pa.array(np.arange(first_row, first_row + rows.num_rows)))
     numbered = numbered.append_column(_IS_REREAD, pa.array(np.full(rows.num_rows, int(after is None))))
-    return numbered.filter(pa.array(is_wanted))
+    return numbered.filter(pa.array(is_wanted)), first_group == 0
+
+
+def _newest(opened: pq.ParquetFile, most: int | None) -> tuple[int, int]:
+    """The number of the first row group of those that have the last `most` rows, and the number of its first row."""
+    group, row = opened.num_row_groups, opened.metadata.num_rows
+    first_wanted = 0 if most is None else max(0, row - most)
+    while group and row > first_wanted:
+        group -= 1
+        row -= opened.metadata.row_group(group).num_rows
+    return group, row
 
 
 def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[str]) -> LastImages:

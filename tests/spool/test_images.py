@@ -108,6 +108,29 @@ def test_of_too_many_changes_the_newest_count(tmp_path: Local) -> None:
     }
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_file_with_too_many_changes_the_last_row_groups_count(tmp_path: Local, seed: int) -> None:
+    """Whatever is left out, an image is that of the last change; rows that were read again count as well."""
+    chance = random.Random(seed)
+    rows = change_rows(chance, 1, 2000)
+    files = spooled(tmp_path, chance, rows, pa.int32())
+    for file in files:
+        pq.write_table(pq.read_table(file), file, row_group_size=chance.randint(1, 100))
+    after, stop = Place(1, 1, 4), Place(1, chance.randint(10, 12), chance.randint(4, 40))
+    at = Place(1, 10, chance.randint(4, 40))
+    again = reread(
+        tmp_path, [ChangeRow(RowKind.INSERT, (number,), at, REREAD) for number in range(0, 99, 7)], at, 9_000
+    )
+    everything = as_dict(last_images(files, [again], schema_of(1), after, stop, ALL), 1)
+    sizes = []
+    for size in range(13):
+        newest = as_dict(last_images(files, [again], schema_of(1), after, stop, 1 << size), 1)
+        assert newest.items() <= everything.items()
+        sizes.append(len(newest))
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == len(everything)
+
+
 def test_rows_of_another_definition_do_not_count(tmp_path: Local) -> None:
     """Nor does any change before them."""
     chance = random.Random(6)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.audit import (
+    MOST_CHANGES,
     MOST_ROWS,
     Candidate,
     Cost,
@@ -56,7 +57,7 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
     if not most:
         return
     with edges.profile.stage("audits"):
-        changed = _changed(spool, table, most)
+        changed = _changed(spool, table, min(most, MOST_CHANGES))
         reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, table.staged.version)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
