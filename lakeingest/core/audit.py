@@ -89,11 +89,13 @@ def chosen(files: Sequence[Candidate], most: int) -> list[int]:
 class KeyLook:
     """How often a key, which the spool has changed, is in the files that were read.
 
-    `is_gone`: its last change deletes its row. `times`: how many living rows have it. `new_times`: how many of these
-    are in new files. `is_searched`: every new file that may have the key was read.
+    `is_gone`: its last change deletes its row. `may_lack`: its last change marks its row as deleted, so that a chunk
+    that was read after that never had it. `times`: how many living rows have it. `new_times`: how many of these are in
+    new files. `is_searched`: every new file that may have the key was read.
     """
 
     is_gone: bool
+    may_lack: bool
     times: int
     new_times: int
     is_searched: bool
@@ -107,7 +109,8 @@ def fault_of(look: KeyLook) -> str | None:
     if look.is_gone:
         return "is still there, although its row was deleted" if look.times else None
     if look.is_searched and not look.new_times:
-        return "has its old row" if look.times else "is missing"
+        missing = None if look.may_lack else "is missing"
+        return "has its old row" if look.times else missing
     return None
 
 

@@ -196,11 +196,18 @@ class _Reading:
         is_searched = np.full(keys.num_rows, can_search)
         for file in unread_new if can_search else ():
             is_searched &= ~file.may_have(keys)
-        is_gone = self.changed.keys[DELETED].to_numpy() & (not self.schema.keeps_deleted)
-        looks = np.stack([is_gone, np.minimum(times, 2), np.minimum(new_times, 2), is_searched], axis=1).astype(int)
+        is_deleted, keeps = self.changed.keys[DELETED].to_numpy(), self.schema.keeps_deleted
+        facts = (
+            is_deleted & (not keeps),
+            is_deleted & keeps,
+            np.minimum(times, 2),
+            np.minimum(new_times, 2),
+            is_searched,
+        )
+        looks = np.stack(facts, axis=1).astype(int)
         for values in np.unique(looks, axis=0):
-            gone, all_times, in_new, searched = values.tolist()
-            if fault := fault_of(KeyLook(bool(gone), all_times, in_new, bool(searched))):
+            gone, may_lack, all_times, in_new, searched = values.tolist()
+            if fault := fault_of(KeyLook(bool(gone), bool(may_lack), all_times, in_new, bool(searched))):
                 alike = np.flatnonzero((looks == values).all(axis=1))
                 yield f"{_key_text(keys, int(alike[0]))} {fault} ({len(alike)} keys)"
 
