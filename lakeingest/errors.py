@@ -67,7 +67,7 @@ class GateFailed(CheckFailed):
 
 
 class AuditFailed(CheckFailed):
-    """A commit that was read back before its publish is not what was to be written; readers keep the last good one."""
+    """The audit before a publish found faults in the files of the commit; readers keep the last published commit."""
 
     scope = Scope.TABLE
 

@@ -102,7 +102,7 @@ class KeyLook:
 
 
 def fault_of(look: KeyLook) -> str | None:
-    """What is wrong with a changed key; None if nothing is known to be wrong.
+    """The fault of a changed key; None if no fault is known.
 
     That no key is there twice is asked of all keys that are read, changed or not.
     """
@@ -115,7 +115,7 @@ def fault_of(look: KeyLook) -> str | None:
 
 
 def miscount(name: str, recorded: int, counted: int) -> str | None:
-    """What is wrong with a file that has `counted` rows, where the commit says `recorded`; None if they are equal."""
+    """The fault of a file that has `counted` rows although the commit says `recorded`; None if both are equal."""
     return None if counted == recorded else f"{name} has {counted} rows, and the commit says {recorded}"
 
 

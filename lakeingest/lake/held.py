@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HeldFile(Protocol):
-    """A file with rows of a commit. Its methods raise StateUnreadable if the file is gone or damaged."""
+    """A data file of a commit. Its methods raise StateUnreadable if the file is missing or damaged."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Held(Protocol):
         """All files with rows."""
 
     def faulty_deletes(self) -> Sequence[str]:
-        """What is wrong with new files of deletes, such as a position at which no row is. Empty if nothing is."""
+        """The faults of new files of deletes, such as a position beyond the end of a file; empty if there are none."""
 
 
 Auditing = Callable[[Held], None]  # raises AuditFailed if readers must not see the commit

@@ -6,7 +6,6 @@ later change.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -22,9 +21,10 @@ from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import Mark
-from lakeingest.errors import StateUnreadable, UnsupportedValue
-from lakeingest.files.file import File, parquet
+from lakeingest.errors import UnsupportedValue
+from lakeingest.files.file import File
 from lakeingest.rows import with_change_metadata
+from lakeingest.spool.errors import opened_file
 
 _ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
@@ -170,7 +170,7 @@ def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
 
     `origin` names some columns of `core.change.ORIGIN`.
     """
-    with _opened(file) as opened:
+    with opened_file(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1  # for each row, the number of its row group
@@ -186,7 +186,7 @@ def _keys_of_changes(file: File, key: Sequence[str], start: int) -> Iterator[pa.
 
     A large transaction is a single file, so a part has about _PART_ROWS rows. Raises UnsupportedValue if a key is NULL.
     """
-    with _opened(file) as opened:
+    with opened_file(file) as opened:
         for groups in _parts(opened.metadata):
             rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE])
             for name in key:
@@ -217,25 +217,13 @@ def _starts(sizes: Iterable[int]) -> "np.ndarray":
     return np.cumsum(np.array([0, *sizes], np.int64))
 
 
-@contextmanager
-def _opened(file: File) -> Iterator[pq.ParquetFile]:
-    """An open file of the spool. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
-    try:
-        with parquet(file) as opened:
-            yield opened
-    except (OSError, pa.ArrowException) as error:
-        raise StateUnreadable(
-            f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
-        ) from error
-
-
 def _metadata(file: File) -> pq.FileMetaData:
-    with _opened(file) as opened:
+    with opened_file(file) as opened:
         return opened.metadata
 
 
 def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
-    with _opened(file) as opened:
+    with opened_file(file) as opened:
         return opened.read_row_group(index, list(names))
 
 

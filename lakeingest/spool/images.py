@@ -1,12 +1,12 @@
 """The last image of each changed key: the row that a copy must have, by the spool alone.
 
 A copy as of a place has the row of each key's last change up to this place, whichever chunks and merges brought it
-there. So neither marks of splits nor patches are asked: this is a second way to the same rows, for audits. Any end of
-the spool will do, because the last change of a key in it is the last change of the key.
+there. So neither marks of splits nor patches are asked: this is a second way to the same rows, for audits. It shares no
+code with `collapse` that orders or takes rows, because a fault there must not hide from audits. Any end of the spool
+will do, because the last change of a key in it is the last change of the key.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,9 @@ from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import archive
+from lakeingest.spool.errors import opened_file
 from lakeingest.spool.reread_files import RereadFolder, RereadRows
 from lakeingest.spool.spool import Spool
 
@@ -49,7 +48,7 @@ class LastImages:
         for part in np.unique(self.at[numbers]).tolist():
             of_part = np.flatnonzero(self.at[numbers] == part)
             of_part = of_part[np.argsort(self.rows[numbers[of_part]])]
-            with _opened(self.parts[part]) as opened:
+            with opened_file(self.parts[part]) as opened:
                 tables.append(_rows(opened, self.rows[numbers[of_part]], [*names, change.KIND]))
             places.append(of_part)
         rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
@@ -106,7 +105,7 @@ def _changes(
     They are None if the file lacks a column. Of more than `most` rows, only those of the last row groups are read. If
     `after` is None, the file has reread rows.
     """
-    with _opened(file) as opened:
+    with opened_file(file) as opened:
         if set(schema.names) - set(opened.schema_arrow.names):
             return None, False
         first_group, first_row = _newest(opened, most)
@@ -173,15 +172,3 @@ def _rows(opened: pq.ParquetFile, numbers: "np.ndarray", names: Sequence[str]) -
         )
         for group in np.unique(groups).tolist()
     )
-
-
-@contextmanager
-def _opened(file: File) -> Iterator[pq.ParquetFile]:
-    """An open file. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
-    try:
-        with files.parquet(file) as opened:
-            yield opened
-    except (OSError, pa.ArrowException) as error:
-        raise StateUnreadable(
-            f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
-        ) from error

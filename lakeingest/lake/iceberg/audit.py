@@ -50,7 +50,7 @@ class Audit:
         return problem
 
     def assert_publishable(self, table: TableId, loaded: Table, staged: Staged, audit: Auditing) -> None:
-        """Raises StateUnreadable if a file of the snapshot is gone or damaged, or two rows with one key are found.
+        """Check a snapshot. Raises StateUnreadable if a file is missing or damaged, or if two rows have the same key.
 
         Raises AuditFailed if `audit` does, which gets what the snapshot holds.
 

@@ -1,4 +1,4 @@
-"""What a run notes of the second looks of its tasks."""
+"""Stores in the state folder how much the second decoder has compared, and the differences that it has found."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from lakeingest.version import VERSION
 
 
 def note_looks(edges: Edges, tables: Mapping[TableId, TableRun], decoded: Sequence[Decoded]) -> None:
-    """Note in the state folder what was compared of decoded segments."""
+    """Store how many rows of each kind of column the second decoder has compared in these segments."""
     looked = [look for segment in decoded for look in segment.looked]
     in_tasks = [segment.profile for segment in decoded if segment.profile.process != edges.profile.process]
     seconds = sum(cost.cpu for profile in in_tasks for cost in profile.stages)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeingest.core.audit import Cost
 from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
@@ -111,7 +110,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
     seconds = time.monotonic() - began
-    edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).merged(seconds)
+    edges.audit_costs[table.id] = edges.audit_costs[table.id].merged(seconds)
     counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
     edges.observe(Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, seconds))
 

@@ -17,7 +17,6 @@ from lakeingest.core.audit import (
     MOST_CHANGES,
     MOST_ROWS,
     Candidate,
-    Cost,
     KeyLook,
     chosen,
     differing_columns,
@@ -52,7 +51,7 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
     everything is read, up to MOST_ROWS rows.
     """
     began = time.monotonic()
-    cost = edges.audit_costs.get(table.id, Cost())
+    cost = edges.audit_costs[table.id]
     most = MOST_ROWS if in_full else cost.most_rows
     if not most:
         return
@@ -67,22 +66,26 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
     if faults:
         more = "; and more" if len(faults) > FAULTS_IN_MESSAGE else ""
         # an audit in full may find a fault that smaller ones have missed
-        readers = "readers may see it since the last audit in full" if in_full else "readers keep the last good commit"
+        seen = (
+            "readers may have seen them since the last audit in full"
+            if in_full
+            else "readers keep the last published commit"
+        )
         raise AuditFailed(
-            f"{table.id} was not published, its commit {table.staged.version} is not what was to be written:"
-            f" {'; '.join(faults[:FAULTS_IN_MESSAGE])}{more}; {readers}"
+            f"{table.id} was not published: the audit of its commit {table.staged.version} found faults:"
+            f" {'; '.join(faults[:FAULTS_IN_MESSAGE])}{more}; {seen}"
         )
 
 
 def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
     """Note how long the publish of a table took, with its audit: the next audit may take a share of that."""
-    edges.audit_costs[table.id] = edges.audit_costs.get(table.id, Cost()).published(seconds)
+    edges.audit_costs[table.id] = edges.audit_costs[table.id].published(seconds)
 
 
 def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -> bool:
     """Whether the next audit of the table is one in full. `definition` is the stored one.
 
-    So it is if the last audit has failed: no smaller sample can let the commit pass.
+    So it is if the last audit has failed: a smaller sample might let the commit pass.
     """
     stopped = edges.stopped.read(table.id)
     if stopped is not None and stopped.error == AuditFailed.__name__:
@@ -166,9 +169,7 @@ class _Reading:
         if self.changed is None:
             return new
         keys = self.changed.keys.select(list(self.schema.key))
-        if not self.in_full:
-            old = old[:MOST_FILES]
-        return [*new, *(file for file in old if file.may_have(keys).any())]
+        return [*new, *(file for file in old[:MOST_FILES] if file.may_have(keys).any())]
 
     def _faults_of_keys(self, read: Sequence[HeldFile], unread_new: Sequence[HeldFile]) -> Iterator[str]:
         """Keys that two rows of the files have, and changed keys that are not there as often as they must be."""

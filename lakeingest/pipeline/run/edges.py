@@ -1,6 +1,7 @@
 """The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and the observer."""
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class Edges:
     witness: Witness
     profile: Profile = field(default_factory=Profile)
     began: float = field(default_factory=time.monotonic)
-    audit_costs: dict[TableId, Cost] = field(default_factory=dict)
+    audit_costs: defaultdict[TableId, Cost] = field(default_factory=lambda: defaultdict(Cost))
 
     @property
     def committing(self) -> Target:
