@@ -213,11 +213,12 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
         # Step 1: store the new removal. It waits from now on, so that queries which read its files can end
         if removed := unfinished_removal(loaded, waiting):
             files = [*_unneeded(loaded, removed), *(snapshot.manifest_list for snapshot in removed)]
-            newest_number = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
+            remaining = loaded.metadata.snapshots
+            newest_number = max((_sequence_number(snapshot) for snapshot in remaining), default=0)
             document = {
                 "table": str(loaded.metadata.table_uuid),
                 "number": newest_number,  # a snapshot of others with a greater number may use the files again
-                "snapshots": [snapshot.snapshot_id for snapshot in removed],
+                "remaining": [snapshot.snapshot_id for snapshot in remaining],
                 "files": [file for file in files if is_below(loaded, file)],
             }
             # `unfinished_removal` looks for the suffix of all snapshots in EXPIRED, also of those that it leaves out
@@ -232,15 +233,16 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
 def _remove(loaded: Table, removal: Removal) -> None:
     """Delete the files of a removal, except files that someone else has added to the table again since then.
 
-    Nothing is deleted if the removal is of another table, or if the table has one of the removed snapshots again,
-    because someone restored an older metadata.json.
+    Nothing is deleted if the removal is of another table, or if someone restored an older metadata.json: then the table
+    has snapshots again that it no longer had when the removal was stored, and these may need the files.
     """
     metadata, document = loaded.metadata, removal.of
-    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    if document["table"] != str(metadata.table_uuid) or not present.isdisjoint(document["snapshots"]):
+    later = [each for each in metadata.snapshots if _sequence_number(each) > document["number"]]
+    earlier = {each.snapshot_id for each in metadata.snapshots if each not in later}
+    remaining = document.get("remaining", ())  # older releases did not store it
+    if document["table"] != str(metadata.table_uuid) or not earlier.issubset(remaining):
         return
-    foreign = (snapshot for snapshot in metadata.snapshots if not is_marked(snapshot))
-    later = [snapshot for snapshot in foreign if _sequence_number(snapshot) > document["number"]]
+    later = [each for each in later if not is_marked(each)]
     manifests = (manifest for snapshot in later for manifest in snapshot.manifests(loaded.io))
     used = {path for manifest in manifests for path in _files(manifest, loaded.io)}
     for path in document["files"]:

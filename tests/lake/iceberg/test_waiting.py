@@ -238,12 +238,16 @@ def test_a_removal_that_was_damaged_is_as_one_that_was_lost(lake: Lake, clock: C
 
 
 @pytest.mark.long("takes seconds")
-def test_a_table_that_was_restored_keeps_the_files_of_its_snapshots(lake: Lake, clock: Clock) -> None:
-    """Someone registers an older metadata.json, whose snapshots are among those that were removed since."""
+@pytest.mark.parametrize("later", [3, 4, 5, 6])
+@pytest.mark.parametrize("earlier", [2, 3, 4, 5])
+def test_a_table_that_was_restored_keeps_the_files_of_its_snapshots(
+    lake: Lake, clock: Clock, earlier: int, later: int
+) -> None:
+    """Someone registers an older metadata.json. Its snapshots, or files of them, are among those removed since."""
     start(lake)
-    publishes(lake, range(4))
+    publishes(lake, range(earlier))
     older = table_of(lake)
-    publishes(lake, range(4, 9))
+    publishes(lake, range(earlier, earlier + later))
     catalog = older.catalog
     catalog.drop_table(older.name())
     catalog.register_table(older.name(), older.metadata_location)
