@@ -20,6 +20,7 @@ The other steps, by the names of `Step`:
 - MOVE: the table's position was found on another server. The table is LEVEL, so that the next publish shows the new
   position.
 - CARRY: an incomplete copy takes its chunks to another server, and stays in its phase.
+- QUARANTINE: rows that failed a gate were removed. The table is LEVEL, because the gates have not checked what is left.
 - GAP: the table goes on over a gap. It is LEVEL from any phase except NEW, and is not audited before all of its rows
   were compared with the source.
 """
@@ -56,6 +57,7 @@ class Step(enum.StrEnum):
     LIFT = "lifted"
     MOVE = "moved to another server"
     GAP = "goes on over a gap"
+    QUARANTINE = "rows moved to the quarantine"
     CARRY = "chunks carried to another server"
 
 
@@ -77,6 +79,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.LIFT): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.MOVE): Phase.LEVEL for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.QUARANTINE): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.CARRY): phase for phase in (Phase.COPYING, Phase.COPIED)},
     **{(phase, Step.GAP): Phase.LEVEL for phase in Phase if phase is not Phase.NEW},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},

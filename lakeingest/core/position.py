@@ -366,6 +366,12 @@ class Position:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 
 
+def later_of(first: Position | None, second: Position | None) -> Position | None:
+    """The later of two positions, or the only one; None if there is none."""
+    positions = [position for position in (first, second) if position is not None]
+    return max(positions, key=lambda position: position.place, default=None)
+
+
 Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the file that the server writes
 
 

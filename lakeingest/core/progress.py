@@ -2,19 +2,17 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.keys import EVERY_KEY, Key
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
-from lakeingest.core.position import Place, Position
-from lakeingest.core.rereads import Patch, Reread, united
+from lakeingest.core.position import Place, Position, later_of
+from lakeingest.core.rereads import Patch, Reread, united, with_low_from
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
 from lakeingest.errors import SpoolGap
-
-Read = TypeVar("Read", Split, Patch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,7 @@ class Progress:
     `restarts`: how often the copy was started over, or went on over a gap.
     `cascades`: the place up to which the rows have the changes by foreign keys that the source does not log; None if
     nobody looks for such changes.
+    `quarantine`: the keys whose rows failed a gate, as in `core.checksum.Difference`. The copy has no row of them.
     """
 
     table: TableId
@@ -66,6 +65,7 @@ class Progress:
     gap: bool = False
     restarts: int = 0
     cascades: CascadesRead | None = None
+    quarantine: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -121,7 +121,7 @@ class Progress:
         `read_to`: the greatest high watermark of the wave.
         """
         # a low without GTIDs may be too early: the start of a binlog file that was begun before `covered_from`
-        splits = self.splits.finish(_with_low_from(split, self.covered_from) for split in wave)
+        splits = self.splits.finish(with_low_from(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
         following = self._after(
             step,
@@ -129,7 +129,7 @@ class Progress:
             wave=self.wave + 1,
             rows=self.rows + rows,
             nulled=self.nulled + nulled,
-            read_to=_latest(self.read_to, read_to),
+            read_to=later_of(self.read_to, read_to),
         )
         if not splits.complete:
             return following
@@ -175,7 +175,7 @@ class Progress:
         self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
     ) -> Self:
         """The step PATCH: the patches wait for the next merge. Raises SpoolGap if the spool begins after `since`."""
-        waiting = (*self.patches, *(_with_low_from(patch, since) for patch in patches))
+        waiting = (*self.patches, *(with_low_from(patch, since) for patch in patches))
         names = [patch.name for patch in waiting]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
@@ -190,7 +190,7 @@ class Progress:
             Step.PATCH,
             patches=waiting,
             nulled=self.nulled + nulled,
-            read_to=_latest(self.read_to, read_to),
+            read_to=later_of(self.read_to, read_to),
             reread_since=None if needed_since is None else min(needed_since, since),
             uncounted=True,
             **{"cascades": cascades} | changes,
@@ -258,11 +258,20 @@ class Progress:
             cascades=cascades,
         )
 
-    def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
+    def merged(
+        self,
+        plan: MergePlan,
+        position: Position,
+        inserted: int,
+        deleted: int,
+        nulled: int = 0,
+        freed: Collection[Key] = (),
+    ) -> Self:
         """The progress after a merge to `position`, which is on staging.
 
         The table is level if no patch waits, and all splits are merged to the same stop. `inserted`, `deleted`: the
         numbers of keys that the merge inserted and deleted. `nulled`: the number of values that the merge made NULL.
+        `freed`: keys of the quarantine of which the merge applied a change.
         Raises ValueError if the plan has another stop, or splits or patches that are not among those of this progress.
         """
         if plan.stop != position.place:
@@ -281,7 +290,15 @@ class Progress:
             nulled=self.nulled + nulled,
             patches=patches,
             reread_since=None if is_level else self.reread_since,
+            quarantine=tuple(key for key in self.quarantine if key not in freed),
         )
+
+    def quarantined(self, keys: Collection[Key]) -> Self:
+        """The rows of these keys, which failed a gate, were removed from staging. Each of these keys had a row."""
+        if len({*self.quarantine, *keys}) < len(self.quarantine) + len(keys):
+            raise ValueError(f"{self.table}: a key in quarantine has no row that could be removed")
+        kept = self.rows - len(keys)
+        return self._after(Step.QUARANTINE, rows=kept, quarantine=tuple(sorted((*self.quarantine, *keys))))
 
     def unchanged(self, position: Position) -> Self:
         """The table had no change up to this later position, not even by foreign keys.
@@ -300,8 +317,8 @@ class Progress:
         return self._at_later_position(Step.LIFT, position, fingerprint)
 
     def emptied(self, position: Position, fingerprint: str) -> Self:
-        """The progress after a TRUNCATE that ends at `position`: no rows, and otherwise what `lifted` returns."""
-        return replace(self.lifted(position, fingerprint), rows=0)
+        """The progress after a TRUNCATE that ends at `position`: no rows, no quarantine, else what `lifted` returns."""
+        return replace(self.lifted(position, fingerprint), rows=0, quarantine=())
 
     def moved(self, position: Position) -> Self:
         """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
@@ -381,17 +398,3 @@ class Progress:
     def published(self) -> Self:
         """Readers see the audited rows."""
         return self._after(Step.PUBLISH)
-
-
-def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, its low raised to `place` if it is an earlier place. A low that is a GTID set stays.
-
-    The caller knows that the read view contains all changes up to `place`.
-    """
-    return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
-
-
-def _latest(first: Position | None, second: Position | None) -> Position | None:
-    """The later of two positions, or the only one; None if there is none."""
-    positions = [position for position in (first, second) if position is not None]
-    return max(positions, key=lambda position: position.place, default=None)

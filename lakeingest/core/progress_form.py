@@ -9,19 +9,19 @@ from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Splits
+from lakeingest.core.splits import Splits, key_from_json
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer format
 REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only format 1 would lose its fields
 GAP_FORMAT = 3  # while there is a gap: versions that know only formats 1 and 2 would publish the rows
+QUARANTINE_FORMAT = 4  # while keys are in quarantine: versions that do not know it would lose the keys
 
 
 def to_json(progress: Progress) -> dict[str, Any]:
     """A JSON document that `from_json` reads back."""
-    format_without_gap = REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
     doc = {
-        "format": GAP_FORMAT if progress.gap else format_without_gap,
+        "format": _format_of(progress),
         "table": str(progress.table),
         "fingerprint": progress.fingerprint,
         "server_uuid": progress.server_uuid,
@@ -44,8 +44,18 @@ def to_json(progress: Progress) -> dict[str, Any]:
         "gap": progress.gap,
         "restarts": progress.restarts,
         "cascades": progress.cascades and progress.cascades.to_json(),
+        "quarantine": [list(key) for key in progress.quarantine],
     }
     return doc | {name: value for name, value in optional_fields.items() if value}
+
+
+def _format_of(progress: Progress) -> int:
+    """The oldest format that a version must know so that it loses nothing of the progress."""
+    if progress.quarantine:
+        return QUARANTINE_FORMAT
+    if progress.gap:
+        return GAP_FORMAT
+    return REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
 
 
 def from_json(doc: Mapping[str, Any]) -> Progress:
@@ -61,8 +71,8 @@ def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
 
     The fields that `doc.get` reads may be missing.
     """
-    if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
-        raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
+    if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT, QUARANTINE_FORMAT}:
+        raise StateUnreadable(f"progress of format {doc['format']}, this version reads {QUARANTINE_FORMAT}")
     return {
         "table": TableId.parse(doc["table"]),
         "fingerprint": str(doc["fingerprint"]),
@@ -84,4 +94,5 @@ def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
         "gap": doc.get("gap", False) is True,
         "restarts": int(doc.get("restarts", 0)),
         "cascades": None if doc.get("cascades") is None else CascadesRead.from_json(doc["cascades"]),
+        "quarantine": tuple(key_from_json(key) for key in doc.get("quarantine", ())),
     }

@@ -1,12 +1,12 @@
 """Rows that are read again: patches, which wait for the next merge, and how far a re-snapshot has come."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Low, Place, low_from_json, low_to_json
-from lakeingest.core.splits import key_from_json, range_from_json
+from lakeingest.core.splits import Split, key_from_json, range_from_json
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 
@@ -79,3 +79,14 @@ class Reread:
 def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
     """The signals in `answered` or `more`, ascending, without those in `done`, whose documents say DONE already."""
     return tuple(sorted({*answered, *more} - set(done)))
+
+
+Read = TypeVar("Read", Split, Patch)
+
+
+def with_low_from(read: Read, place: Place) -> Read:
+    """The split or patch, its low raised to `place` if it is an earlier place. A low that is a GTID set stays.
+
+    The caller knows that the read view contains all changes up to `place`.
+    """
+    return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
