@@ -4,7 +4,7 @@ Rows are published only if no expectation of the severity `critical` fails, whic
 expectation that cannot be evaluated has failed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ EXAMPLES = 5  # the greatest number of failing rows that an outcome shows
 _TEXT = 80  # the greatest length of a value's text, in characters
 _ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result of Great Expectations
 _SUITE = "suite"  # the key in an expectation's `meta` with the name of its suite
+_NUMBER = "number"  # the key with its number, because results have another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,25 @@ class Outcome:
         """Whether the outcome stops the publish: the expectation failed, and its severity is `critical`."""
         return not self.success and self.document.get("severity", "critical") == "critical"
 
+    @property
+    def name(self) -> str:
+        """The expectation with its columns and its suite."""
+        return f"{self.document['type']}({self._columns}) of {self.suite}"
+
+    @property
+    def _columns(self) -> str:
+        kwargs = self.document["kwargs"]
+        return ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
+
     def __str__(self) -> str:
-        kind, kwargs = self.document["type"], self.document["kwargs"]
-        if self.error is None and (self.suite, kind) == (SCHEMA, ROW_COUNT):
-            return f"{self.observed} rows are staged, {kwargs['value']} were written"
-        columns = ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
-        name = f"{kind}({columns}) of {self.suite}"
+        if self.error is None and (self.suite, self.document["type"]) == (SCHEMA, ROW_COUNT):
+            return f"{self.observed} rows are staged, {self.document['kwargs']['value']} were written"
         if self.error is not None:
-            return f"{name} cannot be evaluated: {self.error}"
+            return f"{self.name} cannot be evaluated: {self.error}"
         if self.unexpected is not None:
-            return f"{name} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
+            return f"{self.name} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
         # the observed value of a column may be the value of a row, which is not shown
-        return f"{name} fails" + ("" if columns else f", observed {_shortened(self.observed)}")
+        return f"{self.name} fails" + ("" if self._columns else f", observed {_shortened(self.observed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,26 @@ def run_gate(
         rows.write.format("noop").mode("overwrite").save()
     document: Mapping[str, Any] = validation.to_json_dict()  # type: ignore[no-untyped-call]
     return GateReport(outcomes, document)
+
+
+def evaluated(
+    name: str, rows: "DataFrame", key: Collection[str], outcomes: Sequence[Outcome]
+) -> list[Mapping[str, Any]]:
+    """Evaluate the expectations of outcomes again. Returns the complete results of Great Expectations, in their order.
+
+    A result has the columns `key` of every row that fails, and is empty if the expectation cannot be evaluated.
+    """
+    rows = rows.toDF(*map(_plain_name, rows.columns))  # the documents of outcomes have the plain names
+    result_format = {"result_format": "COMPLETE", "unexpected_index_column_names": list(key)}
+    documents = [
+        {**outcome.document, "meta": {**outcome.document["meta"], _NUMBER: number}}
+        for number, outcome in enumerate(outcomes)
+    ]
+    results: list[Mapping[str, Any]] = [{} for _ in outcomes]
+    for result in _validate(name, rows, documents, result_format).results:
+        if _error(result.exception_info) is None:
+            results[_document(result)["meta"][_NUMBER]] = result.result
+    return results
 
 
 def joined_reports(first: GateReport, second: GateReport) -> GateReport:

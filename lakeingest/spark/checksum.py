@@ -75,6 +75,16 @@ def with_keys(rows: "DataFrame", schema: TableSchema, keys: Sequence[Key]) -> "D
     return rows.join(F.broadcast(listed), on=are_equal, how="left_semi")
 
 
+def with_key_texts(rows: "DataFrame", schema: TableSchema) -> tuple["DataFrame", list[str]]:
+    """The rows with the texts of their keys in more columns, and the names of these columns.
+
+    The texts are those of keys in the form of `mysql.checksum`.
+    """
+    names = [f"_lakeingest_key{i}" for i in range(len(schema.key))]
+    texts = [_text(column).alias(name) for column, name in zip(schema.key_columns, names, strict=True)]
+    return rows.select(*map(quote, rows.columns), *texts), names
+
+
 def _hashed(rows: "DataFrame", staying: Sequence["Column"], schema: TableSchema, widths: Widths) -> "DataFrame":
     """The columns `staying`, then LEFT and RIGHT: the two halves of each row's hash."""
     from pyspark.sql import functions as F  # noqa: N812

@@ -254,20 +254,19 @@ class ClosedFirst(Model):
 
 
 class FreedUnread(Model):
-    """A key that is asked for leaves the list, and its stored row comes back."""
+    """The stored row of a key that is asked for comes back, and the key is not read again."""
 
     def merge(self) -> Iterator[str]:
-        """As of the place of the evidence, which is the past."""
-        asked, self.asked = self.asked, set()
+        """As of the place of the evidence, which is the past: the source may have written the row since."""
+        listed = {int(key[0]) for key in self.staging[-1].progress.quarantine}
+        asked, self.asked = self.asked & listed, set()
+        stored = {key: each.value for (key, _), each in sorted(self.evidence.items()) if key in asked}
         yield from super().merge()
-        tip = self.staging[-1]
-        listed = {int(key[0]) for key in tip.progress.quarantine}
-        stored = {key: each.value for (key, _), each in sorted(self.evidence.items()) if key in asked & listed}
         if stored:
+            tip = self.staging[-1]
             rows = tip.rows | stored
-            left = tuple(key for key in tip.progress.quarantine if key[0] not in stored)
-            progress = replace(tip.progress, quarantine=left, rows=len(rows), phase=Phase.LEVEL)
-            self.staging.append(commit(rows, progress))
+            progress = replace(tip.progress, quarantine=self.left(tip.progress, asked), rows=len(rows))
+            self.staging.append(commit(rows, replace(progress, phase=Phase.LEVEL)))
             yield "freed"
 
 
