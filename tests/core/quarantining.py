@@ -261,13 +261,13 @@ class FreedUnread(Model):
         listed = {int(key[0]) for key in self.staging[-1].progress.quarantine}
         asked, self.asked = self.asked & listed, set()
         stored = {key: each.value for (key, _), each in sorted(self.evidence.items()) if key in asked}
-        yield from super().merge()
+        steps = list(super().merge())
         if stored:
             tip = self.staging[-1]
             rows = tip.rows | stored
             progress = replace(tip.progress, quarantine=self.left(tip.progress, asked), rows=len(rows))
             self.staging.append(commit(rows, replace(progress, phase=Phase.LEVEL)))
-            yield "freed"
+        yield from [*steps, "freed"]
 
 
 class StaysListed(Model):
