@@ -26,6 +26,7 @@ from lakeingest.pipeline.events import (
     Observer,
     Planned,
     Published,
+    Quarantined,
     RowsReread,
     SignalMoved,
     SourceLost,
@@ -110,21 +111,29 @@ def _line_of_other_event(event: Event) -> str | None:
             return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
         case FailedOver():
             return f"the source is another server now, {event.server_uuid}: {event.tables:,} tables go on with it"
-        case WentBack():
-            return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: {_stop_reason(event)}"
         case LeftAsItIs():
             return f"warning: {event.table} {event.reason}"
+        case SignalMoved():
+            return str(event.document)
+        case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
+            return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
+    return _line_of_copy(event)
+
+
+def _line_of_copy(event: Event) -> str | None:
+    """The line of an event that says how the copy of a table goes on; None for any other event."""
+    match event:
+        case WentBack():
+            return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case StartedOver():
             how = "rows are compared with the source" if event.compared else "copy is started over"
             return f"{event.table}: its {how}; readers see the old rows until that is complete"
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
-        case SignalMoved():
-            return str(event.document)
-        case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
-            return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
+        case Quarantined():
+            return f"{event.table}: {event.rows:,} rows that fail moved to the quarantine of {event.listed:,} keys"
     return None
 
 

@@ -87,7 +87,6 @@ class Config(Frozen):
         for key, value, usable in (
             ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
-            ("quality.on_failure", self.quality.on_failure, ("stop",)),
             ("changelog.table", self.changelog.table, (False,)),
         ):
             if value not in usable:

@@ -1,22 +1,56 @@
 """`quality` of pipeline.yml: the users' suites of expectations, and what happens if rows fail them."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+
+_SHARE = re.compile(r"(?P<number>\d+(\.\d+)?)%", re.ASCII)
+_PERCENT = 100
+
+
+def _parse_share(value: Any) -> float:
+    """The share in a text such as 1%. Raises ValueError for any other value, and for more than 100%."""
+    match = _SHARE.fullmatch(str(value))
+    if match is None or float(match["number"]) > _PERCENT:
+        raise ValueError("a share is a number from 0 to 100 and a percent sign: 1% or 0.5%")
+    return float(match["number"]) / _PERCENT
+
+
+# A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
+Share = Annotated[
+    float,
+    BeforeValidator(_parse_share),
+    PlainSerializer(lambda share: f"{share * _PERCENT:.10g}%", return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+
+
+class Quarantine(Frozen):
+    """How many rows of a table may be in quarantine: at most `max_rows`, and at most the share `max_share`.
+
+    If more rows fail, the table stops. One row may always be in quarantine.
+    """
+
+    max_rows: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    max_share: Share = 0.01
 
 
 class Quality(Frozen):
     """The users' suites of expectations. `suites` is the folder of the suites; None if there is none.
 
-    `on_failure` says what happens if rows fail. `sql` says whether SQL in suites is allowed: SQL can call any function
-    of the JVM and read any file of the machine. `samples` says whether the pages of gates show values of rows that
-    fail; if False, the pages show only the keys of such rows.
+    `on_failure` says what happens if rows fail, and `quarantine` how many rows may be in quarantine. `sql` says whether
+    SQL in suites is allowed: SQL can call any function of the JVM and read any file of the machine. `samples` says
+    whether the pages of gates show values of rows that fail; if False, the pages show only the keys of such rows.
     """
 
     suites: Place | None = None
     on_failure: Literal["stop", "quarantine"] = "stop"
+    quarantine: Quarantine = Quarantine()
     sql: Literal["refuse", "allow"] = "refuse"
     samples: bool = True
 

@@ -293,12 +293,11 @@ class Progress:
             quarantine=tuple(key for key in self.quarantine if key not in freed),
         )
 
-    def quarantined(self, keys: Collection[Key]) -> Self:
-        """The rows of these keys, which failed a gate, were removed from staging. Each of these keys had a row."""
+    def quarantined(self, keys: Collection[Key], rows: int) -> Self:
+        """The rows of these keys, which failed a gate, were removed from staging, and so many `rows` are left."""
         if len({*self.quarantine, *keys}) < len(self.quarantine) + len(keys):
             raise ValueError(f"{self.table}: a key in quarantine has no row that could be removed")
-        kept = self.rows - len(keys)
-        return self._after(Step.QUARANTINE, rows=kept, quarantine=tuple(sorted((*self.quarantine, *keys))))
+        return self._after(Step.QUARANTINE, rows=rows, quarantine=tuple(sorted((*self.quarantine, *keys))))
 
     def unchanged(self, position: Position) -> Self:
         """The table had no change up to this later position, not even by foreign keys.

@@ -67,6 +67,11 @@ def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]
     }
 
 
+def compared_keys(schema: TableSchema, keys: Iterable[Key]) -> pa.Table:
+    """Keys of differences (`core.checksum.Difference`) as `key_table` has them, in their order."""
+    return key_table(schema, (values_of_texts(schema, tuple(map(str, key))) for key in keys))
+
+
 def _value_of_literal(column: Column, part: int | str) -> Any:
     """The value that a part of a bound stands for, in the form in which people write it in JSON."""
     text = str(part)

@@ -114,6 +114,15 @@ class GateRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """So many rows failed the gate before a publish, and left the table. `listed`: the number of keys in quarantine."""
+
+    table: TableId
+    rows: int
+    listed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """Readers see the table as of this position, with so many rows."""
 
@@ -231,6 +240,7 @@ OfTable = (
     | Merged
     | GateRun
     | Published
+    | Quarantined
     | WentBack
     | TableStopped
     | LeftAsItIs

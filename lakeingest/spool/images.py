@@ -49,7 +49,7 @@ class LastImages:
             of_part = np.flatnonzero(self.at[numbers] == part)
             of_part = of_part[np.argsort(self.rows[numbers[of_part]])]
             with opened_file(self.parts[part]) as opened:
-                tables.append(_rows(opened, self.rows[numbers[of_part]], [*names, change.KIND]))
+                tables.append(_rows(opened, self.rows[numbers[of_part]], list(dict.fromkeys([*names, change.KIND]))))
             places.append(of_part)
         rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
         return rows.select(list(names)).append_column(DELETED, _are_deletes(rows[change.KIND]))

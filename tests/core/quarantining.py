@@ -153,7 +153,7 @@ class Model:
         self.store_evidence(tip, bad)
         yield "evidence stored"
         rest = {key: value for key, value in tip.rows.items() if key not in bad}
-        self.staging.append(commit(rest, tip.progress.quarantined([(key,) for key in bad])))
+        self.staging.append(commit(rest, tip.progress.quarantined([(key,) for key in bad], len(rest))))
         yield "moved"
 
     def store_evidence(self, tip: Commit, bad: Rows) -> None:
@@ -273,7 +273,7 @@ class FreedUnread(Model):
 class StaysListed(Model):
     """A change of a listed key does not free it."""
 
-    def left(self, before: Progress, changed: set[int]) -> tuple[Key, ...]:
+    def left(self, before: Progress, changed: set[int]) -> tuple[Key, ...]:  # noqa: ARG002
         """All of them."""
         return before.quarantine
 
@@ -286,7 +286,7 @@ def killed_anywhere(seed: int, kind: type[Model] = Model) -> None:
 
     Between two of them the source writes. Then the limit of the gate may change, and keys be asked for.
     """
-    chance = random.Random(seed)  # noqa: S311 - no secret
+    chance = random.Random(seed)
     model = kind.new({key: chance.randrange(100) for key in range(KEYS)})
     for _ in range(ROUNDS):
         for steps in count(1):

@@ -89,7 +89,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.LIFT: lambda progress: progress.lifted(position(99), "beef"),
     Step.MOVE: moved,
     Step.CARRY: lambda progress: progress.carried(HERE, THERE),
-    Step.QUARANTINE: lambda progress: progress.quarantined([(3,)]),
+    Step.QUARANTINE: lambda progress: progress.quarantined([(3,)], 15),
     Step.GAP: lambda progress: progress.over_gap(position(99), "beef", position(98).place, signals=[3]),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3]),
 }

@@ -20,7 +20,7 @@ SEEDS = range(20)
     ("listed", "rows", "allowed"),
     [(0, 0, True), (1, 1, True), (2, 19, False), (2, 20, True), (3, 1000, True), (4, 1000, False)],
 )
-def test_both_limits_hold_and_one_row_may_always_go(listed: int, rows: int, allowed: bool) -> None:
+def test_both_limits_hold_and_one_row_may_always_go(listed: int, rows: int, *, allowed: bool) -> None:
     """So a small table is not stopped by its first bad row."""
     assert LIMIT.allows(listed, rows) is allowed
 
@@ -48,9 +48,9 @@ def test_the_limit_counts_the_rows_that_are_there_already() -> None:
 def test_a_listed_key_stays_until_a_merge_applies_a_change_of_it() -> None:
     """The rows are counted without it, and readers of other versions refuse the list."""
     shown = at(Phase.PUBLISHED)
-    listed = shown.quarantined([(9,), (3,)])
+    listed = shown.quarantined([(9,), (3,)], shown.rows - 2)
     assert (listed.phase, listed.rows, listed.quarantine) == (Phase.LEVEL, shown.rows - 2, ((3,), (9,)))
-    again = listed.audited().published().quarantined([(1,)])
+    again = listed.audited().published().quarantined([(1,)], 13)
     assert again.quarantine == ((1,), (3,), (9,))
     merged = again.merged(plan(again, 9), position(9), inserted=1, deleted=0, freed=[(3,), (7,)])
     assert merged.quarantine == ((1,), (9,))
@@ -60,14 +60,14 @@ def test_a_listed_key_stays_until_a_merge_applies_a_change_of_it() -> None:
         assert progress_form.from_json(stored) == progress
     assert progress_form.to_json(shown)["format"] == FORMAT
     with pytest.raises(ValueError, match="has no row that could be removed"):
-        listed.quarantined([(3,)])
+        listed.quarantined([(3,)], 9)
     with pytest.raises(ValueError, match="has no row that could be removed"):
-        shown.quarantined([(3,), (3,)])
+        shown.quarantined([(3,), (3,)], 9)
 
 
 def test_a_truncate_and_a_new_copy_empty_the_list() -> None:
     """Nothing is left of what failed. Over a gap, and while rows are read again, the keys stay without a row."""
-    listed = at(Phase.PUBLISHED).quarantined([(3,)])
+    listed = at(Phase.PUBLISHED).quarantined([(3,)], 15)
     assert listed.emptied(position(99), "beef").quarantine == ()
     assert listed.started_over(NEW).quarantine == ()
     assert listed.over_gap(position(99), "beef", Place(0, 1, 98)).quarantine == ((3,),)

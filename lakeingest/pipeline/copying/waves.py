@@ -22,6 +22,7 @@ from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
 from lakeingest.pipeline.events import Planned, Throttled, WaveCommitted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
+from lakeingest.pipeline.publishing.quarantine import refusal_of
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.pickled_once import PickledOnce
@@ -194,7 +195,12 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
             staged_table = edges.target.read(table.id, table.staged.version)
             return staged_table.where(keys.predicate(table.schema.key))
 
-        gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
+        checked = gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
+        if checked.report.failures:
+            # rows that may move to the quarantine do so before the publish
+            reason = refusal_of(edges, table, checked.report, progress.rows, is_part=True)
+            if reason is not None:
+                raise checked.error(reason)
 
 
 def _backlog(spool: Spool, table: TableRun) -> int:

@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.files.file import File
 from lakeingest.lake.target import Effects, Merger
+from lakeingest.mysql.key_values import compared_keys
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.merging.reread_rows import store_rereads
 from lakeingest.pipeline.merging.row_numbers import in_groups
@@ -92,14 +93,16 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     change_rows = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     slices = max(1, change_rows // SLICE_ROWS, merger.looked_at // LOOKED_AT_ROWS)  # their number
-    replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
+    replaced = _replace_rows(edges, table, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
     # Step 4: store the rows of patches before the commit: so readers of the changelog miss none (`reread_rows`)
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def progress_after(effects: Effects) -> Progress:
         edges.lease.assert_held()  # just before the commit
-        merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
+        # a change of a key has its whole row, so the key leaves the quarantine, and the gate judges the row anew
+        freed = [progress.quarantine[number] for slice_ in replaced for number in slice_.freed]
+        merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled, freed)
         return replace(merged, cascades=cascades)
 
     # Step 5: commit all files, with the progress after them
@@ -128,9 +131,11 @@ def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:
 
 
 def _replace_rows(
-    edges: Edges, schema: TableSchema, plan: MergePlan, files: Sequence[File], slices: int, merger: Merger
+    edges: Edges, table: TableRun, plan: MergePlan, files: Sequence[File], slices: int, merger: Merger
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
+    schema, listed = table.schema, table.progress.quarantine
+    quarantine = compared_keys(schema, listed) if listed else None
     patches, merges_by = tuple(place for _, place in plan.patches), edges.target.capabilities.merges_by
     all_files = tuple(files)
     tasks = [
@@ -144,6 +149,7 @@ def _replace_rows(
             merger=merger,
             merges_by=merges_by,
             patches=patches,
+            quarantine=quarantine,
         )
         for part in cut(files, schema.key[0], slices)
     ]

@@ -18,6 +18,8 @@ from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spool.collapse import Slice, collapsed, take
 
+_NUMBER = "_lakeingest_number"
+
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
@@ -25,7 +27,7 @@ class Replaced:
 
     `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
     numbers of the patch rows that have no later change, including those that delete a key. `read` and `applied` are
-    numbers of change rows.
+    numbers of change rows. `freed`: the numbers of the keys in quarantine of which a change was applied.
     """
 
     written: Written
@@ -34,6 +36,7 @@ class Replaced:
     read: int
     applied: int
     profile: Profile
+    freed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class ReplaceRows:
     """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
 
     With `keeps_deleted`, a delete replaces the row by the row's last values, marked as deleted. `patches`: the place of
-    each patch's low watermark. `files` begins with the file of each patch, in the same order.
+    each patch's low watermark. `files` begins with the file of each patch, in the same order. `quarantine`: the keys in
+    quarantine; None if there are none.
     """
 
     files: tuple[File, ...]
@@ -53,6 +57,7 @@ class ReplaceRows:
     merger: Merger
     merges_by: MergesBy
     patches: tuple[Place, ...] = ()
+    quarantine: pa.Table | None = None
 
     def run(self) -> Replaced:
         """Write the files that remove old rows. Nothing refers to them before the commit."""
@@ -68,7 +73,8 @@ class ReplaceRows:
         reread = row_numbers(self.files, last.files[is_reread], last.rows[is_reread])
         with profile.stage("merges: replace"):
             written = self.merger.replace(changes)
-        return Replaced(written, new, reread, last.read, last.applied, profile)
+        freed = _numbers_among(self.quarantine, last.changes, self.key)
+        return Replaced(written, new, reread, last.read, last.applied, profile, freed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,15 @@ class WriteRows:
         with profile.stage("merges: write"):
             files = self.merger.write(rows)
         return WrittenRows(files, sound, profile)
+
+
+def _numbers_among(keys: pa.Table | None, changes: pa.Table, key: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of those of the `keys` of which there is a change."""
+    if keys is None:
+        return ()
+    numbered = keys.append_column(_NUMBER, pa.array(range(keys.num_rows)))
+    found = numbered.join(changes.select(list(key)), keys=list(key), join_type="left semi", use_threads=False)
+    return tuple(found[_NUMBER].to_pylist())
 
 
 def _without_deletes(changes: pa.Table) -> pa.Table:

@@ -44,6 +44,7 @@ from lakeingest.spark.session import is_session_due
 from lakeingest.spool.halts import is_watched_to_halt
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
+from lakeingest.state.evidence import Evidence
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim, hand_over
 from lakeingest.state.signals import SignalFolder
@@ -97,11 +98,13 @@ def opened(
                 executors.open()
             # Step 4: the values that the run works with
             throttle = Throttle(config, source)
-            stopped = StoppedTables(state_of(config))
-            observe = in_turn(observe)
             state = state_of(config)
+            stopped, evidence = StoppedTables(state), Evidence(state)
+            observe = in_turn(observe)
             witness = Witness.of(state, masked=not config.quality.samples)
-            edges = Edges(config, source, target, state, quiet, stopped, lease, executors, throttle, observe, witness)
+            edges = Edges(
+                config, source, target, state, quiet, stopped, evidence, lease, executors, throttle, observe, witness
+            )
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)

@@ -7,7 +7,7 @@ only after its audit, so what the audit finds never reaches readers.
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -28,6 +28,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import AuditFailed, SpoolGap, StateUnreadable
 from lakeingest.lake.held import Held, HeldFile
+from lakeingest.mysql.key_values import compared_keys
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.halts import halts
@@ -56,7 +57,7 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
     if not most:
         return
     with edges.profile.stage("audits"):
-        changed = _changed(spool, table, min(most, MOST_CHANGES))
+        changed = _without_quarantine(table, changed_since_shown(spool, table, min(most, MOST_CHANGES)))
         reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, table.staged.version)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
@@ -94,8 +95,11 @@ def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -
     return is_full_due(None if last is None else time.time() - last, time.monotonic() - edges.began)
 
 
-def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
-    """The last images of the keys that were changed since the commit that readers see."""
+def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages | None:
+    """The last images of the keys that were changed since the commit that readers see; None if they are not known.
+
+    Of about `most` changes: the newest ones.
+    """
     progress, schema = table.progress, table.schema
     if progress.position is None:
         return None
@@ -118,8 +122,18 @@ def _changed(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     return last_images(changed, rereads, schema, since, stop, most)
 
 
+def _without_quarantine(table: TableRun, changed: LastImages | None) -> LastImages | None:
+    """The same images, but keys in quarantine count as deleted: the copy must have no row of them."""
+    if changed is None or not table.progress.quarantine:
+        return changed
+    listed = compared_keys(table.schema, table.progress.quarantine)
+    is_deleted = changed.keys[DELETED].to_numpy().copy()
+    is_deleted[_numbers_of(listed, changed.keys.drop_columns(DELETED))] = True
+    return replace(changed, keys=changed.keys.drop_columns(DELETED).append_column(DELETED, pa.array(is_deleted)))
+
+
 def _are_in_new_files(table: TableRun) -> bool:
-    """Whether each row that was changed since the place of `_changed` must be in a file that readers do not see yet.
+    """Whether each row of `changed_since_shown` must be in a file that readers do not see yet.
 
     False if this run does not know what readers see, or if the copy was started over or taken to another server since:
     then a change may have been published before.
@@ -228,7 +242,7 @@ class _Reading:
         if self.changed is None or not rows.num_rows:
             return
         keys = self.changed.keys.select(list(self.schema.key))
-        held_numbers, numbers = _pairs(rows.select(list(self.schema.key)), keys)
+        held_numbers, numbers = key_pairs(rows.select(list(self.schema.key)), keys)
         drawn = np.random.default_rng(self.seed & (2**63 - 1)).permutation(len(numbers))
         if not self.in_full:
             drawn = drawn[: max(_LEAST_IMAGES, self.most // _VALUES**2)]
@@ -245,10 +259,10 @@ class _Reading:
 
 def _numbers_of(rows: pa.Table, keys: pa.Table) -> "np.ndarray":
     """For each row whose key is in `keys`, the number of this key."""
-    return _pairs(rows, keys)[1]
+    return key_pairs(rows, keys)[1]
 
 
-def _pairs(rows: pa.Table, keys: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
+def key_pairs(rows: pa.Table, keys: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
     """For each row whose key is in `keys`: the numbers of the row and of the key. `keys` has no key twice."""
     # the types of the keys; a damaged file may have a NULL
     fields = pa.schema([field.with_nullable(True) for field in keys.schema])

@@ -1,10 +1,13 @@
-"""A gate of the pipeline: it checks staged rows against suites, stores the report, and raises an error for failures."""
+"""A gate of the pipeline: it checks staged rows against suites, and stores the report."""
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed
+from lakeingest.files.file import File
 from lakeingest.pipeline.events import GateRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
@@ -20,6 +23,28 @@ if TYPE_CHECKING:
 FAILURES_IN_MESSAGE = 3  # the report has all of them
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The report of a gate on a table at a stage, and its page."""
+
+    table: TableId
+    stage: str
+    report: GateReport
+    page: File
+
+    def error(self, reason: str = "") -> GateFailed:
+        """The error with the first failures. `reason`: why the rows that fail are not moved to the quarantine."""
+        failures = self.report.failures
+        is_cut = len(failures) > FAILURES_IN_MESSAGE
+        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if is_cut else ""
+        stay = f"; no row was moved to the quarantine: {reason}" if reason else ""
+        return GateFailed(
+            f"{self.table} was not published, it failed the gate {self.stage}:"
+            f" {'; '.join(map(str, failures[:FAILURES_IN_MESSAGE]))}{more}{stay};"
+            f" readers keep the last good commit; all of it is in {self.page}"
+        )
+
+
 def gate(
     edges: Edges,
     table: TableRun,
@@ -29,12 +54,12 @@ def gate(
     suites: Sequence[Suite] = (),
     *,
     sound: bool,
-) -> GateReport:
+) -> Checked:
     """Check staged rows against the suite of the table's definition and the given suites.
 
     `expected_rows`: the number of rows that the definition's suite expects, including rows that are marked as deleted.
     The given suites get no rows that are marked as deleted. `sound`: the rows are known to pass the definition's suite,
-    so only the given suites are evaluated. Raises GateFailed with the first failures.
+    so only the given suites are evaluated.
     """
     began = time.monotonic()
     key, title = table.schema.key, f"{table.id} {stage}"
@@ -54,15 +79,6 @@ def gate(
         else:
             report = evaluate(rows(), [definition_suite, *suites])
         page = save_report(edges.state, table.id, stage, expected_rows, report)
-    failures = report.failures
-    seconds = time.monotonic() - began
-    edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))
-    if failures:
-        is_cut = len(failures) > FAILURES_IN_MESSAGE
-        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if is_cut else ""
-        raise GateFailed(
-            f"{table.id} was not published, it failed the gate {stage}:"
-            f" {'; '.join(map(str, failures[:FAILURES_IN_MESSAGE]))}{more};"
-            f" readers keep the last good commit; all of it is in {page}"
-        )
-    return report
+    counts = len(report.outcomes), len(report.failures), len(report.warnings)
+    edges.observe(GateRun(table.id, stage, *counts, time.monotonic() - began))
+    return Checked(table.id, stage, report, page)

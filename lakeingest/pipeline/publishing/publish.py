@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,10 +11,12 @@ from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.lake.held import Held
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
-from lakeingest.pipeline.publishing.gate import gate
+from lakeingest.pipeline.publishing.gate import Checked, gate
+from lakeingest.pipeline.publishing.quarantine import close_evidence, move_failing
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.quality.gates import GateReport
 from lakeingest.quality.suites import user_suites
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import as_property, keep_audit, keep_first_position
@@ -38,19 +41,14 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
 
     """
     began = time.monotonic()
-    staged = table.staged
-    if staged.visible or staged.progress.gap or not table.has_cascades:
+    if table.staged.visible:
+        close_evidence(edges, table)
         return
-    # Step 1: the gate, on exactly this commit
-    expected_rows = _count_rows(edges, table) if staged.progress.uncounted else staged.progress.rows
-    suites = user_suites(edges.config.quality, table.id)
-    # for sound rows, the gate leaves out the definition's suite, which also counts the rows: so count them here
-    sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
-
-    def rows() -> "DataFrame":
-        return edges.target.read(table.id, staged.version)
-
-    report = gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound)
+    if table.progress.gap or not table.has_cascades:
+        return
+    # Step 1: the gate, on exactly this commit. Rows that fail may move to the quarantine: then the rest is a new commit
+    report, expected_rows = _passed(edges, spool, table)
+    staged = table.staged
     checked = {
         "success": True,
         "rows": expected_rows,
@@ -81,6 +79,37 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
     )
+    close_evidence(edges, table)
+
+
+def _passed(edges: Edges, spool: Spool, table: TableRun) -> tuple[GateReport, int]:
+    """The report of the gate that the staged commit has passed, and the number of its rows.
+
+    Rows that fail are moved to the quarantine once. Raises GateFailed if they may not, or if the rest fails.
+    """
+    checked, count, rows = _checked(edges, table)
+    if checked.report.failures:
+        reason = move_failing(edges, spool, table, checked.report, count, rows)
+        if reason is not None:
+            raise checked.error(reason)
+        checked, count, _ = _checked(edges, table)
+    if checked.report.failures:
+        raise checked.error()
+    return checked.report, count
+
+
+def _checked(edges: Edges, table: TableRun) -> "tuple[Checked, int, Callable[[], DataFrame]]":
+    """Let the gate check the staged commit. Also returns the number of the commit's rows, and what reads them."""
+    staged = table.staged
+    expected_rows = _count_rows(edges, table) if staged.progress.uncounted else staged.progress.rows
+    suites = user_suites(edges.config.quality, table.id)
+    # for sound rows, the gate leaves out the definition's suite, which also counts the rows: so count them here
+    sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
+
+    def rows() -> "DataFrame":
+        return edges.target.read(table.id, staged.version)
+
+    return gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound), expected_rows, rows
 
 
 def _count_rows(edges: Edges, table: TableRun) -> int:

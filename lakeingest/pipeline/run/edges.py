@@ -16,6 +16,7 @@ from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.pipeline.run.witnessing import Witness
+from lakeingest.state.evidence import Evidence
 from lakeingest.state.lease import Lease
 from lakeingest.state.stopped import StoppedTables
 
@@ -38,6 +39,7 @@ class Edges:
     state: File
     quiet: QuietTables
     stopped: StoppedTables
+    evidence: Evidence
     lease: Lease
     executors: Executors
     throttle: Throttle

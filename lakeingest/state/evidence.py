@@ -1,0 +1,148 @@
+"""Evidence: the rows that failed a gate, as they were when they left a copy. They are for people, and never applied.
+
+quarantine/<database>.<table>__quarantine/<place>-<digest>.parquet   rows that left the copy in one commit
+
+Any program that reads Parquet can read the folder. A file has the columns of the copy, and those below. It is stored
+before the commit that removes its rows. The same rows of the same commit have the same name, so a run that was killed
+in between stores no row twice. `RELEASED_AT` is NULL as long as the key may be in quarantine.
+
+The folder is no table of the catalog: rows stay readable there after DDL that they would not fit, and no table of the
+source can have its name.
+"""
+
+import datetime as dt
+import hashlib
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lakeingest.core.file_names import file_name
+from lakeingest.core.keys import Key
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StateUnreadable
+from lakeingest.files.file import File
+from lakeingest.state import store
+
+if TYPE_CHECKING:  # most runs store and read no evidence
+    import pyarrow as pa
+
+FOLDER, ENDING = "quarantine", "__quarantine"
+KEY, EXPECTATIONS = "_lakeingest_quarantine_key", "_lakeingest_quarantine_expectations"
+POSITION = "_lakeingest_quarantine_position"  # of the binlog, as of which the row failed
+QUARANTINED_AT, RELEASED_AT = "_lakeingest_quarantined_at", "_lakeingest_released_at"
+# The change of the binlog that has brought the row: NULL if the row was read from the table, or is older than the spool
+CHANGE_KIND, CHANGE_PLACE = "_lakeingest_change_kind", "_lakeingest_change_place"
+CHANGE_GTID, CHANGE_COMMITTED_AT = "_lakeingest_change_gtid", "_lakeingest_change_committed_at"
+
+
+class Evidence:
+    """The evidence of all tables, for the run that holds the lease. It knows which tables have some.
+
+    Tables without evidence need no request to the store.
+    """
+
+    def __init__(self, state: File) -> None:
+        self._state = state
+        with store.storage_errors(state / FOLDER, "read"):
+            self._stored = set((state / FOLDER).subfolders())
+        self._closed: dict[TableId, frozenset[Key]] = {}  # by table, the keys for which `close` was called last
+
+    def store(self, table: TableId, version: int, place: Place, rows: "pa.Table") -> None:
+        """Store the rows of the commit `version` durably. They have the column KEY, and RELEASED_AT without values.
+
+        `place`: that of the commit's position. Raises StorageFailed if the file cannot be written.
+        """
+        folder = folder_of(self._state, table)
+        names = json.dumps([version, sorted(rows[KEY].to_pylist())])
+        digest = hashlib.sha256(names.encode()).hexdigest()[:16]
+        with store.storage_errors(folder):
+            folder.make_folder()
+            (folder / f"{place}-{digest}.parquet").put(_contents(rows))
+        self._stored.add(folder.name)
+        self._closed.pop(table, None)
+
+    def close(self, table: TableId, listed: Collection[Key]) -> None:
+        """Note that the keys of the table which are not `listed` have left the quarantine. Readers see that already.
+
+        Raises StorageFailed if a file cannot be written, and StateUnreadable if one is damaged.
+        """
+        keys = frozenset(listed)
+        folder = folder_of(self._state, table)
+        if folder.name not in self._stored or self._closed.get(table) == keys:
+            return
+        kept = {key_text(key) for key in keys}
+        for path, rows in _files(folder):
+            released = rows[RELEASED_AT].to_pylist()
+            now = dt.datetime.now(dt.UTC)
+            closed = [
+                now if moment is None and key not in kept else moment
+                for key, moment in zip(rows[KEY].to_pylist(), released, strict=True)
+            ]
+            if closed != released:
+                with store.storage_errors(path):
+                    path.put(_contents(_with_released(rows, closed)))
+        self._closed[table] = keys
+
+
+def folder_of(state: File, table: TableId) -> File:
+    """The folder with the evidence of a table."""
+    return state / FOLDER / file_name(f"{table}{ENDING}")
+
+
+def key_text(key: Key) -> str:
+    """A key as the text in the column KEY: its values in a JSON array."""
+    return json.dumps(list(key))
+
+
+def read_evidence(state: File, table: TableId) -> list[Mapping[str, object]]:
+    """The rows of a table's evidence, the oldest place first. Raises StateUnreadable if a file is damaged."""
+    return [row for _, rows in _files(folder_of(state, table)) for row in rows.to_pylist()]
+
+
+def drop_released(state: File, table: TableId) -> int:
+    """Remove the files whose rows have all left the quarantine. Returns the number of these rows.
+
+    A run replaces only the other files, so this is safe beside a run.
+    """
+    dropped = 0
+    for path, rows in _files(folder_of(state, table)):
+        if rows[RELEASED_AT].null_count == 0:
+            with store.storage_errors(path):
+                path.delete()
+            dropped += rows.num_rows
+    return dropped
+
+
+def _files(folder: File) -> Iterator[tuple[File, "pa.Table"]]:
+    """Each file of a folder, in order, with its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with store.storage_errors(folder, "read"):
+        paths = folder.listed("*.parquet")
+    for path in paths:
+        try:
+            yield path, pq.read_table(io.BytesIO(path.read()))
+        except FileNotFoundError:  # somebody has dropped it meanwhile
+            continue
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise StateUnreadable(
+                f"{path}, which has rows that are in quarantine, cannot be read: {error}; restore or remove the file"
+            ) from error
+
+
+def _contents(rows: "pa.Table") -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(rows, sink)
+    return sink.getvalue()
+
+
+def _with_released(rows: "pa.Table", moments: Sequence[dt.datetime | None]) -> "pa.Table":
+    import pyarrow as pa
+
+    field = rows.schema.field(RELEASED_AT)
+    return rows.set_column(rows.schema.get_field_index(RELEASED_AT), field, pa.array(moments, field.type))
