@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.profile import TableProfile
+    from lakeingest.commands.quarantine import KeptKeys
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
     from lakeingest.commands.signal import SignalResults
@@ -203,6 +204,39 @@ class Pipeline:
     def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
         """Rewrite small files into larger ones, and remove old snapshots and the files that killed tasks have left."""
         return self._send_signal("maintain", tables, wait=wait, observe=observe)
+
+    def quarantined(self, *tables: str) -> "KeptKeys":
+        """The keys whose rows failed a gate and are not in the copies. Needs no Spark."""
+        from lakeingest.commands.quarantine import listed
+
+        return listed(self.config, tables)
+
+    def evidence(self, table: str) -> "KeptKeys":
+        """The rows of a table as they were when they failed, also of keys that have left the quarantine."""
+        from lakeingest.commands.quarantine import shown
+
+        return shown(self.config, table)
+
+    def release(
+        self, table: str, keys: Sequence[Any] = (), *, wait: bool = True, observe: "Observer | None" = None
+    ) -> "SignalResults":
+        """Read the rows of these keys again, without keys those of all keys in quarantine.
+
+        A row that is sound now is published. One that fails again stays in quarantine.
+        """
+        from lakeingest.commands.quarantine import release
+        from lakeingest.pipeline.events import unobserved
+
+        with self._session() as session:
+            results = release(self.config, table, keys, wait=wait, observe=observe or unobserved, spark=session)
+        results.raise_failure()
+        return results
+
+    def drop_evidence(self, table: str) -> int:
+        """Remove the evidence of keys that have left the quarantine. Returns the number of rows."""
+        from lakeingest.commands.quarantine import drop
+
+        return drop(self.config, table)
 
     def _send_signal(
         self,

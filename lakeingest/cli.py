@@ -27,6 +27,7 @@ from lakeingest.cli_options import (
     print_pipeline,
     print_result,
 )
+from lakeingest.cli_quarantine import quarantines
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
 from lakeingest.committed import Committed, is_recorded
@@ -48,7 +49,7 @@ _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same comma
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
 # that imports have made: that took a sixth of the CPU time of a run with nothing to do.
 _YOUNG_OBJECTS = 30_000
-LATER = ("points", "quarantine", "doctor", "wait")  # commands that are not built yet
+LATER = ("points", "doctor", "wait")  # commands that are not built yet
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -258,6 +259,7 @@ def _refuse_command(context: typer.Context) -> None:
 app.add_typer(checks)
 app.add_typer(submits)
 app.add_typer(signals)
+app.add_typer(quarantines)
 _ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name in LATER:
     app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(_refuse_command)

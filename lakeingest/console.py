@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.adopt import Adopted
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import TablePlan
+    from lakeingest.commands.quarantine import KeptKeys
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
@@ -153,6 +154,18 @@ def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
         yield f"signal {signal.number}, {signal.action} of {tables}: {signal.state}{note}"
     if not results:
         yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
+
+
+def kept_lines(results: "KeptKeys") -> Iterator[str]:
+    """Lines for each key in quarantine, or for each row of the evidence: then with the values of the row."""
+    for kept in results:
+        fails = "its evidence is lost" if kept.expectations is None else "; ".join(kept.expectations)
+        since = "" if kept.position is None else f", as of {kept.position}, at {kept.quarantined_at}"
+        until = "" if kept.released_at is None else f", released at {kept.released_at}"
+        yield f"{kept.table}: key {kept.key}: {fails}{since}{until}"
+        if kept.row is not None:
+            yield "  " + ", ".join(f"{name}={value}" for name, value in kept.row.items())
+    yield from results.notes if results else ["nothing is in quarantine"]
 
 
 def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:

@@ -146,7 +146,6 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
         "tables.startup": {"tables": {"include": ["shop.*"], "startup": "latest"}},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
         "target.table": {"target": {"table": "lake.orders"}},
-        "quality.on_failure": {"quality": {"on_failure": "quarantine"}},
         "changelog.table": {"changelog": {"table": True}},
         "points": {"points": {}},
     }

@@ -122,7 +122,8 @@ class Compared:
     """The result: each side's checksum of the compared rows, the keys that differ, and how much was compared.
 
     `chunks`: the number of ranges that the source read. `compared`: the numbers of the chunks of the plan that were
-    compared. `complete`: the differences have all keys that differ in these chunks.
+    compared. `complete`: the differences have all keys that differ in these chunks. `quarantined`: keys in quarantine
+    whose rows are, as they must be, in the source alone. They are not among the differences.
     """
 
     source: Checksum
@@ -131,6 +132,7 @@ class Compared:
     differences: tuple[Difference, ...]
     complete: bool
     compared: tuple[int, ...]
+    quarantined: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakeingest.commands.extent import WHOLE, Extent
+from lakeingest.commands.resnapshot import key_of_difference
 from lakeingest.commands.signal import ask
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.config import Config
 from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
-from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Action, Scope
 from lakeingest.errors import SourceMoved
-from lakeingest.mysql.key_values import bound_of, values_of_texts
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
 
@@ -124,15 +123,7 @@ def _read_again(
     """Ask for a re-snapshot of the keys of these differences, and wait until it has ended."""
     with Source.open(config.source) as source:
         schema = source.schema(verified.table, config.tables.of(verified.table).choices)
-    keys = tuple(dict.fromkeys(_key_of_resnapshot(schema, difference.key) for difference in differences))
+    keys = tuple(dict.fromkeys(key_of_difference(schema, difference.key) for difference in differences))
     ask(
         config, Action.RESNAPSHOT, [str(verified.table)], scope=Scope(keys=keys), observe=observe, spark=spark
     ).raise_failure()
-
-
-def _key_of_resnapshot(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference in the form that a re-snapshot takes.
-
-    If only the server can order the keys, the key of a difference consists of texts. They become values first.
-    """
-    return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))

@@ -19,7 +19,7 @@ from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Fresh, age, fresh_as_of
-from lakeingest.core.position import Position, bytes_between, is_in_one_of
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
@@ -64,6 +64,7 @@ class TableStatus:
     it is not known. `max_staleness_seconds`: the objective for this age; None if there is none.
     `following`: what following the source has cost, all tables together, as the run that followed last has counted it;
     None if no run has followed.
+    `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
     """
 
@@ -89,6 +90,7 @@ class TableStatus:
     staged: Position | None = None
     hidden: bool = False
     rolled_back: str | None = None
+    quarantined: int = 0
     fresh_as_of: str | None = None
     freshness_seconds: float | None = field(default=None, compare=False)
     max_staleness_seconds: float | None = None
@@ -204,6 +206,12 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             f"{table.table}: deleted rows stay in the copy and count as rows, as tables.options says (deletes)"
             for table in self
             if table.keeps_deleted
+        ]
+        notes += [
+            f"{table.table}: {table.quarantined} rows are in quarantine, and readers do not see them;"
+            f" `lakeingest quarantine list {table.table}` names them"
+            for table in self
+            if table.quarantined
         ]
         notes += self._binlog_notes
         if self.unread:
@@ -365,9 +373,10 @@ def _table_status(
         rows=rows,
         waves=progress.wave,
         position=position,
-        lag_bytes=_lag_bytes(position, source),
+        lag_bytes=source.lag_bytes(position),
         gate=json.loads(gate) if gate else None,
         nulled=progress.nulled,
+        quarantined=len(progress.quarantine),
         binlog_seconds=(
             None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
         ),
@@ -388,13 +397,3 @@ def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
         progress = staged.progress
         return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
     return None if staged.published is None else recorded
-
-
-def _lag_bytes(position: Position | None, source: SourceState) -> int | None:
-    """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
-    if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
-        return None
-    is_deleted = not is_in_one_of(position.at, source.sizes)
-    if source.written is None or is_deleted:
-        return None
-    return bytes_between(position.at, source.written, source.sizes)

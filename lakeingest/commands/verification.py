@@ -9,6 +9,7 @@ from lakeingest.commands.comparison import ChunkPlan
 from lakeingest.commands.extent import share_text
 from lakeingest.commands.report import Report
 from lakeingest.core.checksum import Checksum, Difference
+from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.state.stopped import most_serious
@@ -25,6 +26,7 @@ class TableVerification:
     are 0 if the time was over before the table was cut into chunks.
     `columns`: the columns that were compared, with those of the key; None: all columns.
     `seed`: the seed by which the chunks were drawn; None if nothing was left to chance.
+    `quarantined`: the keys in quarantine whose rows are in the source alone: they are no differences.
     `plan`: the chunks, for another comparison of the same ones.
     """
 
@@ -40,12 +42,13 @@ class TableVerification:
     all_chunks: int = 1
     columns: tuple[str, ...] | None = None
     seed: int | None = None
+    quarantined: tuple[Key, ...] = ()
     plan: ChunkPlan | None = field(default=None, repr=False, compare=False)
 
     @property
     def differs(self) -> bool:
-        """Whether source ≠ target in what was compared."""
-        return bool(self.differences) or not (self.moved or self.source == self.target)
+        """Whether source ≠ target in what was compared, beside the rows in quarantine."""
+        return bool(self.differences) or not (self.moved or self.quarantined or self.source == self.target)
 
     @property
     def complete(self) -> bool:
@@ -54,8 +57,11 @@ class TableVerification:
 
     @property
     def equal(self) -> bool:
-        """Whether source = target. False if only a part was compared, because the other part is not known."""
-        return self.complete and not self.differs
+        """Whether source = target, also without a row in quarantine.
+
+        False if only a part was compared, because the other part is not known.
+        """
+        return self.complete and not self.differs and not self.quarantined
 
     @property
     def share(self) -> float:
@@ -64,11 +70,15 @@ class TableVerification:
 
     @property
     def result(self) -> str:
-        """The result in words, with the share of the table for which it holds, unless all of it was compared."""
+        """The result in words, with the share of the table for which it holds, unless all of it was compared.
+
+        Rows in quarantine are named: they are missing in the target.
+        """
         if not self.compared_chunks:
             return "not compared, because the time was over"
         sign = "≠" if self.differs else "="
-        return f"source {sign} target" + (f" in {self.part}" if self.part else "")
+        but = f", but for {len(self.quarantined):,} rows in quarantine" if self.quarantined else ""
+        return f"source {sign} target" + (f" in {self.part}" if self.part else "") + but
 
     @property
     def part(self) -> str:

@@ -25,7 +25,7 @@ from lakeingest.commands.rows_before import RowsBefore, rows_before
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.config import Config, Source
 from lakeingest.core.cascades import family
-from lakeingest.core.checksum import Checksum
+from lakeingest.core.checksum import ONLY_IN_SOURCE, Checksum
 from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
@@ -261,7 +261,8 @@ class _Comparison:
             compared, moved, position = self._compare(plan, _always if given else may_begin)
             plan = given = replace(plan, chosen=compared.compared)
             found = {difference.key: difference for difference in compared.differences}
-            is_equal = not found and (moved or compared.source == compared.target)
+            are_same = compared.source == compared.target or bool(compared.quarantined)
+            is_equal = not found and (moved or are_same)
             confirmed = [each for key, each in found.items() if key in (found_before or ())]
             # without keys, the checksums alone must be unequal twice
             is_confirmed = bool(confirmed) or (found_before is not None and not found_before and not found)
@@ -280,6 +281,7 @@ class _Comparison:
                     columns=None if all_columns else self.compared_schema.names,
                     seed=self.extent.seed,
                     plan=plan,
+                    quarantined=compared.quarantined,
                 )
             found_before = found.keys()
             if position.gtids is None:  # then a run may copy a transaction before the source has committed it
@@ -305,32 +307,34 @@ class _Comparison:
             return live_rows(self.target.read(schema.table, staged.version), schema)
 
         sides = Sides(self.source, self.compared_schema, read, files)
-        compared = compare(sides, plan, may_begin)
+        compared, listed = compare(sides, plan, may_begin), frozenset(staged.progress.quarantine)
         if compared.source == compared.target and not compared.differences:
             return compared, False, position
         keys = _values(schema, [difference.key for difference in compared.differences])
         before = rows_before(self.source, position, schema, key_table(schema, keys), self.parents)
         if not before.has_changes:
-            return compared, False, position
+            # unless all rows that differ were compared, nobody knows that the others are those in quarantine
+            return _without(compared, listed) if compared.complete else compared, False, position
         by_key = {tuple(key.values()): each for key, each in zip(keys, compared.differences, strict=True)}
         changed = _as_tuples(before.changed)
         differing = {key: each for key, each in by_key.items() if key not in changed}
         changed_keys = [each.key for key, each in by_key.items() if key in changed]
         for key, where in self._differences_before(sides, before, changed_keys).items():
             differing[key] = replace(by_key[key], where=where)
-        if not compared.complete and not differing:
+        ordered = tuple(sorted(differing.values(), key=lambda each: each.key))
+        compared = _without(replace(compared, differences=ordered), listed)
+        if not compared.complete and not compared.differences:
             raise SourceMoved(
                 f"{schema.table}: too many rows were changed after {position.at}, where it is published: run"
                 " `lakeingest run`, and verify again"
             )
-        if self.is_own_parent and differing:
+        if self.is_own_parent and compared.differences:
             raise SourceMoved(
                 f"{schema.table} was changed after {position.at}, where it is published, and foreign keys may have"
                 " changed more of its rows, which the source does not log: run `lakeingest run`, and verify while"
                 " nobody writes to it"
             )
-        ordered = tuple(sorted(differing.values(), key=lambda each: each.key))
-        return replace(compared, differences=ordered), True, position
+        return compared, True, position
 
     def _files(self, version: int) -> CopyFiles | None:
         """The files of a commit of the copy, if they can be read without Spark."""
@@ -362,8 +366,15 @@ class _Comparison:
         in_copy = _as_tuples(copy.select(schema.key))
         found = dict.fromkeys(_as_tuples(only_in_copy), "only in the target")
         for key in _as_tuples(unequal.select(schema.key)):
-            found[key] = "differs" if key in in_copy else "only in the source"
+            found[key] = "differs" if key in in_copy else ONLY_IN_SOURCE
         return found
+
+
+def _without(compared: Compared, listed: Collection[Key]) -> Compared:
+    """The same comparison. Rows of the `listed` keys, which are in quarantine, do not differ if they are not there."""
+    missing = {each for each in compared.differences if each.key in listed and each.where == ONLY_IN_SOURCE}
+    differences = tuple(each for each in compared.differences if each not in missing)
+    return replace(compared, differences=differences, quarantined=tuple(sorted(each.key for each in missing)))
 
 
 def _values(schema: TableSchema, keys: Sequence[Key]) -> list[dict[str, Any]]:

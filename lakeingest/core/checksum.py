@@ -25,6 +25,7 @@ from lakeingest.core.schema import Kind
 
 UINT64 = 2**64
 NEWLINE = "\n"
+ONLY_IN_SOURCE = "only in the source"  # how a key differs that has no row in the target
 DIGITS = 32  # the hexadecimal digits of the two parts of a hash
 
 
@@ -100,5 +101,5 @@ def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Chec
         elif source[key] != checksum:
             unequal.append(Difference(key, "differs"))
         seen.add(key)
-    unequal += [Difference(key, "only in the source") for key in source.keys() - seen]
+    unequal += [Difference(key, ONLY_IN_SOURCE) for key in source.keys() - seen]
     return sorted(unequal, key=lambda difference: difference.key)

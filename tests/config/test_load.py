@@ -129,7 +129,6 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
-        ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),
         ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),

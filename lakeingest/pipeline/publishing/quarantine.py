@@ -31,7 +31,6 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.blame import Blamed, blame, blamed_rows
 from lakeingest.quality.gates import GateReport
 from lakeingest.rows import INSTANT
-from lakeingest.spark.checksum import with_key_texts, with_keys
 from lakeingest.spark.collected import collected
 from lakeingest.spool.collapse import bounds_of, take
 from lakeingest.spool.patch_files import FOR_QUARANTINE, PatchFolder
@@ -71,6 +70,9 @@ def move_failing(
     reason = refusal_of(edges, table, report, count)
     if reason is not None:
         return reason
+    # here, because most runs never need it, and it imports pandas
+    from lakeingest.spark.checksum import with_key_texts, with_keys
+
     # Step 1: find the keys of all rows that fail
     with edges.profile.stage("gates"):
         texts, names = with_key_texts(rows(), table.schema)
