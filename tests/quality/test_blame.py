@@ -73,6 +73,7 @@ def test_the_keys_of_all_rows_that_fail_are_told(spark: SparkSession) -> None:
     assert len(several["2", "2"]) == 4
 
 
+@pytest.mark.long("suites on Spark")
 def test_what_depends_on_other_rows_blames_nobody(spark: SparkSession) -> None:
     """Nor does what cannot be evaluated, or lets some rows fail."""
     failed = report(frame(spark), *BLAMES_NOBODY)
@@ -80,6 +81,7 @@ def test_what_depends_on_other_rows_blames_nobody(spark: SparkSession) -> None:
     assert [blamed_rows(failure) for failure in failed.failures] == [None] * len(BLAMES_NOBODY)
 
 
+@pytest.mark.long("suites on Spark")
 def test_rows_of_one_key_are_not_told_apart(spark: SparkSession) -> None:
     """So none of them moves."""
     rows = frame(spark)

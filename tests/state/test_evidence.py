@@ -1,4 +1,4 @@
-"""Evidence of rows that failed a gate: stored once, closed when readers see their keys again, and dropped after that."""
+"""Evidence of rows that failed a gate: stored once, released when readers see their keys again, then dropped."""
 
 import datetime as dt
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_rows_are_released_once_their_keys_are_no_longer_listed(tmp_path: Path) 
     assert drop_released(state, TABLE) == 0  # the rows left the table together
     Evidence(state).close(TABLE, [])
     assert open_keys(state) == []
-    assert [row[RELEASED_AT] for row in read_evidence(state, TABLE)][0] == before
+    assert next(row[RELEASED_AT] for row in read_evidence(state, TABLE)) == before
     assert drop_released(state, TABLE) == 2
     assert read_evidence(state, TABLE) == []
     Evidence(state).close(TableId("shop", "others"), [])
