@@ -3,8 +3,9 @@
 quarantine/<database>.<table>__quarantine/<place>-<digest>.parquet   rows that left the copy in one commit
 
 Any program that reads Parquet can read the folder. A file has the columns of the copy, and those below. It is stored
-before the commit that removes its rows. The same rows of the same commit have the same name, so a run that was killed
-in between stores no row twice. `RELEASED_AT` is NULL as long as the key may be in quarantine.
+before the commit that removes its rows. The rows of the same keys as of the same place have the same name, so a run
+that goes on after one that was killed in between stores no row twice. `RELEASED_AT` is NULL as long as the key may be
+in quarantine.
 
 The folder is no table of the catalog: rows stay readable there after DDL that they would not fit, and no table of the
 source can have its name.
@@ -14,7 +15,7 @@ import datetime as dt
 import hashlib
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakeingest.core.file_names import file_name
@@ -40,23 +41,24 @@ CHANGE_GTID, CHANGE_COMMITTED_AT = "_lakeingest_change_gtid", "_lakeingest_chang
 class Evidence:
     """The evidence of all tables, for the run that holds the lease. It knows which tables have some.
 
-    Tables without evidence need no request to the store.
+    Tables without evidence need no request to the store. `assert_held` is called just before each write: it raises
+    LeaseLost if another run took over.
     """
 
-    def __init__(self, state: File) -> None:
-        self._state = state
+    def __init__(self, state: File, assert_held: Callable[[], None]) -> None:
+        self._state, self._assert_held = state, assert_held
         with store.storage_errors(state / FOLDER, "read"):
             self._stored = set((state / FOLDER).subfolders())
         self._closed: dict[TableId, frozenset[Key]] = {}  # by table, the keys for which `close` was called last
 
-    def store(self, table: TableId, version: int, place: Place, rows: "pa.Table") -> None:
-        """Store the rows of the commit `version` durably. They have the column KEY, and RELEASED_AT without values.
+    def store(self, table: TableId, place: Place, rows: "pa.Table") -> None:
+        """Store rows durably, as they were as of `place`. They have the column KEY, and RELEASED_AT without values.
 
-        `place`: that of the commit's position. Raises StorageFailed if the file cannot be written.
+        Raises StorageFailed if the file cannot be written.
         """
         folder = folder_of(self._state, table)
-        names = json.dumps([version, sorted(rows[KEY].to_pylist())])
-        digest = hashlib.sha256(names.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(json.dumps(sorted(rows[KEY].to_pylist())).encode()).hexdigest()[:16]
+        self._assert_held()
         with store.storage_errors(folder):
             folder.make_folder()
             (folder / f"{place}-{digest}.parquet").put(_contents(rows))
@@ -81,6 +83,7 @@ class Evidence:
                 for key, moment in zip(rows[KEY].to_pylist(), released, strict=True)
             ]
             if closed != released:
+                self._assert_held()
                 with store.storage_errors(path):
                     path.put(_contents(_with_released(rows, closed)))
         self._closed[table] = keys

@@ -99,7 +99,7 @@ def opened(
             # Step 4: the values that the run works with
             throttle = Throttle(config, source)
             state = state_of(config)
-            stopped, evidence = StoppedTables(state), Evidence(state)
+            stopped, evidence = StoppedTables(state), Evidence(state, lease.assert_held)
             observe = in_turn(observe)
             witness = Witness.of(state, masked=not config.quality.samples)
             edges = Edges(
