@@ -15,7 +15,9 @@ from lakeingest.commands.status import status
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
 from lakeingest.config.quality import Quarantine
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, UsageError
 from lakeingest.pipeline.events import Quarantined
 from lakeingest.state.evidence import Evidence, read_evidence
@@ -143,6 +145,39 @@ def test_keys_are_listed_and_released_after_a_fix(pipe: Pipe, rule: Callable[...
         quarantine.release(pipe.config, name)
     assert quarantine.drop(pipe.config, name) == 3
     assert list(quarantine.shown(pipe.config, name)) == []
+
+
+@pytest.mark.long("a case that few copies have")
+def test_a_copy_that_keeps_deleted_rows_stops(pipe: Pipe, rule: Callable[..., None]) -> None:
+    """No row of it is ever removed."""
+    rule(CHEAP)
+    options = {"*.*": TableOptions(deletes="soft", chunk_rows=10)}
+    pipe.config = pipe.config.model_copy(update={"tables": pipe.config.tables.model_copy(update={"options": options})})
+    pipe.sql(ORDERS, ROWS, "UPDATE orders SET amount = 1000 WHERE id = 89")
+    with pytest.raises(GateFailed, match="deletes: soft has no quarantine"):
+        pipe.run()
+    assert evidence_of(pipe) == []
+
+
+@pytest.mark.long("a case that few copies have")
+def test_a_table_whose_changes_are_not_all_logged_stops(
+    pipe_on: Callable[..., Pipe], silent: LocalServer, tmp_path: Path
+) -> None:
+    """What foreign keys change is found by the rows of the copy."""
+    pipe = pipe_on(silent, cascades="read")
+    (tmp_path / f"{pipe.database}.child.yml").write_text(f"expectations: [{CHEAP}]")
+    quality = Quality(suites=Place.of(tmp_path), on_failure="quarantine")
+    pipe.config = pipe.config.model_copy(update={"quality": quality})
+    pipe.sql(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, amount INT,"
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (1, 1, 5), (2, 1, 1000)",
+    )
+    with pytest.raises(GateFailed, match="foreign keys change its rows outside the binlog"):
+        pipe.run()
+    assert evidence_of(pipe, "child") == []
 
 
 KEYS = {
