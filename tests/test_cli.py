@@ -26,7 +26,6 @@ from lakeingest.exits import exit_code, message
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
     "points",
-    "doctor",
     "wait --until 2026-01-01T00:00:00Z",
     "demo --show-race",
 ]
