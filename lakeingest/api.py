@@ -40,11 +40,13 @@ class Pipeline:
 
     If no Spark session is given or running, the pipeline starts a session when it first needs one. `close` stops the
     session that the pipeline has started.
+
+    `path` is the pipeline.yml that the configuration was read from; None if there is no such file.
     """
 
-    def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
+    def __init__(self, config: Config, spark: "SparkSession | None" = None, *, path: Path | None = None) -> None:
         self.config = config
-        self._path: Path | None = None  # of pipeline.yml, if the configuration was read from a file
+        self._path = path
         self._given_session = spark
         self._started_session: SparkSession | None = None
         if spark is not None:
@@ -55,9 +57,7 @@ class Pipeline:
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
         """Load the pipeline in a file. Raises ConfigError, which names the mistakes in the file."""
-        pipeline = cls(load_config(Path(path)), spark)
-        pipeline._path = Path(path).absolute()
-        return pipeline
+        return cls(load_config(Path(path)), spark, path=Path(path).absolute())
 
     @classmethod
     def init(cls, path: str | Path, source: str, spark: "SparkSession | None" = None) -> Self:

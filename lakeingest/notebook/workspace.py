@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,19 +37,22 @@ _CHUNK_ROWS = 400  # so that the shop is copied in several waves
 _END_SECONDS = 60
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Workspace:
     """The place of a notebook's work. `close` ends what it has started, and removes its own folder.
 
     `path`: the pipeline.yml. `overrides`: values in place of those in the file, as for `--set`. `url`: the source, for
-    a file that is still to be written. `table`: the table to look at; None if nobody has named one.
+    a file that is still to be written. `table`: the table to look at; None if nobody has named one. `sample`: the
+    sample source; None if the source is the user's. `is_practice`: tables and state are in a folder that is removed.
     """
 
-    def __init__(self, path: Path, url: str | None, table: str | None, stack: ExitStack) -> None:
-        self.path, self.url, self.table = path, url, table
-        self.overrides: tuple[str, ...] = ()
-        self._stack = stack
-        self._sample: SampleSource | None = None
-        self._is_practice = False
+    path: Path
+    table: str | None
+    url: str | None = None
+    sample: SampleSource | None = None
+    overrides: tuple[str, ...] = ()
+    is_practice: bool = False
+    stack: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def onboarding(cls) -> Self:
@@ -61,11 +65,10 @@ class Workspace:
             path = Path(os.environ.get(CONFIG, "pipeline.yml")).absolute()
             if url is None and not path.exists():
                 raise UsageError(f"{path} does not exist; set {SOURCE}=mysql://user@host:port/database to write it")
-            return cls(path, url, table, ExitStack())
+            return cls(path, table, url)
         folder, stack = _own_folder()
-        place = cls(folder / "pipeline.yml", None, table, stack)
-        place._start_sample(folder)
-        return place
+        sample = _started_sample(folder, stack)
+        return cls(folder / "pipeline.yml", table, sample.url, sample, stack=stack)
 
     @classmethod
     def practice(cls) -> Self:
@@ -81,18 +84,17 @@ class Workspace:
         folder, stack = _own_folder()
         (folder / "quality").mkdir()
         if config is None or table is None:
-            place = cls(folder / "pipeline.yml", None, table or TABLE, stack)
-            place._write_pipeline(place._start_sample(folder))
-        else:
-            place = cls(Path(config).absolute(), None, table, stack)
-            place.overrides = _of_practice(load_config(place.path), table, folder)
-        place._is_practice = True
-        return place
+            sample, path = _started_sample(folder, stack), folder / "pipeline.yml"
+            _write_pipeline(path, sample)
+            return cls(path, table or TABLE, sample=sample, is_practice=True, stack=stack)
+        path = Path(config).absolute()
+        overrides = _of_practice(load_config(path), table, folder)
+        return cls(path, table, overrides=overrides, is_practice=True, stack=stack)
 
     @property
     def is_sample(self) -> bool:
         """Whether the source is the sample source, which the notebook may change."""
-        return self._sample is not None
+        return self.sample is not None
 
     @property
     def config(self) -> Config:
@@ -107,27 +109,27 @@ class Workspace:
 
     def sql(self, *statements: str) -> str:
         """Execute statements in the sample source. A database of the user's is not changed; the result says so."""
-        if self._sample is None:
+        if self.sample is None:
             return "the source is yours: nothing was changed in it"
-        self._sample.sql(*statements)
+        self.sample.sql(*statements)
         return f"{len(statements)} statements were executed"
 
     def write(self, changes: int) -> str:
         """Let writers change so many rows of the sample source. A database of the user's is not changed."""
-        if self._sample is None:
+        if self.sample is None:
             return "the source is yours: nothing was changed in it"
-        self._sample.write(changes)
+        self.sample.write(changes)
         return f"writers have changed about {changes:,} rows"
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Within the block, writers change the sample source. A database of the user's is not changed."""
-        with nullcontext() if self._sample is None else self._sample.writing():
+        with nullcontext() if self.sample is None else self.sample.writing():
             yield
 
     def damage(self, spark: "SparkSession", copy: TableStatus) -> str:
         """Change a copy as somebody else would, with Spark. Raises UsageError unless the copy is one for practice."""
-        if not self._is_practice:
+        if not self.is_practice:
             raise UsageError("only a copy for practice is damaged")
         if self.config.target.format == "iceberg":
             spark.sql(f"DELETE FROM {copy.target} WHERE true")
@@ -148,8 +150,8 @@ class Workspace:
         """The race of `demo.race`, on the sample source; on a sample source of its own if the source is the user's."""
         from lakeingest.demo.race import race
 
-        if self._sample is not None:
-            return race(self._sample)
+        if self.sample is not None:
+            return race(self.sample)
         with tempfile.TemporaryDirectory(prefix="lakeingest-") as folder, sample_source(Path(folder), rows=100) as own:
             return race(own)
 
@@ -172,28 +174,30 @@ class Workspace:
 
     def close(self) -> None:
         """End the sample source, and remove the folder of the sample or of the practice."""
-        self._stack.close()
+        self.stack.close()
 
     def __repr__(self) -> str:
         source = "a sample source, which ends with this kernel" if self.is_sample else "your source, which is only read"
         own = "; tables and state are in a folder of its own" if self.overrides else ""
         return printable(f"{self.path}: {source}{own}")
 
-    def _start_sample(self, folder: Path) -> SampleSource:
-        self._sample = self._stack.enter_context(sample_source(folder / "server"))
-        os.environ[PASSWORD] = self._sample.server.password
-        self.url = self._sample.url
-        return self._sample
 
-    def _write_pipeline(self, sample: SampleSource) -> None:
-        """Write a pipeline.yml for the shop, which is copied in many small chunks."""
-        account = {"host": sample.server.host, "port": sample.server.port, "user": sample.server.user}
-        doc = {
-            "name": "practice",
-            "source": {**account, "password": f"${{{PASSWORD}}}"},
-            "tables": {"include": ["shop.*"], "options": {"shop.*": {"chunk_rows": _CHUNK_ROWS}}},
-        }
-        self.path.write_text(json.dumps(doc, indent=2), encoding="utf-8")
+def _started_sample(folder: Path, stack: ExitStack) -> SampleSource:
+    """The sample source, which ends when the stack is closed. Its password is in the variable MYSQL_PASSWORD."""
+    sample = stack.enter_context(sample_source(folder / "server"))
+    os.environ[PASSWORD] = sample.server.password
+    return sample
+
+
+def _write_pipeline(path: Path, sample: SampleSource) -> None:
+    """Write a pipeline.yml for the shop, which is copied in many small chunks."""
+    account = {"host": sample.server.host, "port": sample.server.port, "user": sample.server.user}
+    doc = {
+        "name": "practice",
+        "source": {**account, "password": f"${{{PASSWORD}}}"},
+        "tables": {"include": ["shop.*"], "options": {"shop.*": {"chunk_rows": _CHUNK_ROWS}}},
+    }
+    path.write_text(json.dumps(doc, indent=2), encoding="utf-8")
 
 
 def _own_folder() -> tuple[Path, ExitStack]:
