@@ -208,7 +208,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += self._binlog_notes
         if self.unread:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
-            notes.append(f"not compared by the second decoder of the binlog: {reasons}")
+            notes.append(f"not compared by the second decoder: {reasons}")
         notes += [self.last_run] if self.last_run else []
         notes += [str(self[0].following)] if self and self[0].following is not None else []
         if self.source_error is not None:

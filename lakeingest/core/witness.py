@@ -20,6 +20,7 @@ GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
 FIRST_EVENTS = 100_000  # of one part of a segment, with those of other tables: they cost time, too
 MOST_TABLES = 50  # of one part of a segment: each costs the time to open its file
 PART_ROWS, EVERY_EVENT = 1_000_000, 1 << 62  # of one part of a segment of which everything is compared
+EVERY_ROW = 1 << 62  # of a chunk of which everything is compared
 _REASONS = 200  # at most so many reasons are kept by name
 _OTHER = "other reasons"
 
@@ -47,6 +48,18 @@ class Look:
 
 
 NO_LOOK = Look()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLook:
+    """What the second decoder reads of a chunk: its first `rows` rows. `is_sample`: they are a sample.
+
+    `masked`: messages do not show values.
+    """
+
+    rows: int = 0
+    is_sample: bool = False
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +115,8 @@ class Looked:
 class Met:
     """What this installation has compared so far.
 
-    `version`: of lakeingest. `rows`: by server version and trait (`traits`), so many rows were compared. `unread`: by
+    `version`: of lakeingest. `rows`: by server version and trait (`traits`), so many rows of the binlog were compared;
+    rows of chunks have a name of their own in place of the server version (`of_chunks`). `unread`: by
     reason, so many values or events were left out. `run_seconds`: CPU seconds of runs; `seconds` of these are those of
     samples, in which `sampled` rows were compared.
     """
@@ -177,6 +191,11 @@ class Met:
 
 def _counts(doc: Mapping[str, Any]) -> dict[str, int]:
     return {str(name): int(count) for name, count in doc.items()}
+
+
+def of_chunks(server: str) -> str:
+    """The name in `Met.rows` for rows of chunks: other decoders read them than rows of the binlog."""
+    return f"{server}, chunks"
 
 
 def traits(schema: TableSchema) -> frozenset[str]:

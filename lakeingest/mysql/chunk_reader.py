@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 import pymysql
@@ -34,6 +34,7 @@ from lakeingest.core.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
+from lakeingest.core.witness import Compared
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import (
     OPEN_VIEW,
@@ -57,6 +58,7 @@ PACED_SECONDS = 20.0  # of a chunk: for so long its read view may be open becaus
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
+SecondLook: TypeAlias = Callable[[pymysql.Connection, str, pa.Table], Compared]
 
 
 def _nothing() -> None: ...
@@ -94,26 +96,28 @@ class Cap:
 class ChunkRead:
     """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
-    `nulled` counts the values that are NULL only because the user chose so.
+    `nulled` counts the values that are NULL only because the user chose so. `compared`: what a second decoder found.
     """
 
     rows: pa.Table
     split: Split
     high: FilePosition
     nulled: int = 0
+    compared: Compared | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RowsRead:
     """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
-    `nulled` counts the values that are NULL only because the user chose so.
+    `nulled` counts the values that are NULL only because the user chose so. `compared`: what a second decoder found.
     """
 
     rows: pa.Table
     low: Low
     high: FilePosition
     nulled: int = 0
+    compared: Compared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +137,14 @@ def read_chunk(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
+    second_look: SecondLook | None = None,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
-    condition = chunk.range.predicate(schema.key)
-    read = read_rows(source, schema, [condition], server_uuid, epoch, hooks=hooks, cap=cap, settled=settled)
-    return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
+    conditions = [chunk.range.predicate(schema.key)]
+    what = source, schema, conditions, server_uuid, epoch
+    read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, second_look=second_look)
+    split = Split(chunk.range, read.low, read.high.place(epoch))
+    return ChunkRead(read.rows, split, read.high, read.nulled, read.compared)
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
@@ -160,11 +167,13 @@ def read_rows(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
+    second_look: SecondLook | None = None,
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
     `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
-    position of its binlog; new read views must contain every XA COMMIT before that position. The read opens two
+    position of its binlog; new read views must contain every XA COMMIT before that position. `second_look` is called
+    with the connection, the beginning of a SELECT and the rows, while the read view is still open. The read opens two
     connections to the source; with a replica, one connection to the source and two connections to the replica.
 
     Raises:
@@ -197,6 +206,7 @@ def read_rows(
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
+        compared = None if second_look is None else second_look(reading, select, rows)
         query(reading, "COMMIT")
         if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
@@ -206,7 +216,7 @@ def read_rows(
                 raise UnsupportedValue(
                     f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
                 )
-    return RowsRead(rows, low, high, nulled)
+    return RowsRead(rows, low, high, nulled, compared)
 
 
 def _open_view(

@@ -30,6 +30,7 @@ _ORDER = "_lakeingest_order"  # a column with each row's number, counted over al
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
 _PART_ROWS = 500_000  # of a file, whose keys are in memory at a time
 _SAMPLES = 16  # at most how many row groups `cut` reads
+_SAMPLE_VALUES = 20_000  # at most so many values of each are kept: a row group of a large transaction has a million
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
@@ -117,7 +118,7 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
     sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up, so at most `_SAMPLES` groups are read
-    column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
+    column = pa.concat_tables(_sample(file, index, name) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
     count = len(ordered)
     cuts = [ordered[count * part // parts] for part in range(1, parts)]  # the first value of each later slice
@@ -222,9 +223,11 @@ def _metadata(file: File) -> pq.FileMetaData:
         return opened.metadata
 
 
-def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
+def _sample(file: File, index: int, name: str) -> pa.Table:
+    """At most _SAMPLE_VALUES values of a column, from all over a row group."""
     with opened_file(file) as opened:
-        return opened.read_row_group(index, list(names))
+        values = opened.read_row_group(index, [name])
+    return values.take(pa.array(np.arange(0, len(values), -(-len(values) // _SAMPLE_VALUES) or 1)))
 
 
 def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":

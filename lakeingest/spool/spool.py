@@ -292,9 +292,10 @@ class Spool:
             since = segment.start.place(self._opened.epoch)
         return max(since, self.start)
 
-    def backlog(self, table: TableId, after: Place) -> int:
-        """The number of change rows of the table in segments that end after the place `after`."""
-        return sum(segment.rows_of(table) for segment in self._segments_between(after, self.position.place))
+    def backlog(self, table: TableId, after: Place, stop: Place | None = None) -> int:
+        """The number of change rows of the table in segments from the place `after` to `stop`; None: to the end."""
+        end = self.position.place if stop is None else stop
+        return sum(segment.rows_of(table) for segment in self._segments_between(after, end))
 
     def lacks_cascades(self, after: Place) -> bool:
         """True if a segment that ends after the place `after` lacks changes by foreign keys that the source can log."""

@@ -205,7 +205,7 @@ def test_gaps_are_named_by_status(
     assert compared(looks) == 1
     [note] = [note for note in status(pipe.config).notes if note.startswith("not compared")]
     assert note == (
-        "not compared by the second decoder of the binlog: charset latin1 (1), compressed transactions (1),"
+        "not compared by the second decoder: charset latin1 (1), compressed transactions (1),"
         " transactions of XA (2), type json (1)"
     )
     pipe.assert_equal()

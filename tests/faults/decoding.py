@@ -1,12 +1,14 @@
-"""Faults of the fast decoder: it makes other rows of the binlog than the source has written."""
+"""Faults of the fast decoder: it makes other rows of the binlog, or of chunks, than the source has."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
 
-from lakeingest.mysql import binlog_source
+from lakeingest.core.schema import TableSchema
+from lakeingest.mysql import binlog_source, chunk_reader, decoders
 from lakeingest.pipeline.binlog import segment_task
 
 Rows = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -39,3 +41,13 @@ def spoil(patch: pytest.MonkeyPatch, table: str, fault: Rows) -> None:
             yield name, fault(batch) if name is not None and name.name == table else batch
 
     patch.setattr(segment_task, "read_changes", spoilt)
+
+
+def spoil_chunks(patch: pytest.MonkeyPatch, table: str, fault: Rows) -> None:
+    """Let the fast decoder spoil each batch of rows of chunks of a table."""
+
+    def spoilt(connection: pymysql.Connection, schema: TableSchema, *statement: Any) -> Iterator[pa.RecordBatch]:
+        for batch in decoders.select_rows(connection, schema, *statement):
+            yield fault(batch) if schema.table.name == table else batch
+
+    patch.setattr(chunk_reader, "select_rows", spoilt)

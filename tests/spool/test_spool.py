@@ -240,8 +240,9 @@ def test_missing_changes_are_a_gap(spool: Spool, table: TableId, after: Place, s
 
 
 def test_the_backlog_counts_change_rows(spool: Spool) -> None:
-    """Rows of segments that end after the place; a table that was not watched has none."""
+    """Rows of segments that end after the place, and begin before the stop; a table that was not watched has none."""
     assert [spool.backlog(ORDERS, place(pos)) for pos in (4, 99, 100, 299, 300)] == [12, 12, 7, 7, 0]
+    assert [spool.backlog(ORDERS, place(4), place(pos)) for pos in (4, 100, 200, 201, 300)] == [0, 5, 5, 12, 12]
     assert [spool.backlog(LATE, place(pos)) for pos in (4, 300)] == [1, 0]
 
 

@@ -31,6 +31,7 @@ from lakeingest.lake.iceberg.projection import project, project_batches
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
 _BATCH = 16 << 20
+_GROUP_ROWS = 100_000  # of a row group of a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
     [
@@ -115,16 +116,18 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
         return []
     # the two columns of the file: for each position, the path of its data file, and the number of the row
     counts = [len(positions[path]) for path in paths]
-    file_paths = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
+    path_numbers = np.repeat(np.arange(len(paths)), counts)
     row_numbers = np.concatenate([positions[path] for path in paths])
     metadata = table.metadata
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with storage_errors(table.location):
-        with out.create() as stream:
-            pq.write_table(
-                pa.table([file_paths.cast(pa.string()), row_numbers], schema=_SCHEMA), stream, compression="zstd"
-            )
+        with out.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
+            # in parts, because the paths of millions of positions take hundreds of megabytes
+            for start in range(0, len(row_numbers), _GROUP_ROWS):
+                part = slice(start, start + _GROUP_ROWS)
+                file_paths = pa.DictionaryArray.from_arrays(path_numbers[part], pa.array(paths)).cast(pa.string())
+                writer.write_table(pa.table([file_paths, row_numbers[part]], schema=_SCHEMA))
         size = len(out)
     lowest, highest = (struct.pack("<q", int(end)) for end in (row_numbers.min(), row_numbers.max()))
     file = DataFile.from_args(

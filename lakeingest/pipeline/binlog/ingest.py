@@ -10,7 +10,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
-from lakeingest.pipeline.binlog.looks import note_looks, report_difference
+from lakeingest.pipeline.binlog.looks import note_looks
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -89,7 +89,6 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     for table in altered - stopped.keys():
         binlog.tables[table].reached_ddl()
     for table, error in stopped.items():
-        report_difference(edges, error)
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
         know_foreign_keys(edges, binlog)  # now foreign keys matter, because a part of the binlog lacks their changes

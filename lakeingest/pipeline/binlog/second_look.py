@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakeingest.config import Source
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.core.witness import Look, Looked, Stint, first_stint
+from lakeingest.core.witness import Difference, Look, Looked, Stint, first_stint
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.mysql.second_reading import Place, second_reading, uses_slow_decoders
@@ -71,12 +71,7 @@ def _compare(
 
     compared = second_reading(source, segment, schemas, waiting, stint, before, first, rows_until)
     for difference in compared.differences[:1]:
-        error = DecodersDisagree(
-            f"{difference.table}: {difference.line(masked=look.masked)}; nothing after that was copied;"
-            " run: lakeingest explain DecodersDisagree"
-        )
-        error.tables, error.difference = frozenset({difference.table}), difference
-        raise error
+        raise disagreement(difference, masked=look.masked)
     looked.rows += compared.rows
     looked.unread += compared.unread
     if not stint.tables & look.everything:
@@ -85,3 +80,13 @@ def _compare(
         looked.unread[_LONG] += 1
     following = number + 1 if compared.last is None else bisect_right(places, compared.last)
     return replace(stint, transaction=following) if following < len(places) else None
+
+
+def disagreement(difference: Difference, *, masked: bool) -> DecodersDisagree:
+    """The error that stops the table of the difference. `masked`: the message does not show values."""
+    error = DecodersDisagree(
+        f"{difference.table}: {difference.line(masked=masked)}; nothing of that was copied;"
+        " run: lakeingest explain DecodersDisagree"
+    )
+    error.tables, error.difference = frozenset({difference.table}), difference
+    return error

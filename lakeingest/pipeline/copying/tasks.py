@@ -3,14 +3,21 @@
 import time
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pymysql
+
 from lakeingest.config import Source
 from lakeingest.core.chunks import Chunk, Cost
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.splits import Split
+from lakeingest.core.witness import ChunkLook, Compared, Looked
 from lakeingest.errors import of_pipeline, of_table
 from lakeingest.lake.target import Writer, Written
-from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
+from lakeingest.mysql.chunk_reader import Cap, SecondLook, read_chunk, read_stable
+from lakeingest.mysql.decoders import uses_slow_decoders
+from lakeingest.mysql.second_rows import compare_rows
+from lakeingest.pipeline.binlog.second_look import disagreement
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.run.pickled_once import PickledOnce
 from lakeingest.pipeline.run.profile import Profile
@@ -18,12 +25,14 @@ from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.rows import with_read_metadata
 
+STAGE = "chunks: second decoder"  # a part of the stage `chunks: read`
+
 
 @dataclass(frozen=True, slots=True)
 class Copied:
     """A chunk that an executor has copied: its files, to which no table refers yet, and its split.
 
-    `sound`: the rows were checked and agree with the table's definition.
+    `sound`: the rows were checked and agree with the table's definition. `looked`: what the second decoder compared.
     """
 
     files: Written
@@ -32,6 +41,7 @@ class Copied:
     cost: Cost
     sound: bool
     nulled: int
+    looked: Looked
     profile: Profile
 
 
@@ -57,20 +67,46 @@ class CopyChunk:
 
     wave: PickledOnce[Copying]
     chunk: Chunk
+    look: ChunkLook
 
     def run(self) -> Copied:
-        """Copy the chunk. If the read is tried again, rows and watermarks come from the same attempt."""
+        """Copy the chunk. If the read is tried again, rows and watermarks come from the same attempt.
+
+        Raises DecodersDisagree if the second decoder has read another row.
+        """
         began, profile, wave = time.monotonic(), Profile(), self.wave.value
         with profile.stage("chunks: read"):
             what = wave.source, wave.schema, self.chunk, wave.server_uuid, wave.epoch
-            read = read_stable(lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled))  # maybe several attempts
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
+            compare = self._second_look(profile)
+            # maybe several attempts
+            read = read_stable(lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled, second_look=compare))
+        looked, seconds = self._looked(read.compared, profile)
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began - seconds)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, wave.schema, read.high.place(wave.epoch))
             sound = is_sound(default_suite(wave.schema, rows.num_rows), rows)
         with profile.stage("chunks: write"):
             files = wave.writer.write(rows)
-        return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
+        return Copied(files, read.split, read.high, cost, sound, read.nulled, looked, profile)
+
+    def _second_look(self, profile: Profile) -> SecondLook | None:
+        """Compares the first rows of the chunk with what the second decoder reads; None if nothing is compared."""
+        schema, condition = self.wave.value.schema, self.chunk.range.predicate(self.wave.value.schema.key)
+
+        def compare(connection: pymysql.Connection, select: str, rows: pa.Table) -> Compared:
+            with profile.stage(STAGE):
+                return compare_rows(connection, schema, select, condition, rows, self.look.rows)
+
+        return compare if self.look.rows and not uses_slow_decoders() else None
+
+    def _looked(self, compared: Compared | None, profile: Profile) -> tuple[Looked, float]:
+        """What was compared, and in how many seconds. Raises DecodersDisagree for the first difference."""
+        if compared is None:
+            return Looked(), 0.0
+        for difference in compared.differences[:1]:
+            raise disagreement(difference, masked=self.look.masked)
+        [cost] = (cost for cost in profile.stages if cost.stage == STAGE)
+        return Looked(compared.rows, compared.unread, cost.cpu, self.look.is_sample), cost.wall
 
 
 def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:

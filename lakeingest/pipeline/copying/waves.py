@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import latest
+from lakeingest.core.witness import of_chunks
 from lakeingest.errors import of_pipeline
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments, spool_to_now
@@ -125,7 +126,8 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         shared = Copying(edges.source.settings, table.schema, at.server_uuid, at.epoch, settled, cap, writer)
         wave = PickledOnce(shared)
-        copies = [CopyChunk(wave, chunk) for chunk in chunks]
+        looks = edges.witness.looks_at_chunks(edges.source.greeting, table.schema, edges.stopped, len(chunks))
+        copies = [CopyChunk(wave, chunk, look) for chunk, look in zip(chunks, looks, strict=True)]
         executors = edges.executors
         with of_pipeline():
             segments = [] if self._beside else next_segments(edges, binlog, at_once)
@@ -171,6 +173,8 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     table.advance(staged, sound=sound)
     for chunk in copied:
         edges.profile.add(chunk.profile)
+    decoder, schemas = of_chunks(edges.source.greeting), {table.id: table.schema}
+    edges.note_looks(decoder, schemas, [chunk.looked for chunk in copied])
     seconds, chunk_seconds = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
     is_last = not table.has_missing_chunks
     edges.observe(

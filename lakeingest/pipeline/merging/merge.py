@@ -89,7 +89,8 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     # Step 3: executors collapse the changes and remove old rows, then write new rows; nothing refers to their files yet
     merged_to = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, merged_to, plan.stop)
-    change_rows = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
+    patch_rows = patches.count_rows(patch.name for patch, _ in plan.patches)
+    change_rows = spool.backlog(table.id, plan.start, plan.stop) + patch_rows
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     slices = max(1, change_rows // SLICE_ROWS, merger.looked_at // LOOKED_AT_ROWS)  # their number
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)

@@ -2,12 +2,14 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
 from lakeingest.core.audit import Cost
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.witness import Looked
 from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
@@ -58,3 +60,11 @@ class Edges:
         """The state folder, for a document that is written right now. Raises LeaseLost if another run took over."""
         self.lease.assert_held()
         return self.state
+
+    def note_looks(self, decoder: str, schemas: Mapping[TableId, TableSchema], looked: Sequence[Looked]) -> None:
+        """Note in the state folder what second decoders have compared of tables with these schemas.
+
+        `decoder`: the server's version, and what was decoded (`core.witness.Met.rows`).
+        """
+        self.witness.note(decoder, schemas, looked, self.profile.elsewhere[0])
+        self.witness.store(self.writing, now=any(look.rows or look.unread for look in looked))

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakeingest.core.recopying import TRIES_MAX
-from lakeingest.errors import LakeIngestError, SchemaChanged, Scope, StorageFailed, UnsupportedEvent
+from lakeingest.errors import DecodersDisagree, LakeIngestError, SchemaChanged, Scope, StorageFailed, UnsupportedEvent
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import Failure, TableRun
 from lakeingest.state.stopped import Stopped
+from lakeingest.state.witness import store_difference
+from lakeingest.version import VERSION
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
     earlier = table.failure
     record = Stopped.of(table.id, error)
     table.fail(Failure(error, record, time.monotonic()))
-    _record(edges, record)
+    _record(edges, record, error)
     if earlier is not None and earlier.error.line == error.line:
         return  # the observer knows this reason
     waits_for_person = table.paused or edges.config.asks  # `asks`: a person has to approve DDL
@@ -62,18 +64,22 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     if table.requested:
         fail(edges, table, error)
     else:  # the run is for other tables: only `status` shows the error
-        _record(edges, Stopped.of(table.id, error))
+        _record(edges, Stopped.of(table.id, error), error)
 
 
-def _record(edges: Edges, stopped: Stopped) -> None:
-    """Store why the table stopped.
+def _record(edges: Edges, stopped: Stopped, error: LakeIngestError) -> None:
+    """Store why the table stopped, and the difference between decoders that it stopped for.
 
-    If only this document cannot be written, the run goes on, and reports the reason at its end.
+    If only these documents cannot be written, the run goes on, and reports the reason at its end.
     """
     try:
         edges.stopped.record(stopped)
-    except StorageFailed as error:
-        if error.scope is not Scope.TABLE:
+        if isinstance(error, DecodersDisagree) and error.difference is not None:
+            edges.witness.suspect(error.difference.table)
+            server, masked = edges.source.greeting, edges.witness.masked
+            store_difference(edges.writing, error.difference, VERSION, server, masked=masked)
+    except StorageFailed as failed:
+        if failed.scope is not Scope.TABLE:
             raise
 
 

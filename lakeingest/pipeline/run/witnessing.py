@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.witness import FIRST_ROWS, Look, Looked, Met, traits
+from lakeingest.core.witness import EVERY_ROW, FIRST_ROWS, ChunkLook, Look, Looked, Met, of_chunks, traits
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.state.stopped import StoppedTables
@@ -22,7 +22,7 @@ class Witness:
 
     met: Met
     masked: bool
-    _cpu: float = field(default_factory=time.process_time, init=False)  # of this process, when it was last counted
+    _cpu: float = field(default_factory=time.process_time, init=False)  # CPU seconds of the run that are counted
     _stored_at: float = field(default=0.0, init=False)
     _suspects: set[TableId] | None = field(default=None, init=False)  # None: not known yet
     # by table, because many tables cost much time: the last definition, and its traits
@@ -48,6 +48,17 @@ class Witness:
             for number in range(segments)
         ]
 
+    def looks_at_chunks(self, server: str, schema: TableSchema, stopped: StoppedTables, chunks: int) -> list[ChunkLook]:
+        """What is compared of each of so many chunks: they share the rows of new things, or one has the sample."""
+        if not stopped.is_empty and _has_disagreed(stopped, schema.table):
+            return [ChunkLook(EVERY_ROW, masked=self.masked)] * chunks
+        if self._has_news(of_chunks(server), schema):
+            return [ChunkLook(max(1, FIRST_ROWS // chunks), masked=self.masked)] * chunks
+        looks = [ChunkLook()] * chunks
+        chosen = random.randrange(chunks)  # noqa: S311 - no secret
+        looks[chosen] = ChunkLook(self.met.sample_rows, is_sample=True, masked=self.masked)
+        return looks
+
     def _has_news(self, server: str, schema: TableSchema) -> bool:
         known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
         if known is not schema:  # a definition is another object after DDL
@@ -61,11 +72,11 @@ class Witness:
             self._suspects.add(table)
 
     def note(
-        self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], task_seconds: float
+        self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], elsewhere: float
     ) -> None:
-        """Note what was compared. `task_seconds`: the CPU seconds of the tasks that ran in other processes."""
-        cpu = time.process_time()
-        self.met = self.met.after(server, schemas, looked, cpu - self._cpu + task_seconds)
+        """Note what was compared. `elsewhere`: the CPU seconds that other processes of the run have taken so far."""
+        cpu = time.process_time() + elsewhere
+        self.met = self.met.after(server, schemas, looked, cpu - self._cpu)
         self._cpu = cpu
 
     def store(self, state: File, *, now: bool) -> None:

@@ -28,7 +28,7 @@ from lakeingest.errors import (
 )
 from lakeingest.lake.target import Rewriter, Staged, Written
 from lakeingest.pipeline.binlog.ingest import are_small, segment_bytes, spool_to_now
-from lakeingest.pipeline.binlog.looks import note_looks, report_difference
+from lakeingest.pipeline.binlog.looks import note_looks
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merging.merge import merge
@@ -229,7 +229,6 @@ def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place
         raise
     for segment in decoded:
         if table.id in segment.stopped:
-            report_difference(edges, segment.stopped[table.id])
             raise segment.stopped[table.id]
         edges.profile.add(segment.profile)
     note_looks(edges, {table.id: table}, decoded)

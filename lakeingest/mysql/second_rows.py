@@ -1,0 +1,93 @@
+"""Reads the first rows of a chunk again, by the text protocol, and compares them with those of the fast decoder.
+
+The fast decoder reads binary results by compiled code. Here the server makes a text of each value, and Arrow reads the
+texts: the two share only the driver's connection and the read view.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pymysql
+
+from lakeingest.core.audit import differing_columns
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.witness import Compared, Difference
+from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.connection import table_name
+from lakeingest.mysql.text_rows import stream_texts, text_columns
+from lakeingest.mysql.wire.refusals import is_chosen
+from lakeingest.rows import table_schema
+
+# charsets whose every character Unicode has, and of which each character has one code; '' for other types
+_CHARSETS = frozenset({"", "ascii", "latin1", "ucs2", "utf8mb3", "utf8mb4", "utf16", "utf16le", "utf32"})
+_OURS, _THEIRS = "_lakeingest_ours", "_lakeingest_theirs"
+
+
+def compare_rows(
+    connection: pymysql.Connection, schema: TableSchema, select: str, condition: str, rows: pa.Table, most: int
+) -> Compared:
+    """Compare up to `most` rows that meet `condition` with `rows`: all of them, as the fast decoder has read them.
+
+    `connection` is still in the read view of `rows`. `select` begins the statement, such as SELECT with a hint.
+    """
+    table = schema.table
+    gaps = {column.name: gap for column in schema.columns if (gap := gap_of_column(column))}
+    if gaps.keys() & set(schema.key):  # no row is found without them
+        return Compared(Counter(), Counter(gaps[name] for name in schema.key if name in gaps), None, False, ())
+    readable = replace(schema, columns=tuple(column for column in schema.columns if column.name not in gaps))
+    sql = f"{select} {text_columns(readable)} FROM {table_name(table)} WHERE {condition} LIMIT {most}"
+    try:
+        texts = pa.Table.from_batches(stream_texts(connection, readable, sql), table_schema(readable))
+    except UnsupportedValue as error:  # the fast decoder has read it
+        differences = [Difference(table, "a chunk", "a value that cannot be copied", "no such value", error.line)]
+        return Compared(Counter(), Counter(), None, is_partial=False, differences=differences)
+    is_whole = texts.num_rows < most
+    differences = list(_differences(readable, rows.select(readable.names), texts, is_whole=is_whole))
+    unread = Counter(gap for gap in gaps.values() for _ in range(texts.num_rows))
+    return Compared(Counter({table: texts.num_rows}), unread, None, is_partial=not is_whole, differences=differences)
+
+
+def gap_of_column(column: Column) -> str:
+    """Why `text_rows` does not read every value of the column exactly; '' if it does."""
+    if is_chosen(column):
+        return f"type {column.source_type.name}, mapped as chosen, in chunks"
+    if column.kind is Kind.VECTOR:
+        return f"type {column.source_type.name}, in chunks"
+    return "" if column.charset in _CHARSETS else f"charset {column.charset}, in chunks"
+
+
+def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_whole: bool) -> Iterator[Difference]:
+    """What differs between the rows and the texts of the same keys. `is_whole`: the texts are those of all rows."""
+    key = list(schema.key)
+    ours = rows.select(key).append_column(_OURS, pa.array(np.arange(rows.num_rows)))
+    theirs = texts.select(key).append_column(_THEIRS, pa.array(np.arange(texts.num_rows)))
+    pairs = theirs.join(ours, key, join_type="left outer").sort_by(_THEIRS)
+    numbers = pairs[_THEIRS].to_numpy()
+    for index in np.flatnonzero(np.bincount(numbers, minlength=texts.num_rows) > 1).tolist():
+        yield _difference(schema, texts, index, "the number of its rows", "several", 1)
+    for index in np.flatnonzero(pairs[_OURS].is_null().to_numpy()).tolist():
+        yield _difference(schema, texts, numbers[index], "the number of its rows", 0, 1)
+    if is_whole and rows.num_rows != texts.num_rows:
+        yield Difference(schema.table, "a chunk", "the number of its rows", rows.num_rows, texts.num_rows)
+    matched = pairs.filter(pairs[_OURS].is_valid())
+    made, wanted = rows.take(matched[_OURS]), texts.take(matched[_THEIRS])
+    for name in schema.names:
+        if made[name].equals(wanted[name]):
+            continue
+        values = zip(made[name].to_pylist(), wanted[name].to_pylist(), strict=True)
+        for index, (our_value, their_value) in enumerate(values):
+            if differing_columns({name: their_value}, {name: our_value}):
+                yield _difference(schema, wanted, index, f"column {name}", our_value, their_value)
+                break
+
+
+def _difference(
+    schema: TableSchema, texts: pa.Table, index: int, what: str, ours: object, theirs: object
+) -> Difference:
+    """A difference at the key of this row."""
+    key = texts.select(list(schema.key)).slice(index, 1).to_pylist()[0]
+    at = ", ".join(f"{name}={value}" for name, value in key.items())
+    return Difference(schema.table, f"{at} in a chunk", what, ours, theirs)
