@@ -1,4 +1,4 @@
-"""Commands that look at source and copies: check, verify, profile. They change nothing, except `verify --repair`."""
+"""Commands that look at source and copies: check, doctor, verify, profile. Only `verify --repair` changes something."""
 
 from typing import Annotated
 
@@ -56,6 +56,22 @@ def check(
     print_result(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
+
+
+@checks.command()
+def doctor(
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Print one page for a report: machine, versions, network, and every precondition; no secrets. Changes nothing."""
+    from lakeingest.commands.doctor import doctor as diagnose
+
+    result = diagnose(config, overrides or ())
+    print_result(result, as_json, result.markdown.splitlines())
+    if not result.ok:
+        problems = (finding.what for finding in result.findings if finding.is_problem)
+        raise CheckFailed(f"not ready: {', '.join(problems)}")
 
 
 @checks.command()

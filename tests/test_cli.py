@@ -27,7 +27,6 @@ from lakeingest.exits import exit_code, message
 NOT_BUILT = [
     "points",
     "quarantine list",
-    "doctor",
     "wait --until 2026-01-01T00:00:00Z",
     "demo --show-race",
 ]

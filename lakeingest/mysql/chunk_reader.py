@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pymysql
@@ -47,7 +47,7 @@ from lakeingest.mysql.connection import (
     table_name,
     written_position,
 )
-from lakeingest.mysql.decoders import select_rows
+from lakeingest.mysql.decoders import row_differences, select_rows, uses_slow_decoders
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.replica import catch_up, require_no_more
 from lakeingest.mysql.schema_reader import read_schema
@@ -58,7 +58,6 @@ PACED_SECONDS = 20.0  # of a chunk: for so long its read view may be open becaus
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
-SecondLook: TypeAlias = Callable[[pymysql.Connection, str, pa.Table], Compared]
 
 
 def _nothing() -> None: ...
@@ -93,31 +92,40 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondLook:
+    """What the second decoder found in rows of a read view, and its cost: CPU seconds, and seconds."""
+
+    compared: Compared
+    cpu: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRead:
     """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
-    `nulled` counts the values that are NULL only because the user chose so. `compared`: what a second decoder found.
+    `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
     """
 
     rows: pa.Table
     split: Split
     high: FilePosition
     nulled: int = 0
-    compared: Compared | None = None
+    second_look: SecondLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RowsRead:
     """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
-    `nulled` counts the values that are NULL only because the user chose so. `compared`: what a second decoder found.
+    `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
     """
 
     rows: pa.Table
     low: Low
     high: FilePosition
     nulled: int = 0
-    compared: Compared | None = None
+    second_look: SecondLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +145,14 @@ def read_chunk(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
-    second_look: SecondLook | None = None,
+    compared_rows: int = 0,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
     conditions = [chunk.range.predicate(schema.key)]
     what = source, schema, conditions, server_uuid, epoch
-    read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, second_look=second_look)
+    read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, compared_rows=compared_rows)
     split = Split(chunk.range, read.low, read.high.place(epoch))
-    return ChunkRead(read.rows, split, read.high, read.nulled, read.compared)
+    return ChunkRead(read.rows, split, read.high, read.nulled, read.second_look)
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
@@ -167,13 +175,13 @@ def read_rows(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
-    second_look: SecondLook | None = None,
+    compared_rows: int = 0,
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
     `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
-    position of its binlog; new read views must contain every XA COMMIT before that position. `second_look` is called
-    with the connection, the beginning of a SELECT and the rows, while the read view is still open. The read opens two
+    position of its binlog; new read views must contain every XA COMMIT before that position. Up to `compared_rows`
+    rows of the first condition are compared with what the second decoder reads in the same view. The read opens two
     connections to the source; with a replica, one connection to the source and two connections to the replica.
 
     Raises:
@@ -206,7 +214,7 @@ def read_rows(
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
-        compared = None if second_look is None else second_look(reading, select, rows)
+        second_look = _look_again(reading, schema, select, conditions[0], rows, compared_rows)
         query(reading, "COMMIT")
         if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
@@ -216,7 +224,7 @@ def read_rows(
                 raise UnsupportedValue(
                     f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
                 )
-    return RowsRead(rows, low, high, nulled, compared)
+    return RowsRead(rows, low, high, nulled, second_look)
 
 
 def _open_view(
@@ -334,3 +342,14 @@ def _matching_rows(
                 )
             time.sleep(cap.pause(size, time.monotonic() - began))
     return pa.Table.from_batches(batches, table_schema(schema)), nulled.total()
+
+
+def _look_again(
+    connection: pymysql.Connection, schema: TableSchema, select: str, condition: str, rows: pa.Table, most: int
+) -> SecondLook | None:
+    """Compare up to `most` of the rows that meet the condition with what the second decoder reads."""
+    if not most or uses_slow_decoders():
+        return None
+    began, cpu = time.monotonic(), time.process_time()
+    compared = row_differences(connection, schema, select, condition, rows, most)
+    return SecondLook(compared, time.process_time() - cpu, time.monotonic() - began)

@@ -126,3 +126,12 @@ def stretch_differences(
     counts = Counter({table: len(images) for table, images in stretch.images.items()})
     found = [difference for difference in differences if difference is not None]
     return Compared(counts, stretch.unread, last, stretch.is_partial, tuple(found))
+
+
+def row_differences(
+    connection: pymysql.Connection, schema: TableSchema, select: str, condition: str, rows: pa.Table, most: int
+) -> Compared:
+    """Compare rows that the fast decoder has read with those that the slow one reads (`second_rows.compare_rows`)."""
+    from lakeingest.mysql.second_rows import compare_rows
+
+    return compare_rows(connection, schema, select, condition, rows, most)

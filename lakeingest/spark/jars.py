@@ -65,6 +65,17 @@ def settings_with_jars(
     yield _with_paths(settings, folder, names) if has_only_our_jars else settings
 
 
+def missing_jars(config: Config) -> list[str]:
+    """The jars that the next session would fetch first; an empty list if pipeline.yml sets the jars.
+
+    Raises OperatorNeeded if other users can write to the folder of jars.
+    """
+    if config.spark.jars != "auto":
+        return []
+    folder = ivy_folder(work_folder(config))
+    return [name for name in FORMATS[config.target.format].jars(config.target) if not _is_whole(folder, name)]
+
+
 def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
     """Let Ivy, which comes with PySpark, fetch jars into the folder. `names` are Maven coordinates.
 

@@ -3,24 +3,19 @@
 import time
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pymysql
-
 from lakeingest.config import Source
 from lakeingest.core.chunks import Chunk, Cost
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.core.witness import ChunkLook, Compared, Looked
+from lakeingest.core.witness import ChunkLook, Looked
 from lakeingest.errors import of_pipeline, of_table
 from lakeingest.lake.target import Writer, Written
 from lakeingest.mysql.chunk_reader import Cap, SecondLook, read_chunk, read_stable
-from lakeingest.mysql.decoders import uses_slow_decoders
-from lakeingest.mysql.second_rows import compare_rows
 from lakeingest.pipeline.binlog.second_look import disagreement
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.run.pickled_once import PickledOnce
-from lakeingest.pipeline.run.profile import Profile
+from lakeingest.pipeline.run.profile import Profile, StageCost
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.rows import with_read_metadata
@@ -77,11 +72,17 @@ class CopyChunk:
         began, profile, wave = time.monotonic(), Profile(), self.wave.value
         with profile.stage("chunks: read"):
             what = wave.source, wave.schema, self.chunk, wave.server_uuid, wave.epoch
-            compare = self._second_look(profile)
             # maybe several attempts
-            read = read_stable(lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled, second_look=compare))
-        looked, seconds = self._looked(read.compared, profile)
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began - seconds)
+            read = read_stable(
+                lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled, compared_rows=self.look.rows)
+            )
+        seconds = time.monotonic() - began
+        looked = Looked()
+        if read.second_look is not None:
+            seconds -= read.second_look.wall  # the cost of a chunk sizes later chunks
+            looked = self._looked(read.second_look)
+            profile.note(StageCost(STAGE, 1, read.second_look.wall, read.second_look.cpu))
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, seconds)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, wave.schema, read.high.place(wave.epoch))
             sound = is_sound(default_suite(wave.schema, rows.num_rows), rows)
@@ -89,24 +90,11 @@ class CopyChunk:
             files = wave.writer.write(rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, looked, profile)
 
-    def _second_look(self, profile: Profile) -> SecondLook | None:
-        """Compares the first rows of the chunk with what the second decoder reads; None if nothing is compared."""
-        schema, condition = self.wave.value.schema, self.chunk.range.predicate(self.wave.value.schema.key)
-
-        def compare(connection: pymysql.Connection, select: str, rows: pa.Table) -> Compared:
-            with profile.stage(STAGE):
-                return compare_rows(connection, schema, select, condition, rows, self.look.rows)
-
-        return compare if self.look.rows and not uses_slow_decoders() else None
-
-    def _looked(self, compared: Compared | None, profile: Profile) -> tuple[Looked, float]:
-        """What was compared, and in how many seconds. Raises DecodersDisagree for the first difference."""
-        if compared is None:
-            return Looked(), 0.0
-        for difference in compared.differences[:1]:
+    def _looked(self, look: SecondLook) -> Looked:
+        """What the second decoder has compared. Raises DecodersDisagree for the first difference."""
+        for difference in look.compared.differences[:1]:
             raise disagreement(difference, masked=self.look.masked)
-        [cost] = (cost for cost in profile.stages if cost.stage == STAGE)
-        return Looked(compared.rows, compared.unread, cost.cpu, self.look.is_sample), cost.wall
+        return Looked(look.compared.rows, look.compared.unread, look.cpu, self.look.is_sample)
 
 
 def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:

@@ -60,12 +60,12 @@ class Profile:
         finally:
             if before != (now := so_far()):
                 self.traffic += now - before
-            self._add(StageCost(name, 1, time.monotonic() - wall, cpu_seconds() - cpu))
+            self.note(StageCost(name, 1, time.monotonic() - wall, cpu_seconds() - cpu))
 
     def add(self, other: Self) -> None:
         """Add the costs of a task."""
         for cost in other.stages:
-            self._add(cost)
+            self.note(cost)
         if other.process != self.process:
             seconds, moved = self.elsewhere
             self.elsewhere = seconds + sum(cost.cpu for cost in other.stages), moved + other.traffic
@@ -91,7 +91,8 @@ class Profile:
                 costs += (StageCost(JVM, 1, wall, cpu),)
         return costs
 
-    def _add(self, cost: StageCost) -> None:
+    def note(self, cost: StageCost) -> None:
+        """Add the cost of a stage."""
         with _LOCK:
             total = self._stages.get(cost.stage, StageCost(cost.stage))
             self._stages[cost.stage] = replace(
