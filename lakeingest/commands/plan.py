@@ -46,6 +46,7 @@ class CopyPlan:
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
     write files and to merge is not included. `cpu_seconds` come from UNIT_COSTS, and `dollars` by service from them.
+    `all_rows`: the rows of the whole table, also those that are copied already.
     """
 
     rows: int
@@ -57,6 +58,7 @@ class CopyPlan:
     seconds: float
     cpu_seconds: float
     dollars: Mapping[str, float]
+    all_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,8 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
 
     @property
     def largest(self) -> TablePlan | None:
-        """The plan of the table with the most rows to copy, of those that can be copied; None if there is none."""
-        return max((plan for plan in self if plan.copy is not None), key=_rows_to_copy, default=None)
+        """The plan of the table with the most rows, of those that can be copied; None if there is none."""
+        return max((plan for plan in self if plan.copy is not None), key=_all_rows, default=None)
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
@@ -163,8 +165,8 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
         )
 
 
-def _rows_to_copy(plan: TablePlan) -> int:
-    return 0 if plan.copy is None else plan.copy.rows
+def _all_rows(plan: TablePlan) -> int:
+    return 0 if plan.copy is None else plan.copy.all_rows
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
@@ -292,6 +294,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
                 seconds=0.0,
                 cpu_seconds=0.0,
                 dollars=dollars(0),
+                all_rows=planner.estimated_rows,
             )
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
@@ -321,4 +324,5 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
         seconds,
         cpu_seconds=cpu,
         dollars=dollars(cpu),
+        all_rows=max(rows_left, planner.estimated_rows),
     )
