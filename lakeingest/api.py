@@ -1,11 +1,14 @@
 """The commands as methods in Python. A method returns its result as a value, or raises an error."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lakeingest.config import Config, load_config
+from lakeingest.drawing.frontend import in_notebook
+from lakeingest.errors import UsageError
 
 # The commands are imported when they are called, because the libraries that they import take seconds to load.
 if TYPE_CHECKING:
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakeingest.commands.adopt import AdoptedTables
+    from lakeingest.commands.both_sides import BothSides
     from lakeingest.commands.check import CheckResult
+    from lakeingest.commands.hand_over import HandOver
+    from lakeingest.commands.past import PublishedVersions
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.profile import TableProfile
     from lakeingest.commands.quarantine import KeptKeys
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.signal import SignalResults
     from lakeingest.commands.status import Statuses
     from lakeingest.commands.verification import Verifications
+    from lakeingest.commands.watch import Watched
     from lakeingest.pipeline.events import Observer
 
 
@@ -34,10 +41,13 @@ class Pipeline:
 
     If no Spark session is given or running, the pipeline starts a session when it first needs one. `close` stops the
     session that the pipeline has started.
+
+    `path` is the pipeline.yml that the configuration was read from; None if there is no such file.
     """
 
-    def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
+    def __init__(self, config: Config, spark: "SparkSession | None" = None, *, path: Path | None = None) -> None:
         self.config = config
+        self._path = path
         self._given_session = spark
         self._started_session: SparkSession | None = None
         if spark is not None:
@@ -48,7 +58,19 @@ class Pipeline:
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
         """Load the pipeline in a file. Raises ConfigError, which names the mistakes in the file."""
-        return cls(load_config(Path(path)), spark)
+        return cls(load_config(Path(path)), spark, path=Path(path).absolute())
+
+    @classmethod
+    def init(cls, path: str | Path, source: str, spark: "SparkSession | None" = None) -> Self:
+        """Write a pipeline.yml for the tables of a source, as `lakeingest init --from-source` does, and load it.
+
+        The password of the source is not written: `source` is `mysql://user@host:port/database`, and the variable
+        MYSQL_PASSWORD has the password. Raises UsageError if the file exists.
+        """
+        from lakeingest.commands.init import init
+
+        init(Path(path), source, os.environ)
+        return cls.from_yaml(path, spark)
 
     def check(self, *, parity: bool = False, suites: bool = False) -> "CheckResult":
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
@@ -95,14 +117,15 @@ class Pipeline:
     ) -> "RunResult":
         """Copy new tables, apply the binlog, and publish. `observe` is called with each event.
 
+        In a notebook, the progress is shown below the cell, unless `observe` is given.
+
         With `follow`, the run goes on until it is interrupted. When `max_minutes` are over, a run ends after its next
         commit. After an error or Ctrl-C, the same call continues from the last commit.
         """
         from lakeingest.commands.run import run
-        from lakeingest.pipeline.events import unobserved
 
-        with self._session() as session:
-            return run(self.config, tables, max_minutes, observe or unobserved, session, follow=follow)
+        with self._session() as session, _observer(observe) as observer:
+            return run(self.config, tables, max_minutes, observer, session, follow=follow)
 
     def status(self, *tables: str) -> "Statuses":
         """The state of each table; needs no Spark."""
@@ -281,6 +304,57 @@ class Pipeline:
         changelog = Changelog(self.config, table)
         return batches(changelog, changelog.read(since, follow=follow))
 
+    def versions(self, table: str) -> "PublishedVersions":
+        """The versions of the copy that can still be read, the oldest first; needs no Spark."""
+        from lakeingest.commands.past import published_versions
+
+        return published_versions(self.config, table)
+
+    def rows(self, table: str, version: int | None = None) -> "pa.Table":
+        """All rows of a version of the copy, in key order, as an Arrow table in memory; needs no Spark.
+
+        Without a `version`, the rows that readers see now.
+        """
+        from lakeingest.commands.past import rows
+
+        return rows(self.config, table, version)
+
+    def compare(self, table: str, key: Any) -> "BothSides":
+        """The row with this key in the source and in the copy; needs no Spark.
+
+        `key` is a value of the key's column, or a list of values in the order of the key's columns. The source is read
+        now. If its row differs, the result also has the row as of the position of the copy, from the binlog.
+        """
+        from lakeingest.commands.both_sides import both_sides
+
+        return both_sides(self.config, table, key)
+
+    def watch(self, *tables: str, max_minutes: float | None = None, every_seconds: float = 2.0) -> "Watched":
+        """Watch how far the copies are while a run, in any process, follows the source; needs no Spark.
+
+        In a notebook, lag, throughput and freshness are drawn below the cell. It ends after `max_minutes`, at Ctrl-C,
+        or when the run has ended.
+        """
+        from lakeingest.notebook.watching import watch_in_picture
+
+        seconds = None if max_minutes is None else max_minutes * 60
+        return watch_in_picture(self.config, tables, max_seconds=seconds, every=every_seconds)
+
+    def hand_over(self, folder: str | Path | None = None, *, every: str = "10m") -> "HandOver":
+        """Write files with which schedulers run this pipeline: for cron, Airflow, and the services in `submit`.
+
+        They are written to `folder`; the default is the folder `schedule` beside pipeline.yml. `every` is the time
+        between two runs, such as 10m or 6h. Raises UsageError if a file exists with other contents, or if this pipeline
+        was not loaded from a file.
+        """
+        from lakeingest.commands.hand_over import hand_over
+
+        if self._path is None:
+            raise UsageError(
+                "a scheduler runs a pipeline.yml, and this pipeline was not loaded from one: use from_yaml"
+            )
+        return hand_over(self.config, self._path, Path(folder or self._path.parent / "schedule"), every)
+
     @property
     def spark(self) -> "SparkSession":
         """The Spark session of this pipeline, for queries of the tables."""
@@ -322,3 +396,19 @@ class Pipeline:
         finally:
             if running is None:  # a session that runs now was started by the block
                 self._started_session = active_session()
+
+
+@contextmanager
+def _observer(given: "Observer | None") -> Iterator["Observer"]:
+    """The given observer; without one, an observer that shows the progress in a notebook, and nothing elsewhere."""
+    if given is not None:
+        yield given
+    elif in_notebook():
+        from lakeingest.notebook.live import live
+
+        with live() as observe:
+            yield observe
+    else:
+        from lakeingest.pipeline.events import unobserved
+
+        yield unobserved

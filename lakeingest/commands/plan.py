@@ -46,6 +46,7 @@ class CopyPlan:
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
     write files and to merge is not included. `cpu_seconds` come from UNIT_COSTS, and `dollars` by service from them.
+    `all_rows`: the rows of the whole table, also those that are copied already.
     """
 
     rows: int
@@ -57,6 +58,7 @@ class CopyPlan:
     seconds: float
     cpu_seconds: float
     dollars: Mapping[str, float]
+    all_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,25 @@ class TablePlan:
     margin_seconds: float | None = None
     following: Bound | None = None
 
+    @property
+    def types(self) -> "ColumnTypes":
+        """The columns with their types, as a report."""
+        return ColumnTypes(self.columns)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ColumnTypes(Report):
+    """The columns of a table, with their types in MySQL and in the lake."""
+
+    columns: tuple[ColumnPlan, ...]
+
+    headers = ("column", "type", "type in the lake")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row for each column."""
+        for column in self.columns:
+            yield column.name, column.source_type, column.lake_type
+
 
 class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an attribute
     """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types.
@@ -92,13 +113,34 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
 
     following: Bound
 
-    headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "lossy", "reasons")
+    headers = (
+        "table",
+        "target",
+        "state",
+        "key",
+        "key path",
+        "rows",
+        "bytes",
+        "chunks",
+        "waves",
+        "seconds",
+        "CPU seconds",
+        "lossy",
+        "reasons",
+    )
+
+    @property
+    def largest(self) -> TablePlan | None:
+        """The plan of the table with the most rows, of those that can be copied; None if there is none."""
+        return max((plan for plan in self if plan.copy is not None), key=_all_rows, default=None)
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
         for plan in self:
             copy, key = plan.copy, ", ".join(plan.key)
-            counts = (None,) * 4 if copy is None else (copy.rows, copy.chunks, copy.waves, copy.seconds)
+            counts: tuple[float | None, ...] = (None,) * 6
+            if copy is not None:
+                counts = copy.rows, copy.bytes, copy.chunks, copy.waves, copy.seconds, copy.cpu_seconds
             yield (
                 str(plan.table),
                 plan.target,
@@ -116,11 +158,15 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
         copies = [plan.copy for plan in self if plan.copy is not None]
         cpu = UNIT_COSTS.start + sum(copy.cpu_seconds for copy in copies)
         return (
-            "rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",
+            "what is left to copy: estimates, from a first chunk of each table that was read",
             f"about {cpu:,.0f} CPU seconds in one run, {priced(dollars(cpu))}; then {UNIT_COSTS.changes} CPU seconds a"
             f" million changes. Measured {UNIT_COSTS.measured} on {UNIT_COSTS.machine}, with {UNIT_COSTS.table}",
             str(self.following),
         )
+
+
+def _all_rows(plan: TablePlan) -> int:
+    return 0 if plan.copy is None else plan.copy.all_rows
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
@@ -248,6 +294,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
                 seconds=0.0,
                 cpu_seconds=0.0,
                 dollars=dollars(0),
+                all_rows=planner.estimated_rows,
             )
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
@@ -277,4 +324,5 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
         seconds,
         cpu_seconds=cpu,
         dollars=dollars(cpu),
+        all_rows=max(rows_left, planner.estimated_rows),
     )

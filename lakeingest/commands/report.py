@@ -3,22 +3,19 @@
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from lakeingest.core.printable import printable
+from lakeingest.drawing.table import Side, cell_text, html_table, sides_of
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
-Side = Literal["left", "right"]
 UNBOUNDED = 100_000  # a width that no line reaches, so that Rich cuts no line; Rich does not pad lines to this width
-# the style sets no colours, so that those of the notebook's page are used: the page may be light or dark
-_CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(128, 128, 128, 0.35); text-align: "
 
 
 class Report(ABC):
@@ -73,38 +70,9 @@ class Report(ABC):
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        sides, rows = self._layout()
-        head = _html_row("th", map(printable, self.headers), sides)
-        body = "".join(_html_row("td", row, sides) for row in rows)
-        note = f"<div>{escape(self.note)}</div>" if self.note else ""
-        return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
+        return html_table(self.headers, self.cells(), self.note)
 
     def _layout(self) -> tuple[list[Side], list[list[str]]]:
         """The alignment of each column (right if it has a number), and the rows with their values as texts."""
         rows = [tuple(row) for row in self.cells()]
-        columns = [[row[index] for row in rows] for index in range(len(self.headers))]
-        sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]
-        return sides, [[_cell_text(value) for value in row] for row in rows]
-
-
-def _html_row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
-    cells = (f'<{tag} style="{_CELL}{side}">{escape(text)}</{tag}>' for text, side in zip(texts, sides, strict=True))
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _cell_text(value: object) -> str:
-    """The text of a value in a cell; '' for None."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:,.1f}"
-    return printable(str(value))
+        return sides_of(rows, len(self.headers)), [[cell_text(value) for value in row] for row in rows]

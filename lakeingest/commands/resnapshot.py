@@ -87,8 +87,13 @@ def key_of_difference(schema: TableSchema, key: Key) -> Key:
 
 def _parsed_key(schema: TableSchema, key: Any) -> Key:
     """The key of a table for a value or a list of values. Raises UsageError if it does not fit the key's columns."""
+    return bound_of(schema, key_values(schema, key))
+
+
+def key_values(schema: TableSchema, key: Any) -> dict[str, Any]:
+    """The Arrow values of a key, by column, for a value or a list of values. Raises UsageError if they do not fit."""
     values = key if isinstance(key, list | tuple) else [key]
-    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_as_text)))
+    return parse_key(schema, json.dumps(list(values), default=_as_text))
 
 
 def _as_text(value: Any) -> str:

@@ -27,13 +27,15 @@ VALUE_CHARACTERS = 40  # in the printed table, a longer value is cut
 class Sample(Report):
     """The rows of a chunk, and its watermarks.
 
-    The chunk's read view contained every transaction up to `low`, and no transaction after `high`.
+    The chunk's read view contained every transaction up to `low`, and no transaction after `high`. `key`: the names of
+    the key's columns.
     """
 
     table: TableId
     rows: pa.Table
     low: Low
     high: FilePosition
+    key: tuple[str, ...] = ()
 
     @property
     def headers(self) -> Sequence[str]:
@@ -45,6 +47,11 @@ class Sample(Report):
         for row in self.rows.to_pylist():
             texts = (None if value is None else str(value) for value in row.values())
             yield [None if text is None else _shortened(text) for text in texts]
+
+    @property
+    def keys(self) -> list[list[object]]:
+        """The key of each row, as `Pipeline.compare` and `Pipeline.resnapshot` take it."""
+        return [list(row.values()) for row in self.rows.select(self.key).to_pylist()]
 
     @property
     def notes(self) -> Sequence[str]:
@@ -73,7 +80,7 @@ def sample(config: Config, table: str, rows: int) -> Sample:
         read = read_chunk(config.source, schema, chunk, uuid, FIRST_EPOCH, settled=settled)
     low = read.split.low
     assert low is not None  # noqa: S101 - a split that is not merged yet has its low watermark
-    return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high)
+    return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high, schema.key)
 
 
 def _shortened(text: str) -> str:

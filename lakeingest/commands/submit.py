@@ -87,6 +87,46 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     Raises ConfigError if a cluster cannot run the pipeline, or if the file itself has a secret. Raises OperatorNeeded
     if the service's client or pip is missing, or if the job's files cannot be written.
     """
+    folder = path.parent.resolve() / "build" / "submit"
+    prepared = _prepare(path, key, overrides, folder)
+    pending = folder / f"pending-{key}.json"
+    job = replace(prepared.job, token=_request_token(pending, prepared.job))
+    request = prepared.service.request(job)
+    # The archives of the dependencies come last, because they may take minutes, and the steps before can fail.
+    with _build_errors(folder):
+        dependencies = archive.dependencies(folder, prepared.pins)
+    # both have this order: the program, the job's archive, the archives of the dependencies
+    files = (archive.PACKAGE / "__main__.py", prepared.job_file, *dependencies)
+    uploads = tuple(map(Upload, files, (job.entry_point, *job.archives.values())))
+    return Submission(prepared.service, prepared.config, uploads, prepared.variables, job, request, pending)
+
+
+def request_of(path: Path, key: str, token: str) -> Mapping[str, Any]:
+    """The request that `submit` would send, with this token. Of the job's files, only those that are small are built.
+
+    The errors are those of `submit`.
+    """
+    prepared = _prepare(path, key, (), path.parent.resolve() / "build" / "submit")
+    return prepared.service.request(replace(prepared.job, token=token))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A job whose archives of dependencies are not built yet; `pins` are these. `job` has no token yet.
+
+    `variables` is as in Submission.
+    """
+
+    service: Service
+    config: Config
+    variables: Mapping[str, str | None]
+    pins: list[str]
+    job_file: Path
+    job: Job
+
+
+def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _Prepared:
+    """Check a pipeline.yml and its service, and build the archive with lakeingest and the file in `folder`."""
     for override in overrides:
         overridden = override.partition("=")[0]
         if overridden in {"source", "source.password"}:
@@ -99,7 +139,6 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     service = _checked_service(config, key, path)
     _assert_submittable(config)
     # Step 2: build the job's archive, and the job
-    folder = path.parent.resolve() / "build" / "submit"
     pins = archive.requirements(*service.extra, *_catalog_packages(config))
     with _build_errors(folder):
         job_file = archive.job(folder, path.read_bytes(), _tls_files(config))
@@ -110,7 +149,7 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     job_overrides = [*overrides, *(f"source.tls.{name}={_name_in_job(name)}" for name in config.source.tls.files)]
     job = Job(
         config.name,
-        token="",  # it is set below, because it depends on the other values
+        token="",
         entry_point=uris["job"].replace(".tar.gz", ".py"),  # the program is stored beside the job's archive
         arguments=(
             "run",
@@ -122,19 +161,8 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
         launch=_jar_settings(config, service),
         settings=config.spark.conf,
     )
-    pending = folder / f"pending-{key}.json"
-    job = replace(job, token=_request_token(pending, job))
-    request = service.request(job)
-    # Step 3: build the archives of the dependencies. It comes last, because it may take minutes, and the steps before
-    # can fail.
-    with _build_errors(folder):
-        dependencies = archive.dependencies(folder, pins)
-    # both have this order: the program, the job's archive, the archives of the dependencies
-    files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
-    uris_of_files = (job.entry_point, *uris.values())
-    uploads = tuple(map(Upload, files, uris_of_files))
     secret_of_variable = {name: service.secrets.get(name) for name in sorted(variables.names | service.secrets.keys())}
-    return Submission(service, config, uploads, secret_of_variable, job, request, pending)
+    return _Prepared(service, config, secret_of_variable, pins, job_file, job)
 
 
 def load_service(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from lakeingest.commands.comparison import ChunkPlan, Compared, Sides, compare, plan_chunks
 from lakeingest.commands.copy_files import CopyFiles, names_to_read
 from lakeingest.commands.extent import WHOLE, Extent
+from lakeingest.commands.published_copy import await_published
 from lakeingest.commands.rows_before import RowsBefore, rows_before
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.config import Config, Source
@@ -32,18 +33,15 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
     CatalogAway,
     LakeIngestError,
-    Retryable,
     SourceAway,
     SourceMoved,
     SourceReplaced,
     SparkLost,
-    StaleWriter,
     StorageAway,
     StorageFailed,
     UsageError,
 )
-from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged, Tables, Target
+from lakeingest.lake.target import Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import named_errors
 from lakeingest.mysql.key_values import key_table, values_of, values_of_texts
@@ -51,21 +49,16 @@ from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.rereads.differences import differences
 from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.quiet_tables import open_target
-from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.rows import table_schema
 from lakeingest.spark.checksum import with_keys
 from lakeingest.spark.collected import collected
 from lakeingest.spark.live_rows import live_rows
 from lakeingest.spark.session import open_session
 from lakeingest.spark.settings import runs_here
-from lakeingest.state.lease import is_held
-from lakeingest.state.stopped import read_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PUBLISH_SECONDS = 30.0  # how long `verify` waits for a run that has merged a table and not published it yet
-_POLL_SECONDS = 0.2
 COMPARISONS = 4  # the most of a table; two are enough if the same key differs in both
 COMMIT_SECONDS = 11.0  # longer than replicas usually delay a commit on a semi-synchronous source (10 seconds)
 
@@ -118,7 +111,7 @@ def compare_tables(
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
                 extent.compared(schema)  # raises the error of an unknown column
-                _await_published(config, target, schema)  # raises the reason why the table cannot be compared
+                await_published(config, target, schema)  # raises the reason why the table cannot be compared
                 prepared[table] = schema
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
@@ -179,45 +172,6 @@ def _collect_refusal(source: Source, refused: dict[TableId, LakeIngestError], ta
         raise
     except LakeIngestError as error:
         refused[table] = error
-
-
-def _published_copy(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """The last commit of a table with a published copy. Readers may see an earlier commit.
-
-    Raises an error if nothing is published, or if the last commit has another definition than the source.
-    """
-    staged = target.inspect(schema.table)
-    if staged is None or staged.published is None or staged.progress.position is None:
-        target.types(schema)  # raises the error of a type that the lake cannot hold: such a table is never published
-        if (stopped := read_stopped(state_of(config), schema.table)) is not None:
-            raise stopped.as_error()
-        raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
-    # if copies follow DDL, the next run mends this; otherwise `assert_unchanged` asks for a new copy
-    if config.evolves and staged.progress.fingerprint != schema.fingerprint:
-        raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")
-    assert_unchanged(staged, schema)
-    return staged
-
-
-def _await_published(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """The last commit of a table, once readers see it.
-
-    Waits while a run may be about to publish this commit. Raises Retryable if readers do not see it after that, and the
-    errors of `_published_copy`.
-    """
-    deadline = time.monotonic() + PUBLISH_SECONDS
-    while True:
-        try:
-            staged = _published_copy(config, target, schema)
-        except StaleWriter as error:  # a run is writing right now
-            unseen: Retryable = error
-        else:
-            if staged.visible:
-                return staged
-            unseen = Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
-        if time.monotonic() > deadline or not is_held(state_of(config)):
-            raise unseen
-        time.sleep(_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +252,7 @@ class _Comparison:
         Raises SourceMoved if rows were changed that cannot be compared.
         """
         schema = self.schema
-        staged = _await_published(self.config, self.target, schema)
+        staged = await_published(self.config, self.target, schema)
         position = staged.progress.position
         assert position is not None  # noqa: S101 - it is published
         files = self._files(staged.version) if plan.is_whole else None

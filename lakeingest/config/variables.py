@@ -1,7 +1,7 @@
 """Variables of the environment in pipeline.yml: `${NAME}`, and `${NAME:-default}`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakeingest.errors import ConfigError
@@ -25,3 +25,18 @@ def fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
         return text
 
     return VARIABLE.sub(value_of, value)
+
+
+def names_of_variables(value: Any) -> list[str]:
+    """The names of the variables in a value, each once, in order."""
+    return list(dict.fromkeys(_names(value)))
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, str):
+        yield from (variable["name"] for variable in VARIABLE.finditer(value))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.cli import app
-from lakeingest.commands.plan import CopyPlan, TablePlan, plan
+from lakeingest.commands.plan import CopyPlan, Plans, TablePlan, plan
 from lakeingest.config import Config, parse_config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.bill import cpu_of_rows, dollars
@@ -274,3 +274,17 @@ def test_following_is_bounded_by_its_pace(db: Db, config: Config) -> None:
     assert plans.following.publishes == 288
     assert plans.notes[-1] == str(plans.following)
     assert plan(config).following == bound_of(None, 2, knows_files=True)
+
+
+def test_the_largest_table_is_named_whatever_is_left_to_copy(config: Config, db: Db) -> None:
+    """Of those that can be copied; and its columns are a report."""
+    for name, (columns, rows) in TABLES.items():
+        few = "" if name == "gappy" else " LIMIT 5"
+        db.run(f"CREATE TABLE {name} ({columns})", f"INSERT INTO {name} {rows}{few}", f"ANALYZE TABLE {name}")
+    plans = plan(config)
+    assert plans.largest is not None
+    assert plans.largest.table.name == "gappy"
+    assert plans.largest.copy is not None
+    assert plans.largest.copy.all_rows == 100
+    assert [row[0] for row in plans.largest.types.cells()] == ["id", "v"]
+    assert Plans(()).largest is None

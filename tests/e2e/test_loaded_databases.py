@@ -170,7 +170,7 @@ def test_every_step_of_somebody_who_begins_is_right(
         job.sql(*sample.made_by)
         step("run", says=f"{sample.database}.{table}: 90 rows, published")
         name = f"{sample.database}.{table}"
-        cells = executed(job.folder, variables | {"LAKEINGEST_CONFIG": str(file), "LAKEINGEST_TABLE": name})
+        cells = executed("onboard", job.folder, variables | {"LAKEINGEST_CONFIG": str(file), "LAKEINGEST_TABLE": name})
         assert "source = target" in text(cells["verify"])
     finally:
         job.sql(f"DROP DATABASE IF EXISTS {sample.database}")

@@ -9,6 +9,7 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
+CELL_SECONDS = 300
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -17,12 +18,12 @@ def read(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def executed(folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The outputs of each cell by its name, after the notebook was run in the folder."""
+def executed(name: str, folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    """The outputs of each cell by the cell's id, after the notebook of this name was run in the folder."""
     own = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / "ipython")}
-    notebook = read(ROOT / "notebooks" / "onboard_a_table.ipynb")
-    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
-    others = {name: value for name, value in os.environ.items() if not name.startswith("LAKEINGEST_")}
+    notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
+    client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(folder)}})
+    others = {key: value for key, value in os.environ.items() if not key.startswith("LAKEINGEST_")}
     client.execute(env=others | own | dict(variables))
     return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
 
@@ -30,3 +31,8 @@ def executed(folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
 def text(outputs: Any) -> str:
     """All that a cell says in plain text."""
     return "\n".join(one.get("text") or one["data"].get("text/plain", "") for one in outputs)
+
+
+def html(outputs: Any) -> str:
+    """All that a cell shows as HTML."""
+    return "\n".join(one["data"].get("text/html", "") for one in outputs if "data" in one)

@@ -1,0 +1,83 @@
+"""Past: the versions of a copy that readers have seen, and the rows of one. Neither source nor Spark is needed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeingest.commands.report import Report
+from lakeingest.config import Config
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import StateUnreadable, UsageError
+from lakeingest.files.file import state_of
+from lakeingest.lake.formats import open_target, open_versions
+from lakeingest.lake.preflight import copied
+from lakeingest.lake.versions import Published, Versions
+from lakeingest.rows import table_schema
+from lakeingest.state.definition import definition
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PublishedVersions(Report):
+    """The versions of a copy that can still be read, the oldest first. The last one is what readers see."""
+
+    table: TableId
+    versions: tuple[Published, ...]
+
+    headers = ("version", "position")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row for each version. The number of a version is a name, so it is a text."""
+        for version in self.versions:
+            yield str(version.version), str(version.place)
+
+
+def published_versions(config: Config, table: str) -> PublishedVersions:
+    """The versions of the copy. Raises UsageError if the table has no copy."""
+    chosen = _table_of_copy(config, table)
+    return PublishedVersions(chosen, tuple(_published(config, open_versions(config), chosen)))
+
+
+def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
+    """All rows of a version of the copy, in the order of the key; without a `version`, of the one that readers see.
+
+    Raises UsageError if the table has no copy, or if the version cannot be read, StateUnreadable if its definition is
+    not stored any more.
+    """
+    chosen, versions = _table_of_copy(config, table), open_versions(config)
+    published = [each.version for each in _published(config, versions, chosen)]
+    if not published:
+        raise UsageError(f"{chosen} is not published yet; run once, then the same command again")
+    wanted = published[-1] if version is None else version
+    if wanted not in published:
+        raise UsageError(f"{chosen} has no version {wanted} that can be read; it has {', '.join(map(str, published))}")
+    schema = _schema_of_version(config, versions, chosen, wanted)
+    # as in the changelog, columns outside the key are nullable
+    fields = pa.schema([field.with_nullable(field.name not in schema.key) for field in table_schema(schema)])
+    parts = [
+        pa.Table.from_batches([batch]).select(schema.names).cast(fields) for batch in versions.rows(schema, wanted)
+    ]
+    return pa.concat_tables([fields.empty_table(), *parts]).sort_by([(name, "ascending") for name in schema.key])
+
+
+def _published(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
+    """The versions since the copy was last started over."""
+    stored = definition(state_of(config), table)
+    return versions.published(table, None if stored is None else stored.before)
+
+
+def _table_of_copy(config: Config, table: str) -> TableId:
+    with_copy = config.tables.select(copied(open_target(config), config.target))
+    if not with_copy:  # tested here, because `choose` would say that tables.include is wrong
+        raise UsageError(f"{table} has no copy yet; run once, then the same command again")
+    [chosen] = config.tables.choose(with_copy, [table])
+    return chosen
+
+
+def _schema_of_version(config: Config, versions: Versions, table: TableId, version: int) -> TableSchema:
+    stored, fingerprint = definition(state_of(config), table), versions.fingerprint(table, version)
+    known = () if stored is None else (stored.schema, *stored.earlier)
+    for schema in known:
+        if schema.fingerprint == fingerprint:
+            return schema
+    raise StateUnreadable(f"{table}: the definition of the rows of version {version} is not kept any more")

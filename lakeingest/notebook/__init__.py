@@ -1,0 +1,10 @@
+"""What notebooks need besides `Pipeline`: a place to work, and runbooks as pages. Live displays are here, too.
+
+It needs Jupyter (`pip install 'lakeingest[notebook]'`). A run without a notebook imports none of it.
+"""
+
+from lakeingest.notebook.replay import replayed
+from lakeingest.notebook.runbook import Runbook, runbook
+from lakeingest.notebook.workspace import Workspace
+
+__all__ = ["Runbook", "Workspace", "replayed", "runbook"]

@@ -1,0 +1,224 @@
+"""Where a notebook works: on a sample source that it may change, or on a database of the user's, which it only reads.
+
+The environment chooses: `LAKEINGEST_CONFIG` names a pipeline.yml, `LAKEINGEST_TABLE` one of its tables, and
+`LAKEINGEST_SOURCE` the source for a pipeline.yml that is still to be written. Without them, a sample source is started.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from lakeingest.commands.init import PASSWORD
+from lakeingest.commands.status import TableStatus
+from lakeingest.config import Config, load_config
+from lakeingest.config.load import SUITES
+from lakeingest.core.keys import quote
+from lakeingest.core.printable import printable
+from lakeingest.demo.sample import TABLE, SampleSource, sample_source
+from lakeingest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakeingest.demo.race import Race
+
+CONFIG, ONE_TABLE, SOURCE = "LAKEINGEST_CONFIG", "LAKEINGEST_TABLE", "LAKEINGEST_SOURCE"
+_CHUNK_ROWS = 400  # so that the shop is copied in several waves
+_END_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Workspace:
+    """The place of a notebook's work. `close` ends what it has started, and removes its own folder.
+
+    `path`: the pipeline.yml. `overrides`: values in place of those in the file, as for `--set`. `url`: the source, for
+    a file that is still to be written. `table`: the table to look at; None if nobody has named one. `sample`: the
+    sample source; None if the source is the user's. `is_practice`: tables and state are in a folder that is removed.
+    """
+
+    path: Path
+    table: str | None
+    url: str | None = None
+    sample: SampleSource | None = None
+    overrides: tuple[str, ...] = ()
+    is_practice: bool = False
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    @classmethod
+    def onboarding(cls) -> Self:
+        """A place for a new pipeline: of the user's, or of the sample source.
+
+        Raises UsageError if LAKEINGEST_CONFIG names no file, and LAKEINGEST_SOURCE no source for it.
+        """
+        table, url = os.environ.get(ONE_TABLE), os.environ.get(SOURCE)
+        if CONFIG in os.environ or url is not None:
+            path = Path(os.environ.get(CONFIG, "pipeline.yml")).absolute()
+            if url is None and not path.exists():
+                raise UsageError(f"{path} does not exist; set {SOURCE}=mysql://user@host:port/database to write it")
+            return cls(path, table, url)
+        folder, stack = _own_folder()
+        sample = _started_sample(folder, stack)
+        return cls(folder / "pipeline.yml", table, sample.url, sample, stack=stack)
+
+    @classmethod
+    def practice(cls) -> Self:
+        """A place with tables and state of its own, in a folder that is removed, so that a copy may be broken there.
+
+        The source is that of LAKEINGEST_CONFIG, with only the table LAKEINGEST_TABLE; or the sample source.
+
+        Raises UsageError if LAKEINGEST_CONFIG is set, and LAKEINGEST_TABLE is not.
+        """
+        config, table = os.environ.get(CONFIG), os.environ.get(ONE_TABLE)
+        if config is not None and table is None:
+            raise UsageError(f"set {ONE_TABLE} to a table of {config}, database.table: it is copied for practice")
+        folder, stack = _own_folder()
+        (folder / "quality").mkdir()
+        if config is None or table is None:
+            sample, path = _started_sample(folder, stack), folder / "pipeline.yml"
+            _write_pipeline(path, sample)
+            return cls(path, table or TABLE, sample=sample, is_practice=True, stack=stack)
+        path = Path(config).absolute()
+        overrides = _of_practice(load_config(path), table, folder)
+        return cls(path, table, overrides=overrides, is_practice=True, stack=stack)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether the source is the sample source, which the notebook may change."""
+        return self.sample is not None
+
+    @property
+    def config(self) -> Config:
+        """The configuration in the file, with the overrides."""
+        return load_config(self.path, self.overrides)
+
+    def make_suites_folder(self) -> Path:
+        """The folder of suites. If pipeline.yml names none and the default folder is not there, it is made."""
+        folder = self.config.quality.folder or self.path.parent / SUITES.path
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def sql(self, *statements: str) -> str:
+        """Execute statements in the sample source. A database of the user's is not changed; the result says so."""
+        if self.sample is None:
+            return "the source is yours: nothing was changed in it"
+        self.sample.sql(*statements)
+        return f"{len(statements)} statements were executed"
+
+    def write(self, changes: int) -> str:
+        """Let writers change so many rows of the sample source. A database of the user's is not changed."""
+        if self.sample is None:
+            return "the source is yours: nothing was changed in it"
+        self.sample.write(changes)
+        return f"writers have changed about {changes:,} rows"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Within the block, writers change the sample source. A database of the user's is not changed."""
+        with nullcontext() if self.sample is None else self.sample.writing():
+            yield
+
+    def damage(self, spark: "SparkSession", copy: TableStatus) -> str:
+        """Change a copy as somebody else would, with Spark. Raises UsageError unless the copy is one for practice."""
+        if not self.is_practice:
+            raise UsageError("only a copy for practice is damaged")
+        if self.config.target.format == "iceberg":
+            spark.sql(f"DELETE FROM {copy.target} WHERE true")
+            return f"all rows of {printable(copy.target)} were deleted"
+        folder = self.config.target.folder(copy.table)
+        lines = (folder.path / ".hoodie" / "hoodie.properties").read_text(encoding="utf-8").splitlines()
+        properties = dict(line.partition("=")[::2] for line in lines)
+        options = {
+            "hoodie.table.name": properties["hoodie.table.name"],
+            "hoodie.datasource.write.recordkey.field": properties["hoodie.table.recordkey.fields"],
+        }
+        rows = spark.read.format("hudi").load(folder.hadoop).limit(1)
+        written = rows.select(*(quote(name) for name in rows.columns if not name.startswith("_hoodie_")))
+        written.write.format("hudi").options(**options).mode("append").save(folder.hadoop)
+        return f"a row was written to {printable(str(folder))}"
+
+    def race(self) -> "Race":
+        """The race of `demo.race`, on the sample source; on a sample source of its own if the source is the user's."""
+        from lakeingest.demo.race import race
+
+        if self.sample is not None:
+            return race(self.sample)
+        with tempfile.TemporaryDirectory(prefix="lakeingest-") as folder, sample_source(Path(folder), rows=100) as own:
+            return race(own)
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Within the block, `lakeingest run --follow` works in another process, as it would on another machine."""
+        words = [word for override in self.overrides for word in ("--set", override)]
+        command = [sys.executable, "-m", "lakeingest", "run", "--follow", "-c", str(self.path), *words]
+        with tempfile.TemporaryFile() as log:
+            run = subprocess.Popen(command, cwd=self.path.parent, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                yield
+            finally:
+                run.send_signal(signal.SIGTERM)  # it ends after a commit
+                try:
+                    run.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    run.kill()
+                    run.wait()
+
+    def close(self) -> None:
+        """End the sample source, and remove the folder of the sample or of the practice."""
+        self.stack.close()
+
+    def __repr__(self) -> str:
+        source = "a sample source, which ends with this kernel" if self.is_sample else "your source, which is only read"
+        own = "; tables and state are in a folder of its own" if self.overrides else ""
+        return printable(f"{self.path}: {source}{own}")
+
+
+def _started_sample(folder: Path, stack: ExitStack) -> SampleSource:
+    """The sample source, which ends when the stack is closed. Its password is in the variable MYSQL_PASSWORD."""
+    sample = stack.enter_context(sample_source(folder / "server"))
+    os.environ[PASSWORD] = sample.server.password
+    return sample
+
+
+def _write_pipeline(path: Path, sample: SampleSource) -> None:
+    """Write a pipeline.yml for the shop, which is copied in many small chunks."""
+    account = {"host": sample.server.host, "port": sample.server.port, "user": sample.server.user}
+    doc = {
+        "name": "practice",
+        "source": {**account, "password": f"${{{PASSWORD}}}"},
+        "tables": {"include": ["shop.*"], "options": {"shop.*": {"chunk_rows": _CHUNK_ROWS}}},
+    }
+    path.write_text(json.dumps(doc, indent=2), encoding="utf-8")
+
+
+def _own_folder() -> tuple[Path, ExitStack]:
+    """A new folder, and a stack that removes it when it is closed."""
+    folder, stack = Path(tempfile.mkdtemp(prefix="lakeingest-")), ExitStack()
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder, stack
+
+
+def _of_practice(config: Config, table: str, folder: Path) -> tuple[str, ...]:
+    """The overrides with which a pipeline copies only this table, to a folder of its own, and tells nobody of it."""
+    values: dict[str, Any] = {
+        "name": "practice",
+        "tables.include": [f"re:{re.escape(table)}"],
+        "tables.exclude": [],
+        "target": {"format": config.target.format, "warehouse": str(folder / "warehouse")},
+        "state": str(folder / "state"),
+        "quality": {"suites": str(folder / "quality")},
+        "metrics": {},
+        "notify": {},
+        "spark": {},
+        "submit": {},
+    }
+    return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
