@@ -28,6 +28,7 @@ from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split, Splits
+from lakeingest.core.witness import ChunkLook, Looked
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target, Written
@@ -213,7 +214,9 @@ def _answer(chunk: CopyChunk, number: int, files: Written) -> bytes:
             pass
     split = Split(chunk.chunk.range, GtidSet.parse(f"{_UUID}:1-{1_000 + number}"), high.place(1))
     cost = Cost(CHUNK_ROWS, 10 << 20, 1.0)
-    return pickle.dumps((Copied(files, split, high, cost, sound=True, nulled=0, profile=profile), None))
+    return pickle.dumps(
+        (Copied(files, split, high, cost, sound=True, nulled=0, looked=Looked(), profile=profile), None)
+    )
 
 
 def _normalised(progress: Progress, number: int) -> Progress:
@@ -241,7 +244,7 @@ def _chunks(
         while not progress.splits.complete:
             planned = clock.of("plan", lambda: planner.next_wave(lower))  # noqa: B023 - called at once
             shared = PickledOnce(Copying(source, schema, _UUID, 1, FilePosition("binlog.000001", 4), cap, writer))
-            tasks = [CopyChunk(shared, chunk) for chunk in planned]
+            tasks = [CopyChunk(shared, chunk, ChunkLook()) for chunk in planned]
             clock.of("send", lambda: [pickle.dumps((run_task, task)) for task in tasks])  # noqa: B023
             answers = [_answer(task, done + index, files) for index, task in enumerate(tasks)]
             parts = clock.of("receive", lambda: [pickle.loads(answer) for answer in answers])  # noqa: B023, S301

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -123,8 +123,14 @@ class Pipeline:
         commit. After an error or Ctrl-C, the same call continues from the last commit.
         """
         from lakeingest.commands.run import run
+        from lakeingest.pipeline.events import unobserved
 
-        with self._session() as session, _observer(observe) as observer:
+        observing: AbstractContextManager[Observer] = nullcontext(observe or unobserved)
+        if observe is None and in_notebook():
+            from lakeingest.notebook.live import live
+
+            observing = live()
+        with self._session() as session, observing as observer:
             return run(self.config, tables, max_minutes, observer, session, follow=follow)
 
     def status(self, *tables: str) -> "Statuses":
@@ -311,10 +317,7 @@ class Pipeline:
         return published_versions(self.config, table)
 
     def rows(self, table: str, version: int | None = None) -> "pa.Table":
-        """All rows of a version of the copy, in key order, as an Arrow table in memory; needs no Spark.
-
-        Without a `version`, the rows that readers see now.
-        """
+        """The rows of a version of the copy, or else those that readers see now, in key order; needs no Spark."""
         from lakeingest.commands.past import rows
 
         return rows(self.config, table, version)
@@ -337,8 +340,7 @@ class Pipeline:
         """
         from lakeingest.notebook.watching import watch_in_picture
 
-        seconds = None if max_minutes is None else max_minutes * 60
-        return watch_in_picture(self.config, tables, max_seconds=seconds, every=every_seconds)
+        return watch_in_picture(self.config, tables, max_minutes=max_minutes, every=every_seconds)
 
     def hand_over(self, folder: str | Path | None = None, *, every: str = "10m") -> "HandOver":
         """Write files with which schedulers run this pipeline: for cron, Airflow, and the services in `submit`.
@@ -350,9 +352,7 @@ class Pipeline:
         from lakeingest.commands.hand_over import hand_over
 
         if self._path is None:
-            raise UsageError(
-                "a scheduler runs a pipeline.yml, and this pipeline was not loaded from one: use from_yaml"
-            )
+            raise UsageError("a scheduler runs a pipeline.yml: load the pipeline from it, by from_yaml")
         return hand_over(self.config, self._path, Path(folder or self._path.parent / "schedule"), every)
 
     @property
@@ -396,19 +396,3 @@ class Pipeline:
         finally:
             if running is None:  # a session that runs now was started by the block
                 self._started_session = active_session()
-
-
-@contextmanager
-def _observer(given: "Observer | None") -> Iterator["Observer"]:
-    """The given observer; without one, an observer that shows the progress in a notebook, and nothing elsewhere."""
-    if given is not None:
-        yield given
-    elif in_notebook():
-        from lakeingest.notebook.live import live
-
-        with live() as observe:
-            yield observe
-    else:
-        from lakeingest.pipeline.events import unobserved
-
-        yield unobserved

@@ -58,7 +58,7 @@ class Picture:
         )
 
 
-def watch_in_picture(config: Config, tables: Sequence[str], *, max_seconds: float | None, every: float) -> Watched:
+def watch_in_picture(config: Config, tables: Sequence[str], *, max_minutes: float | None, every: float) -> Watched:
     """Watch as `commands.watch.watch` does. In a notebook, charts below the cell are drawn again after each look."""
     picture = Picture()
     drawing = drawn_again(picture) if in_notebook() else nullcontext(_nothing)
@@ -68,6 +68,7 @@ def watch_in_picture(config: Config, tables: Sequence[str], *, max_seconds: floa
             picture.add(look)
             draw_soon()
 
+        max_seconds = None if max_minutes is None else max_minutes * 60
         return watch(config, tables, max_seconds=max_seconds, every=every, saw=saw)
 
 
