@@ -22,6 +22,7 @@ from lakeingest.core.witness import (
     Met,
     Stint,
     first_stint,
+    of_chunks,
     traits,
 )
 
@@ -41,6 +42,15 @@ def seen(rows: int, *schemas: TableSchema, server: str = "8.4.0", met: Met | Non
     met = met or Met("1.0")
     looked = Looked(Counter({schema.table: rows for schema in schemas}))
     return met.after(server, {schema.table: schema for schema in schemas}, [looked], 0.0)
+
+
+def test_rows_of_chunks_count_for_themselves() -> None:
+    """Other decoders read them than rows of the binlog."""
+    met, schema = seen(FIRST_ROWS, table(NAME)), table(NAME)
+    assert met.has_news(of_chunks("8.4.0"), traits(schema))
+    both = seen(FIRST_ROWS, schema, server=of_chunks("8.4.0"), met=met)
+    assert not both.has_news(of_chunks("8.4.0"), traits(schema))
+    assert not both.has_news("8.4.0", traits(schema))
 
 
 @pytest.mark.parametrize(
