@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
@@ -65,6 +66,7 @@ class TableStatus:
     `following`: what following the source has cost, all tables together, as the run that followed last has counted it;
     None if no run has followed.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
+    `proof`: what runs have found that compare ranges with the source (`quality.verify`); None if nothing is known.
     """
 
     table: TableId
@@ -93,6 +95,7 @@ class TableStatus:
     freshness_seconds: float | None = field(default=None, compare=False)
     max_staleness_seconds: float | None = None
     following: Followed | None = field(default=None, compare=False)
+    proof: ProofStatus | None = None
 
     @property
     def is_stale(self) -> bool:
@@ -205,6 +208,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.keeps_deleted
         ]
+        notes += [note for table in self if table.proof is not None for note in table.proof.notes(table.table)]
+        notes += dict.fromkeys(str(table.proof.round) for table in self if table.proof is not None)
         notes += self._binlog_notes
         if self.unread:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
@@ -259,8 +264,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
-    states = list[TableStatus]()
-    for table in config.tables.choose(all_tables, tables):
+    chosen = config.tables.choose(all_tables, tables)
+    proofs, states = proofs_of(config, chosen), list[TableStatus]()
+    for table in chosen:
         in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped
         is_included = table not in excluded_copies
@@ -278,6 +284,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             hidden=table in source.hidden,
             following=following,
             **_freshness(config, in_lake, notes.get(table)),
+            proof=proofs.get(table),
         )
         states.append(state)
     statuses = Statuses(states)

@@ -265,9 +265,11 @@ class IcebergTarget:
             return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
-    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
+    def batch_readers(
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+    ) -> list[IcebergRows] | None:
         """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
-        return batch_readers(as_staged(self._table_with(table, version), version), version, names)
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
