@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from lakeingest.commands.retention import Retention
 from lakeingest.config import Config
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.preflight.foreign_keys import count_unlogged_keys
@@ -30,6 +30,14 @@ class SourceState:
     cascades: Mapping[TableId, int] = field(default_factory=dict)
     retention: Retention | None = None
     hidden: frozenset[TableId] = frozenset()
+
+    def lag_bytes(self, position: Position | None) -> int | None:
+        """The bytes of binlog after a position. None if unknown, as for a position of another server."""
+        if position is None or self.retention is None or position.server_uuid != self.retention.server_uuid:
+            return None
+        if self.written is None or not is_in_one_of(position.at, self.sizes):
+            return None
+        return bytes_between(position.at, self.written, self.sizes)
 
 
 def ask_source(config: Config) -> SourceState:

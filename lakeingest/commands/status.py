@@ -20,7 +20,7 @@ from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Fresh, age, fresh_as_of
-from lakeingest.core.position import Position, bytes_between, is_in_one_of
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
@@ -372,7 +372,7 @@ def _table_status(
         rows=rows,
         waves=progress.wave,
         position=position,
-        lag_bytes=_lag_bytes(position, source),
+        lag_bytes=source.lag_bytes(position),
         gate=json.loads(gate) if gate else None,
         nulled=progress.nulled,
         binlog_seconds=(
@@ -395,13 +395,3 @@ def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
         progress = staged.progress
         return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
     return None if staged.published is None else recorded
-
-
-def _lag_bytes(position: Position | None, source: SourceState) -> int | None:
-    """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
-    if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
-        return None
-    is_deleted = not is_in_one_of(position.at, source.sizes)
-    if source.written is None or is_deleted:
-        return None
-    return bytes_between(position.at, source.written, source.sizes)

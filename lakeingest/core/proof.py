@@ -180,7 +180,7 @@ class TableProof:
             raise ValueError(f"the ranges do not have all keys, each once: {keys}")
 
     def under(self, facts: Facts) -> Self:
-        """What is known under these facts, which are those of now."""
+        """What is known under these facts of the copy."""
         if facts.key != self.facts.key:
             return type(self)(facts)
         doubt = facts.doubt(self.facts)

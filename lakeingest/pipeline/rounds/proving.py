@@ -104,11 +104,12 @@ class Proving:
         cpu = time.thread_time()
         self._read_proofs()
         self.hold_back()
-        chosen = self._next()
+        now = time.time()
+        chosen = self._next(now)
         self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.thread_time() - cpu) / LOOKING_SHARE)
         if chosen is not None:
             table, task, spent = chosen
-            job = BackgroundJob(task.workers, partial(task.run, time.time(), spent))
+            job = BackgroundJob(task.workers, partial(task.run, now, spent))
             self._comparison = _Comparison(table, self.run.edges.executors.beside(job, 1), spent)
 
     def prove(self, stopping: Callable[[], bool]) -> bool:
@@ -118,14 +119,14 @@ class Proving:
         """
         if self._settings is None:
             return False
-        repaired = len(self._repaired)
+        repaired, began = len(self._repaired), time.time()  # what is due later is left to the next run
         while not stopping():
             self._read_proofs()
-            chosen = self._next()
+            chosen = self._next(began)
             if chosen is None:
                 break
             table, task, spent = chosen
-            self._take(table, partial(task.run, time.time(), spent), spent)
+            self._take(table, partial(task.run, began, spent), spent)
         return len(self._repaired) > repaired
 
     def end(self) -> None:
@@ -168,14 +169,17 @@ class Proving:
         open_signals = (document.signal for document in documents if not document.ended)
         return {table for each in open_signals if each.action is Action.RESNAPSHOT for table in each.tables}
 
-    def _next(self) -> "tuple[TableId, RangeTask, SourceTime] | None":
-        """The next comparison with its table, and what counts the source's time; None if none may begin now."""
+    def _next(self, now: float) -> "tuple[TableId, RangeTask, SourceTime] | None":
+        """The next comparison with its table, and what counts the source's time; None if none may begin now.
+
+        `now`: a range that is due at this time is compared (seconds since 1970).
+        """
         from lakeingest.pipeline.proving.comparison import SourceTime
         from lakeingest.pipeline.proving.range_proof import RangeTask
 
         assert self._settings is not None  # noqa: S101 - the callers have looked
-        edges, now = self.run.edges, time.time()
-        self._budget = self._budget.passed(now)
+        edges = self.run.edges
+        self._budget = self._budget.passed(time.time())
         if not self._budget.allows:
             return None
         left_out = {name for name in self._proofs if not self._can_compare(self.run.tables[name])}
