@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
-from lakeingest.core.keys import EVERY_KEY, KeyRange
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import range_from_json
@@ -121,12 +121,14 @@ class RangeProof:
 class Facts:
     """What a run knows of a copy, and what a change of it means for proofs.
 
-    `key`: the columns of the key, with their types. `fingerprint`: that of the definition. `server`, `epoch`: the
-    source's history. `restarts`: how often the copy was started over, or went on over a gap. `place`: what readers see;
-    None if the run does not know it. `signal`: the last re-snapshot or rollback of the table that has ended; 0 if none.
+    `key`: the columns of the key, with their types. `begun`: the place at which the copy was begun. `fingerprint`: that
+    of the definition. `server`, `epoch`: the source's history. `restarts`: how often the copy was started over, or went
+    on over a gap. `place`: what readers see; None if the run does not know it. `signal`: the last re-snapshot or
+    rollback of the table that has ended; 0 if none.
     """
 
     key: str
+    begun: str
     fingerprint: str
     server: str
     epoch: int
@@ -136,21 +138,21 @@ class Facts:
 
     def doubt(self, before: Self) -> tuple[Turn, str] | None:
         """Why proofs of earlier facts are lost; None if they hold."""
-        if self.restarts != before.restarts:
-            return Turn.REREAD, "its rows were read again"
+        if (self.server, self.epoch) != (before.server, before.epoch):
+            return Turn.DOUBTED, "the source is another server now"
+        if (self.begun, self.restarts) != (before.begun, before.restarts):
+            return Turn.REREAD, "its copy was begun again"
         if self.signal > before.signal:
             return Turn.REREAD, f"signal {self.signal} has replaced rows of the copy"
         if self.place is not None and before.place is not None and self.place < before.place:
             return Turn.REREAD, "its published position went back"
         if self.fingerprint != before.fingerprint:
             return Turn.DOUBTED, "its definition was changed"
-        if (self.server, self.epoch) != (before.server, before.epoch):
-            return Turn.DOUBTED, "the source is another server now"
         return None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
-        names = ("key", "fingerprint", "server", "epoch", "restarts", "signal")
+        names = ("key", "begun", "fingerprint", "server", "epoch", "restarts", "signal")
         place = None if self.place is None else str(self.place)
         return {name: getattr(self, name) for name in names} | {"place": place}
 
@@ -158,8 +160,8 @@ class Facts:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         place = None if doc["place"] is None else Place.parse(doc["place"])
-        key, fingerprint, server = (str(doc[name]) for name in ("key", "fingerprint", "server"))
-        return cls(key, fingerprint, server, int(doc["epoch"]), int(doc["restarts"]), place, int(doc["signal"]))
+        key, begun, fingerprint, server = (str(doc[name]) for name in ("key", "begun", "fingerprint", "server"))
+        return cls(key, begun, fingerprint, server, int(doc["epoch"]), int(doc["restarts"]), place, int(doc["signal"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,16 @@ class TableProof:
         """The range of this table that is compared next; None if none is due."""
         due = [proof for proof in self.ranges if proof.is_due(now, every)]
         return min(due, key=_urgency, default=None)
+
+    def end_after(self, first: RangeProof) -> Key | None:
+        """The bound before which a comparison ends that begins with this range; None if there is none.
+
+        A range that differs is compared alone, so that it does not hold up the others.
+        """
+        if first.state is State.DIFFERS:
+            return first.keys.upper
+        following = self.ranges[self.ranges.index(first) + 1 :]
+        return next((each.keys.lower for each in following if each.state is State.DIFFERS), None)
 
     def with_ranges(self, compared: Sequence[RangeProof], rate: float | None = None) -> Self:
         """What is known after these ranges were compared. Ranges that they cut keep the rest of their keys."""

@@ -89,6 +89,16 @@ def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     assert read_budget(pipe.state, 1.0) == budget
 
 
+def test_a_run_without_a_session_of_spark_proves_by_its_own_workers(pipe: Pipe) -> None:
+    """Which read the files of the copy."""
+    filled(proving_pipe(pipe))
+    run(pipe.config)
+    assert states(pipe) == states(pipe, "other") == {State.PROVEN.value}
+    pipe.sql("UPDATE t SET v = 'changed' WHERE n < 50")
+    run(pipe.config)
+    assert states(pipe) == {State.PROVEN.value}
+
+
 def test_without_the_key_no_run_compares(pipe: Pipe) -> None:
     """And `status` says nothing about it."""
     filled(pipe)

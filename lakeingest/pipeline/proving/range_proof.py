@@ -43,14 +43,15 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Compares ranges of about `rows` rows, from the lower bound `lower` on. `workers` read the files of the copy.
+    """Compares ranges of about `rows` rows, from `lower` to before `upper`. `workers` read the files of the copy.
 
-    If only the server knows the order of keys, all rows of the table are compared.
+    None for a bound: there is none. If only the server knows the order of keys, all rows of the table are compared.
     """
 
     config: Config
     table: TableId
     lower: Key | None
+    upper: Key | None
     rows: int
     workers: Workers
 
@@ -66,7 +67,7 @@ class RangeTask:
                 schema = source.schema(self.table, options.choices)
                 ranges = self._ranges(source, schema)
                 has_family = options.cascades == "read"
-                unlogged = source.unlogged_keys([self.table], are_logged=True).keys if has_family else ()
+                unlogged = source.unlogged_keys([self.table], are_logged=True).keys if has_family else {}
                 parents = {key.parent for key in family(self.table, unlogged)}
                 others = sorted(parents - {self.table})
                 parent_schemas = [source.schema(parent, self.config.tables.of(parent).choices) for parent in others]
@@ -85,9 +86,9 @@ class RangeTask:
         ranges, lower = list[KeyRange](), self.lower
         for _ in range(RANGES_AT_ONCE):
             upper = source.next_boundary(schema, lower, self.rows)
+            if upper is None or (self.upper is not None and upper >= self.upper):
+                return [*ranges, KeyRange(lower, self.upper)]
             ranges.append(KeyRange(lower, upper))
-            if upper is None:
-                break
             lower = upper
         return ranges
 
@@ -135,11 +136,13 @@ def _proved(schema: TableSchema, plan: ChunkPlan, found: Confirmed, now: float, 
             seen = RangeProof(keys).compared(Turn.DIFFERENT, now, seconds / len(ranges), position, why)
             differing.append(seen)
     # the other ranges are compared again: single rows may have been left out there
-    keys = (each.key for each in found.differences)
-    bounds = (
-        key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key)))) for key in keys
-    )
-    return Proved(tuple(differing), None, tuple(dict.fromkeys(bounds)), seconds)
+    bounds = dict.fromkeys(_bound(schema, each.key) for each in found.differences)
+    return Proved(tuple(differing), None, tuple(bounds), seconds)
+
+
+def _bound(schema: TableSchema, key: Key) -> Key:
+    """The key of a difference in the form that a re-snapshot takes."""
+    return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))
 
 
 def _key_text(key: Key) -> str:

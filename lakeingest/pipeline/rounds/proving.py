@@ -9,6 +9,7 @@ with those that its proofs were stored with, so that no kill in between hides a 
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -135,7 +136,8 @@ class Proving:
             self._comparison.job.cancel()
             self._budget = self._budget.spent(self._comparison.spent.seconds)
             self._comparison = None
-            store_budget(self.run.edges.writing, self._budget)
+            with suppress(LakeIngestError):  # the run ends, perhaps because the state or the lease is lost
+                store_budget(self.run.edges.writing, self._budget)
 
     def _read_proofs(self) -> None:
         """Know the proofs of all tables that can be compared, under the facts of now."""
@@ -161,7 +163,16 @@ class Proving:
             and document.signal.state is SignalState.DONE
         )
         last = max(ended, default=0)
-        return Facts(key, progress.fingerprint, progress.server_uuid, progress.epoch, progress.restarts, place, last)
+        return Facts(
+            key,
+            str(progress.covered_from),
+            progress.fingerprint,
+            progress.server_uuid,
+            progress.epoch,
+            progress.restarts,
+            place,
+            last,
+        )
 
     def _tables_to_read_again(self) -> set[TableId]:
         """The tables for which a re-snapshot has been asked for, and has not ended."""
@@ -196,14 +207,14 @@ class Proving:
         rows = self._proofs[name].rows
         is_ordered = all(column.kind in INTEGERS for column in table.schema.key_columns)
         workers = edges.executors.for_tasks(small=table.progress.rows <= rows)
-        lower = proof.keys.lower if is_ordered else None
-        return name, RangeTask(edges.config, name, lower, rows, workers), SourceTime()
+        bounds = (proof.keys.lower, self._proofs[name].end_after(proof)) if is_ordered else (None, None)
+        return name, RangeTask(edges.config, name, *bounds, rows, workers), SourceTime()
 
     def _can_compare(self, table: TableRun) -> bool:
         is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
         is_there = table.copy is not None and table.copy.published is not None and not table.has_missing_chunks
         waits = time.monotonic() < self._retry_at.get(table.id, 0.0)
-        return is_there and not waits and (table.failure is None or is_held)
+        return is_there and not waits and not table.paused and (table.failure is None or is_held)
 
     def _take(self, name: TableId, result: "Callable[[], Proved]", spent: "SourceTime") -> None:
         """Note what a comparison has found, and what it has cost."""
@@ -213,28 +224,28 @@ class Proving:
         except LakeIngestError:  # such as SourceMoved: the table changes too fast, or it is published just now
             self._retry_at[name] = time.monotonic() + RETRY_SECONDS
         else:
+            known = {each.keys for each in self._proofs[name].ranges if each.state is State.DIFFERS}
             self._proofs[name] = self._proofs[name].with_ranges(proved.ranges, proved.rate)
             store_proof(edges.writing, name, self._proofs[name])
             if found := [each for each in proved.ranges if each.state is State.DIFFERS]:
-                self._react(self.run.tables[name], found, proved)
+                self._react(self.run.tables[name], found, proved, is_known=found[0].keys in known)
             else:
                 self.hold_back()
         self._budget = self._budget.spent(spent.seconds)
         store_budget(edges.writing, self._budget)
 
-    def _react(self, table: TableRun, found: list[RangeProof], proved: "Proved") -> None:
-        """Do what `on_difference` says about ranges that differ."""
+    def _react(self, table: TableRun, found: list[RangeProof], proved: "Proved", *, is_known: bool) -> None:
+        """Do what `on_difference` says about ranges that differ. `is_known`: the first of them did so before."""
         assert self._settings is not None  # noqa: S101 - only then ranges are compared
-        if self._settings.on_difference == "stop" or (
-            self._settings.on_difference == "repair" and table.id in self._repaired
-        ):
+        reaction = self._settings.on_difference
+        if reaction == "stop" or (reaction == "repair" and table.id in self._repaired):
             if table.failure is None:
                 fail(self.run.edges, table, _failure(table.id, found[0]))
             return
-        repairs = self._settings.on_difference == "repair"
-        follows = "these rows are read again" if repairs else "readers see these rows"
-        self.run.edges.observe(RowsDiffer(table.id, f"{table.id}: {_named(found[0])}; {follows}"))
-        if repairs:
+        if reaction == "repair" or not is_known:
+            follows = "these rows are read again" if reaction == "repair" else "readers see these rows"
+            self.run.edges.observe(RowsDiffer(table.id, f"{table.id}: {_named(found[0])}; {follows}"))
+        if reaction == "repair":
             self._repaired.add(table.id)
             has_keys = 0 < len(proved.keys) <= MOST_KEYS
             for scope in [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]:
