@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.config.quality import Proofs
+from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.proof import Budget, Facts, RangeProof, State, TableProof, next_due
 from lakeingest.core.schema import INTEGERS, TableId
 from lakeingest.core.signals import Action, Scope, Signal
@@ -57,7 +58,8 @@ class Proving:
     _proofs: dict[TableId, TableProof] = field(default_factory=dict, init=False)
     _budget: Budget = field(init=False)
     _retry_at: dict[TableId, float] = field(default_factory=dict, init=False)  # by the monotonic clock
-    _repaired: set[TableId] = field(default_factory=set, init=False)  # for which this run has asked for a repair
+    # the keys and ranges that this run has asked to read again
+    _repaired: set[tuple[TableId, Key | KeyRange]] = field(default_factory=set, init=False)
     _comparison: _Comparison | None = field(default=None, init=False)
     _documents_at_begin: list[SignalDocument] = field(default_factory=list, init=False)
     _look_at: float = field(default=0.0, init=False)  # the time of the monotonic clock of the next look
@@ -238,7 +240,10 @@ class Proving:
         """Do what `on_difference` says about ranges that differ. `is_known`: the first of them did so before."""
         assert self._settings is not None  # noqa: S101 - only then ranges are compared
         reaction = self._settings.on_difference
-        if reaction == "stop" or (reaction == "repair" and table.id in self._repaired):
+        has_keys = 0 < len(proved.keys) <= MOST_KEYS
+        scopes = [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]
+        rows = {(table.id, row) for row in (proved.keys if has_keys else [each.keys for each in found])}
+        if reaction == "stop" or (reaction == "repair" and rows & self._repaired):
             if table.failure is None:
                 fail(self.run.edges, table, _failure(table.id, found[0]))
             return
@@ -246,9 +251,8 @@ class Proving:
             follows = "these rows are read again" if reaction == "repair" else "readers see these rows"
             self.run.edges.observe(RowsDiffer(table.id, f"{table.id}: {_named(found[0])}; {follows}"))
         if reaction == "repair":
-            self._repaired.add(table.id)
-            has_keys = 0 < len(proved.keys) <= MOST_KEYS
-            for scope in [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]:
+            self._repaired |= rows
+            for scope in scopes:
                 self.run.signals.folder.add(partial(_resnapshot, table.id, scope), self._least_number())
 
     def _least_number(self) -> int:
