@@ -27,6 +27,7 @@ from lakeingest.pipeline.events import (
     Planned,
     Published,
     Quarantined,
+    RowsDiffer,
     RowsReread,
     SignalMoved,
     SourceLost,
@@ -95,7 +96,7 @@ def _raw_line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {verdict}{warnings} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
-        case ClockWrong():
+        case ClockWrong() | RowsDiffer():
             return event.finding
         case Undelivered():
             return f"warning: {event.what}: {event.reason}; the run goes on"
@@ -175,7 +176,9 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
         yield f"{adopted.table}: its copy belongs to this pipeline now{earlier_owner}"
 
 
-_SHOWN_ALWAYS = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | Throttled | Undelivered
+_SHOWN_ALWAYS = (
+    Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | RowsDiffer | Throttled | Undelivered
+)
 
 
 def line_maker() -> Callable[[Event], str | None]:

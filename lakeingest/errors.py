@@ -80,7 +80,9 @@ class DecodersDisagree(CheckFailed):
 
 
 class VerificationFailed(CheckFailed):
-    """`verify` found rows that differ between source and target."""
+    """`verify`, or a run with `quality.verify`, found rows that differ between source and target."""
+
+    scope = Scope.TABLE
 
 
 class Retryable(LakeIngestError):

@@ -99,7 +99,7 @@ ARROWS: dict[str, set[str]] = {
 
 # The rooms of `pipeline/`, from the top floor down: a room may import itself, `events`, and what stands here.
 ROOMS: dict[str, set[str]] = {
-    "rounds": {"signals", "catch_up", "joining", "copying", "schema", "binlog", "preconditions", "run"},
+    "rounds": {"proving", "signals", "catch_up", "joining", "copying", "schema", "binlog", "preconditions", "run"},
     "signals": {
         "catch_up",
         "joining",
@@ -113,6 +113,7 @@ ROOMS: dict[str, set[str]] = {
         "run",
     },
     "opening": {"joining", "schema", "binlog", "preconditions", "rolling_back", "run"},
+    "proving": {"rereads", "schema", "run"},
     "catch_up": {"cascades", "schema", "publishing", "binlog", "run"},
     "joining": {"schema", "binlog", "preconditions", "run"},
     "cascades": {"rereads", "schema", "merging", "binlog", "run"},
@@ -130,7 +131,7 @@ ROOMS: dict[str, set[str]] = {
 
 # What the pipeline may use of `mysql/`: the port, what its preconditions ask, and what executors read with.
 PORT = {"source", "binlog_source", "failover", "preflight", "connection"}
-EXECUTORS = {"chunk_reader", "binlog_reader", "key_values", "keyed_rows", "second_reading"}
+EXECUTORS = {"chunk_reader", "binlog_reader", "key_values", "keyed_rows", "second_reading", "checksum"}
 
 # The driver of MySQL is for its edge, and for the demo's own server.
 DRIVER = "pymysql"

@@ -12,10 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.commands.published_copy import await_published
 from lakeingest.commands.report import Report
 from lakeingest.commands.resnapshot import key_values
-from lakeingest.commands.rows_before import rows_before
 from lakeingest.config import Config
 from lakeingest.core.cascades import family
 from lakeingest.core.position import Position
@@ -25,6 +23,8 @@ from lakeingest.lake.versions import Versions
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.key_values import key_table
 from lakeingest.mysql.keyed_rows import rows_of
+from lakeingest.pipeline.proving.published_copy import await_published
+from lakeingest.pipeline.proving.rows_before import rows_before
 from lakeingest.pipeline.rereads.differences import differences
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.rows import table_schema

@@ -32,11 +32,10 @@ class SourceState:
     hidden: frozenset[TableId] = frozenset()
 
     def lag_bytes(self, position: Position | None) -> int | None:
-        """The number of bytes of binlog after a position. None if unknown, as for a position of another server."""
+        """The bytes of binlog after a position. None if unknown, as for a position of another server."""
         if position is None or self.retention is None or position.server_uuid != self.retention.server_uuid:
             return None
-        is_deleted = not is_in_one_of(position.at, self.sizes)
-        if self.written is None or is_deleted:
+        if self.written is None or not is_in_one_of(position.at, self.sizes):
             return None
         return bytes_between(position.at, self.written, self.sizes)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
@@ -20,6 +21,7 @@ from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Followed
 from lakeingest.core.freshness import Fresh, age, fresh_as_of
 from lakeingest.core.position import Position
+from lakeingest.core.quarantine import note_of_quarantine
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
@@ -66,6 +68,7 @@ class TableStatus:
     None if no run has followed.
     `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
+    `proof`: what runs have found that compare ranges with the source (`quality.verify`); None if nothing is known.
     """
 
     table: TableId
@@ -95,6 +98,7 @@ class TableStatus:
     freshness_seconds: float | None = field(default=None, compare=False)
     max_staleness_seconds: float | None = None
     following: Followed | None = field(default=None, compare=False)
+    proof: ProofStatus | None = None
 
     @property
     def is_stale(self) -> bool:
@@ -181,8 +185,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.is_stale
         ]
-        notes += [f"{table.table}: {table.rolled_back}" for table in self if table.rolled_back is not None]
-        notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
+        notes += [f"{one.table}: {text}" for one in self for text in (one.rolled_back, one.paused) if text is not None]
         # a signal for several tables is one note
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
@@ -207,12 +210,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.keeps_deleted
         ]
-        notes += [
-            f"{table.table}: {table.quarantined} rows are in quarantine, and readers do not see them;"
-            f" `lakeingest quarantine list {table.table}` names them"
-            for table in self
-            if table.quarantined
-        ]
+        notes += [note_of_quarantine(table.table, table.quarantined) for table in self if table.quarantined]
+        notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
         if self.unread:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
@@ -267,8 +266,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
-    states = list[TableStatus]()
-    for table in config.tables.choose(all_tables, tables):
+    chosen = config.tables.choose(all_tables, tables)
+    proofs, states = proofs_of(config, chosen), list[TableStatus]()
+    for table in chosen:
         in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped
         is_included = table not in excluded_copies
@@ -286,6 +286,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             hidden=table in source.hidden,
             following=following,
             **_freshness(config, in_lake, notes.get(table)),
+            proof=proofs.get(table),
         )
         states.append(state)
     statuses = Statuses(states)

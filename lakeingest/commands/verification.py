@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Self
 
-from lakeingest.commands.comparison import ChunkPlan
 from lakeingest.commands.extent import share_text
 from lakeingest.commands.report import Report
 from lakeingest.core.checksum import Checksum, Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable
+from lakeingest.pipeline.proving.comparison import ChunkPlan
 from lakeingest.state.stopped import most_serious
 
 

@@ -1,4 +1,4 @@
-"""`quality` of pipeline.yml: the users' suites of expectations, and what happens if rows fail them."""
+"""`quality` of pipeline.yml: the users' suites of expectations, and how runs compare tables with the source."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
+from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 
@@ -40,12 +41,25 @@ class Quarantine(Frozen):
     max_share: Share = 0.01
 
 
+class Proofs(Frozen):
+    """How runs compare the tables with the source, range by range.
+
+    `every`: the aim for the age of a range's proof. `budget`: the share of the source's time that comparisons may take.
+    `on_difference` says what happens to a table that differs.
+    """
+
+    every: Duration
+    budget: Annotated[Share, Field(gt=0)]
+    on_difference: Literal["stop", "report", "repair"] = "stop"
+
+
 class Quality(Frozen):
     """The users' suites of expectations. `suites` is the folder of the suites; None if there is none.
 
     `on_failure` says what happens if rows fail, and `quarantine` how many rows may be in quarantine. `sql` says whether
     SQL in suites is allowed: SQL can call any function of the JVM and read any file of the machine. `samples` says
     whether the pages of gates show values of rows that fail; if False, the pages show only the keys of such rows.
+    `verify`: how runs compare the tables with the source; None: they do not.
     """
 
     suites: Place | None = None
@@ -53,6 +67,7 @@ class Quality(Frozen):
     quarantine: Quarantine = Quarantine()
     sql: Literal["refuse", "allow"] = "refuse"
     samples: bool = True
+    verify: Proofs | None = None
 
     @property
     def folder(self) -> Path | None:

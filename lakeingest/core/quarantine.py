@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lakeingest.core.keys import Key
+from lakeingest.core.schema import TableId
 
 MOST_CHARACTERS = 65_536  # of the listed keys in a commit: a table keeps dozens of commits with their progress
 
@@ -69,4 +70,12 @@ def _beyond(listed: int, rows: int, limit: Limit) -> str | None:
     return (
         f"{listed:,} rows would be in quarantine, and quality.quarantine allows {limit.max_rows:,},"
         f" and {limit.max_share:.4%} of the rows"
+    )
+
+
+def note_of_quarantine(table: TableId, count: int) -> str:
+    """What `status` says about so many keys of a table in quarantine."""
+    return (
+        f"{table}: {count} rows are in quarantine, and readers do not see them; `lakeingest quarantine list {table}`"
+        " names them"
     )

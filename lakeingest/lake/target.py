@@ -275,8 +275,12 @@ class Publishing(Protocol):
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
 
-    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> Sequence[BatchReader] | None:
+    def batch_readers(
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+    ) -> Sequence[BatchReader] | None:
         """Readers that read the columns `names` of all rows of one commit from its files, without Spark.
+
+        `bounds` limit the first of these columns: rows outside of them may be left out.
 
         None if the commit has rows that only a reader such as Spark can tell from its files.
         """

@@ -203,6 +203,14 @@ class Lifted:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsDiffer:
+    """Rows of a table differ from the source's, and the table goes on. `finding` says which, and what follows."""
+
+    table: TableId
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """How far the tables are, at the end of a round.
 
@@ -246,6 +254,7 @@ OfTable = (
     | LeftAsItIs
     | StartedOver
     | Lifted
+    | RowsDiffer
 )
 Event = (
     Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | Measured | Undelivered | SignalMoved | OfTable

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from lakeingest.commands.comparison import ChunkPlan
 from lakeingest.commands.extent import WHOLE, Extent, column_names, share_text
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.core.checksum import Checksum, Difference
@@ -13,6 +12,7 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.mysql.source_types import source_type
+from lakeingest.pipeline.proving.comparison import ChunkPlan
 
 ORDERS = TableId("shop", "orders")
 SCHEMA = TableSchema(

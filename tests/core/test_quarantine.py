@@ -8,7 +8,8 @@ from lakeingest.core import progress_form
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place
 from lakeingest.core.progress_form import FORMAT, QUARANTINE_FORMAT
-from lakeingest.core.quarantine import MOST_CHARACTERS, Failed, Limit, refusal, refusal_of_keys
+from lakeingest.core.quarantine import MOST_CHARACTERS, Failed, Limit, note_of_quarantine, refusal, refusal_of_keys
+from lakeingest.core.schema import TableId
 from tests.core.quarantining import BREAKS, killed_anywhere
 from tests.core.test_progress import NEW, PATCH, at, plan, position
 
@@ -91,3 +92,8 @@ def test_each_rule_is_needed(broken: type) -> None:
         except (AssertionError, ValueError):  # the second one: its progress cannot be
             found += 1
     assert found
+
+
+def test_status_names_the_command_that_lists_the_keys() -> None:
+    """For each table."""
+    assert "`lakeingest quarantine list shop.orders` names them" in note_of_quarantine(TableId("shop", "orders"), 2)

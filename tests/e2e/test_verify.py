@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakeingest.commands import comparison
 from lakeingest.commands.repair import repair_tables
 from lakeingest.commands.run import run
 from lakeingest.commands.verification import Verifications
@@ -15,6 +14,7 @@ from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, Retryable, SourceMoved, UnsupportedTable
 from lakeingest.mysql.connection import connect, query
+from lakeingest.pipeline.proving import comparison
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]

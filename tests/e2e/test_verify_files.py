@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from lakeingest.commands import comparison
 from lakeingest.commands import verify as stage
-from lakeingest.commands.copy_files import CopyFiles
 from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.config import Config
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import StateUnreadable
+from lakeingest.pipeline.proving import comparison
+from lakeingest.pipeline.proving.copy_files import CopyFiles
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -176,6 +176,6 @@ def test_a_file_that_only_spark_can_read_is_read_by_spark(
     def fail(*_: object) -> None:
         raise StateUnreadable("another form")
 
-    monkeypatch.setattr("lakeingest.commands.copy_files._FileSums.run", fail)
+    monkeypatch.setattr("lakeingest.pipeline.proving.copy_files._FileSums.run", fail)
     assert compared(pipe).equal
     assert by_files == [False]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lakeingest.api import Pipeline
-from lakeingest.commands import comparison
 from lakeingest.commands.extent import Extent
 from lakeingest.commands.repair import repair_tables
 from lakeingest.commands.verification import TableVerification
@@ -16,6 +15,7 @@ from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.core.keys import quote
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, UsageError
+from lakeingest.pipeline.proving import comparison
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 

@@ -3,6 +3,8 @@
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +17,10 @@ from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.table_form import Unfit, has_known_form
 from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.staged.changes import groups_of_size
+from lakeingest.lake.target import Bounds
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _BATCH = 16 << 20
 _TASK = 8 << 20  # a task reads files of about so many bytes
@@ -24,10 +30,14 @@ _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime
 
 @dataclass(frozen=True, slots=True)
 class HudiRows:
-    """`lake.target.BatchReader` on some data files of one commit."""
+    """`lake.target.BatchReader` on some data files of one commit.
+
+    `bounds` limit the first of the columns `names`: row groups that have no such rows are left out.
+    """
 
     names: tuple[str, ...]
     files: tuple[File, ...]
+    bounds: Bounds | None = None
 
     def batches(self) -> Iterator[pa.Table]:
         """The columns of all rows of the files, a part at a time."""
@@ -37,7 +47,8 @@ class HudiRows:
                     raise unreadable(str(file), f"it lacks the columns {sorted(missing)}")
                 footer = opened.metadata.metadata or {}
                 names_calendar = _SPARK in footer and _LEGACY not in footer
-                for batch in opened.iter_batches(files.rows_of_size(opened, _BATCH), columns=list(self.names)):
+                size, groups = files.rows_of_size(opened, _BATCH), groups_within(opened, self.names[0], self.bounds)
+                for batch in opened.iter_batches(size, groups, columns=list(self.names)):
                     if not names_calendar and has_old_dates(batch):
                         raise unreadable(str(file), "it does not say the calendar of its old dates")
                     yield pa.Table.from_batches([batch])
@@ -49,8 +60,25 @@ def has_old_dates(rows: pa.RecordBatch) -> bool:
     return any(pc.any(pc.less(column, _CALENDARS_AGREE)).as_py() for column in moments)
 
 
-def batch_readers(folder: File, published: Instant, names: Sequence[str]) -> list[HudiRows] | None:
-    """Readers of the columns `names` of all rows of a published commit.
+def groups_within(opened: "pq.ParquetFile", name: str, bounds: Bounds | None) -> list[int]:
+    """The numbers of the row groups of a file that may have values of this column within the bounds."""
+    lower, upper = bounds or (None, None)
+
+    def may_have(number: int) -> bool:
+        group = opened.metadata.row_group(number)
+        columns = (group.column(place) for place in range(group.num_columns))
+        known = next((column.statistics for column in columns if column.path_in_schema == name), None)
+        if known is None or not known.has_min_max or not isinstance(known.min, int | Decimal):
+            return True
+        return (lower is None or known.max >= lower) and (upper is None or known.min <= upper)
+
+    return [number for number in range(opened.metadata.num_row_groups) if may_have(number)]
+
+
+def batch_readers(
+    folder: File, published: Instant, names: Sequence[str], bounds: Bounds | None = None
+) -> list[HudiRows] | None:
+    """Readers of the columns `names` of the rows of a published commit, as `HudiRows` reads them within the bounds.
 
     None if the table does not have the form that lakeingest gives it, so that other files may have rows, too.
     """
@@ -61,4 +89,4 @@ def batch_readers(folder: File, published: Instant, names: Sequence[str]) -> lis
         groups_of(visible, published.buckets)
     except Unfit:
         return None
-    return [HudiRows(tuple(names), tuple(group)) for group in groups_of_size(visible, _TASK)]
+    return [HudiRows(tuple(names), tuple(group), bounds) for group in groups_of_size(visible, _TASK)]

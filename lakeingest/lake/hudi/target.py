@@ -43,7 +43,7 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.staged.staging import files_of, is_started_over, tables_in
 from lakeingest.lake.staged.target import StagedTarget
-from lakeingest.lake.target import Inventory, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Inventory, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
@@ -169,12 +169,14 @@ class HudiTarget(StagedTarget[Instant]):
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors
-    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[HudiRows] | None:
+    def batch_readers(
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+    ) -> list[HudiRows] | None:
         """Readers of the newest file of each bucket. None also for a commit that is not the published one."""
         published = self._published(table)
         if published is None or published.version != version:
             return None
-        return batch_readers(self._folder_of(table).current, published, names)
+        return batch_readers(self._folder_of(table).current, published, names, bounds)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:

@@ -44,8 +44,12 @@ class IcebergRows:
         return read_deletes(self.table, deletes.values())
 
 
-def batch_readers(loaded: Table, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
-    """Readers of the columns `names` of all rows of a snapshot, for as many tasks as a few processors share.
+def batch_readers(
+    loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None = None
+) -> list[IcebergRows] | None:
+    """Readers of the columns `names` of a snapshot's rows, for as many tasks as a few processors share.
+
+    `bounds` limit the first of the columns: files that have no such rows are left out.
 
     None if someone's deletes are not by position, or if old rows have a value of a new column that is in no file.
     """
@@ -53,7 +57,7 @@ def batch_readers(loaded: Table, version: int, names: Sequence[str]) -> list[Ice
     if any(schema.find_field(name).initial_default is not None for name in names):
         return None
     try:
-        return row_readers(loaded, version, names, None, _SHARED_ROWS)
+        return row_readers(loaded, version, names, bounds, _SHARED_ROWS)
     except NotByPosition:
         return None
 

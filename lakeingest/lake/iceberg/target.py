@@ -259,15 +259,16 @@ class IcebergTarget:
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
         spark = self._open_spark()  # before the block: a failure to start Spark is no failure of the storage
-        with self.storage_errors():
+        with self.storage_errors():  # not by `spark.read.load`: it takes a name with a slash for a path
             parts = (self.settings.catalog.name, *self._table_with(table, version).name())
-            # not by `spark.read.load`: it takes a name with a slash for a path
             return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
-    def batch_readers(self, table: TableId, version: int, names: Sequence[str]) -> list[IcebergRows] | None:
+    def batch_readers(
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+    ) -> list[IcebergRows] | None:
         """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
-        return batch_readers(as_staged(self._table_with(table, version), version), version, names)
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -282,8 +283,7 @@ class IcebergTarget:
 
         The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
         """
-        table = staged.progress.table
-        loaded = self._table_with(table, staged.version)
+        table, loaded = staged.progress.table, self._table_with(staged.progress.table, staged.version)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
         self._audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
 

@@ -19,6 +19,7 @@ from lakeingest.errors import (
     StateUnreadable,
     UnsupportedEvent,
     UnsupportedValue,
+    VerificationFailed,
 )
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.joining.over_gap import lift_over_gap
@@ -33,7 +34,7 @@ from lakeingest.pipeline.schema.unseen_ddl import assert_file_has_definition
 # The errors of a stopped table that a new copy mends
 MENDED = (
     *(BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable),
-    AuditFailed,
+    *(AuditFailed, VerificationFailed),
 )
 
 

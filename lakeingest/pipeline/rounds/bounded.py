@@ -11,6 +11,7 @@ from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.rounds.pace import Pace
+from lakeingest.pipeline.rounds.proving import Proving
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.documents import process_signals
 from lakeingest.pipeline.signals.restarts import restart_stopped
@@ -22,9 +23,12 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
     While `throttle.window` is closed, no chunk is read, and missing chunks are left to the next run.
     """
-    until, measuring = run.written(), Measuring(run)
+    until, measuring, proving = run.written(), Measuring(run), Proving(run)
     while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
+        if proving.prove(stopping):  # then rows are to be read again, and compared once more
+            work_off(run, stopping)
+            proving.prove(stopping)
         measuring.measure()
         if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             return True

@@ -17,6 +17,7 @@ from lakeingest.pipeline.rounds.due import worth_a_retry
 from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.one_round import Beside, take_round
 from lakeingest.pipeline.rounds.pace import Pace
+from lakeingest.pipeline.rounds.proving import Proving
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
@@ -27,16 +28,17 @@ def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
     False if `stopping` said so before the tables were up to date. `began`: the time of the monotonic clock at which the
     run began.
     """
+    proving = Proving(run)
     # with a throttle, copying may wait for hours: it is done beside the rounds
     leaves = run.edges.throttle.is_set
     if not persistently(run, stopping, lambda: bring_up_to_date(run, stopping, lambda: leaves)):
         return False
     run.edges.observe(Following(time.monotonic() - began))
-    keep_up_to_date(run, stopping)
+    keep_up_to_date(run, stopping, proving)
     return True
 
 
-def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
+def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving) -> None:
     """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
@@ -47,6 +49,7 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
         # `|` and not `or`: signals are served even if the round had work
         worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
         measuring.measure_if_due(worked=worked)
+        proving.step()
         return worked
 
     try:
@@ -54,5 +57,6 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
             if not persistently(run, stopping, work):
                 wait(min(pace.seconds_left or POLL_SECONDS, POLL_SECONDS), stopping)
     finally:
+        proving.end()
         beside.copying.cancel()
         give_up_reads(run)

@@ -8,78 +8,89 @@ The ranges or buckets are the chunks of a comparison. If only some of them are c
 these chunks alone.
 """
 
-import math
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
-from lakeingest.commands.copy_files import CopyFiles, add
-from lakeingest.commands.extent import Extent
+import pyarrow as pa
+
 from lakeingest.config import Source as Settings
 from lakeingest.core.checksum import Checksum, Difference, differences
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
+from lakeingest.pipeline.proving.copy_files import CopyFiles, add
 from lakeingest.side_by_side import side_by_side
-from lakeingest.spark import checksum as target_side
-from lakeingest.spark.ranges import ranges, within
-from lakeingest.spark.row_hashes import Widths
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
 KEYS_NAMED = 10_000  # the most rows that are compared one by one at a time, because the driver holds their checksums
 BUCKETS_AT_ONCE = 2  # that are compared row by row at a time: so that they have fewer rows than KEYS_NAMED
-SCANS = 8  # of a table by buckets in limited time: each scan reads the whole table, and hashes its share of the buckets
-BATCH_BYTES, BATCH_ROWS = 32 << 20, 10_000  # the most that Spark's Python workers get at once
-RANGES_SOUGHT = 64  # the most ranges for which Spark gets a condition that lets it skip files
 
 Pair = tuple[Checksum, Checksum]  # of the source, and of the target
 Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the number of a bucket
 
 
-@dataclass(frozen=True)
+class CopySide(Protocol):
+    """Who reads the rows of a copy. Rows that are marked as deleted are no rows here.
+
+    Raises StateUnreadable or ForeignWrite if a file of the copy is damaged, or has a form that this reader cannot read.
+    """
+
+    def sums(self, ranges: Sequence[KeyRange], buckets: int, numbers: Sequence[int] | None) -> dict[int, Checksum]:
+        """The checksum of the rows of each chunk, by the chunk's number. Chunks without rows may be left out.
+
+        The chunks are those of `buckets` buckets that have these `numbers` (None: all of them). If `buckets` is 0, the
+        chunks are the `ranges`.
+        """
+
+    def row_checksums(
+        self, keys: KeyRange, buckets: tuple[int, Sequence[int]] | None, limit: int
+    ) -> list[tuple[Key, Checksum]]:
+        """The key and the checksum of each of the first `limit` rows in key order, of the range or of the buckets.
+
+        `buckets`: the number of all buckets, and the numbers of the buckets to read; None: the rows of the range.
+        Keys have the form of `mysql.checksum`: numbers if the key is `ordered`, else texts.
+        """
+
+    def with_keys(self, keys: Sequence[Key]) -> pa.Table | None:
+        """The rows that have one of these keys, which have the form of `row_checksums`; None if there are none."""
+
+
+@dataclass(slots=True)
+class SourceTime:
+    """How long the source has worked for comparisons, in seconds. Queries that run side by side count as one."""
+
+    seconds: float = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count the time of the block, in which the source works."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True)
 class Sides:
     """The two sides of a comparison: a table in the source, and the rows of its copy.
 
-    `files`: the files of the copy, where they can be read without Spark. `rows` are the rows by Spark: the first use
-    starts it.
+    `copy`: reads the rows. `files`: reads the checksums of all chunks while the source computes its own; None: `copy`
+    reads them afterwards. `connections`: so many queries of the source run at a time. `spent`: the time of the source.
     """
 
     source: Source
     schema: TableSchema
-    open_rows: Callable[[], "DataFrame"]
+    copy: CopySide
     files: CopyFiles | None
-
-    @cached_property
-    def rows(self) -> "DataFrame":
-        """The rows of the copy."""
-        return self.open_rows()
-
-    def in_batches(self) -> AbstractContextManager[None]:
-        """Inside the block, Spark's Python workers get at most `batch_rows` rows at once."""
-        return target_side.batches_of(self.rows.sparkSession, self.batch_rows)
-
-    @property
-    def widths(self) -> Widths:
-        """How long a DOUBLE can be when the source writes it as text, see `Source.double_widths`."""
-        return self.source.double_widths
-
-    @property
-    def batch_rows(self) -> int:
-        """How many rows Spark's Python workers get at once: about BATCH_BYTES, by the source's estimates.
-
-        If the source does not know the size of the table, BATCH_ROWS, which is Spark's own default.
-        """
-        size = max(1, self.source.estimated_bytes(self.schema))
-        fitting = BATCH_BYTES * self.source.estimated_rows(self.schema) // size
-        return min(max(1, fitting), BATCH_ROWS)
+    connections: int
+    spent: SourceTime = field(default_factory=SourceTime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +164,6 @@ class ChecksumRange:
         return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets, self.numbers)
 
 
-def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPlan:
-    """Cut the table into chunks, and choose those that are compared."""
-    ranges = tuple(_cut_range(source, schema, KeyRange(), CHUNK_ROWS))
-    # so many buckets that each has about FINEST_ROWS rows
-    buckets = 0 if schema.ordered else len(ranges) * CHUNK_ROWS // FINEST_ROWS
-    chosen = extent.drawn(schema.table, buckets or len(ranges))
-    at_once: int | None = None
-    if extent.max_seconds is not None:
-        at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1
-    return ChunkPlan(ranges, buckets, chosen, at_once, schema.fingerprint)
-
-
 def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Compared:
     """Compare all rows of the chosen chunks, and name keys of rows that differ, but not always all such keys.
 
@@ -183,13 +182,11 @@ def _by_range(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) -> 
         files = sides.files if plan.is_whole else None
         sums |= _range_sums(sides, [plan.ranges[number] for number in wave], files)
         compared += wave
-    finer_ranges = [
-        keys for chunk in _differing_parts(sums) for keys in _cut_range(sides.source, sides.schema, chunk, FINEST_ROWS)
-    ]
+    finer_ranges = [keys for chunk in _differing_parts(sums) for keys in _cut_finest(sides, chunk)]
     differing_ranges = _differing_parts(_range_sums(sides, finer_ranges)) if finer_ranges else []
     rows_compared = _RowsCompared(sides)
     for keys in differing_ranges:
-        rows_compared.compare(keys, sides.rows.where(keys.predicate(sides.schema.key)))
+        rows_compared.compare(keys)
     return _result(sums, len(compared), rows_compared, compared)
 
 
@@ -206,10 +203,7 @@ def _by_bucket(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) ->
         for sums_of_range in sums_of_ranges:
             add(in_source, sums_of_range)
         if in_target is None:
-            all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
-            numbered_rows = all_rows if numbers is None else _of_buckets(all_rows, numbers)
-            with sides.in_batches():
-                in_target = target_side.checksums(numbered_rows, sides.schema, sides.widths)
+            in_target = sides.copy.sums((), plan.buckets, numbers)
         sums |= {
             bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
             for bucket in in_source.keys() | in_target.keys()
@@ -218,14 +212,8 @@ def _by_bucket(sides: Sides, plan: ChunkPlan, waves: Iterator[Sequence[int]]) ->
     # Step 2: the rows of buckets that differ
     rows_compared, differing = _RowsCompared(sides), sorted(_differing_parts(sums))
     for first in range(0, len(differing), BUCKETS_AT_ONCE):
-        buckets = differing[first : first + BUCKETS_AT_ONCE]
-        all_rows = target_side.in_buckets(sides.rows, sides.schema, plan.buckets)
-        rows_compared.compare(KeyRange(), _of_buckets(all_rows, buckets), (plan.buckets, buckets))
+        rows_compared.compare(KeyRange(), (plan.buckets, differing[first : first + BUCKETS_AT_ONCE]))
     return _result(sums, len(plan.ranges) if compared else 0, rows_compared, compared)
-
-
-def _of_buckets(numbered_rows: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
-    return numbered_rows.where(numbered_rows[target_side.NUMBER].isin(list(buckets)))
 
 
 class _RowsCompared:
@@ -236,16 +224,16 @@ class _RowsCompared:
         self.differences: list[Difference] = []
         self.complete = True
 
-    def compare(self, keys: KeyRange, rows: "DataFrame", buckets: tuple[int, Sequence[int]] | None = None) -> None:
-        """Compare the first rows of the source in this range, and in these buckets, with those of `rows`.
+    def compare(self, keys: KeyRange, buckets: tuple[int, Sequence[int]] | None = None) -> None:
+        """Compare the first rows of both sides in this range, or in these buckets.
 
         Each side returns at most KEYS_NAMED rows, in key order. Keys after the last key of a side that has more rows
         are left out, because it is not known whether that side has them.
         """
         sides = self._sides
-        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
-        with sides.in_batches():
-            target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        with sides.spent.counted():
+            source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
+        target_rows = sides.copy.row_checksums(keys, buckets, KEYS_NAMED)
         found = differences(source_rows, target_rows)
         target_keys = [key for key, _ in target_rows]
         cut_at = [max(side) for side in (list(source_rows), target_keys) if len(side) >= KEYS_NAMED]
@@ -256,29 +244,13 @@ class _RowsCompared:
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange], files: CopyFiles | None = None) -> dict[KeyRange, Pair]:
     """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target.
 
-    `files`: those of the target, if the ranges together have all keys.
+    `files`: read the target's while the source computes its own.
     """
     in_source, in_target = _both_sums(sides, chunks, 0, None, files)  # all rows of a range are in bucket 0
     if in_target is None:
-        in_target = _target_sums(sides, chunks)
+        in_target = sides.copy.sums(chunks, 0, None)
     empty = Checksum()
     return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
-
-
-def _target_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[int, Checksum]:
-    """The target's checksum of each of the ranges `chunks`, by the number of the range, as Spark reads the rows."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-    key = sides.schema.key
-    rows = sides.rows
-    are_all = chunks[0].lower is None and chunks[-1].upper is None
-    if len(chunks) <= RANGES_SOUGHT and not are_all:  # changes no result; Spark skips files by it, but not by a join
-        rows = rows.where(" OR ".join(f"({keys.predicate(key)})" for keys in chunks))
-    tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbered_ranges = ranges(rows, key, tagged, f"{target_side.NUMBER} int")
-    numbered_rows = rows.join(F.broadcast(numbered_ranges), on=within(key), how="inner")
-    with sides.in_batches():
-        return target_side.checksums(numbered_rows, sides.schema, sides.widths)
 
 
 def _both_sums(
@@ -295,15 +267,20 @@ def _both_sums(
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, max(1, buckets), numbers) for keys in chunks]
 
     def in_source() -> list[dict[int, Checksum]]:
-        # in threads, which wait for the server. One connection less than allowed, because `sides.source` holds one
-        return side_by_side(ChecksumRange.run, tasks, max(1, sides.source.settings.max_connections - 1))
+        with sides.spent.counted():
+            return side_by_side(ChecksumRange.run, tasks, sides.connections)  # in threads, which wait for the server
 
     if files is None:
         return in_source(), None
     return files.sums_beside(chunks, buckets, in_source)
 
 
-def _cut_range(source: Source, schema: TableSchema, keys: KeyRange, rows: int) -> list[KeyRange]:
+def _cut_finest(sides: Sides, chunk: KeyRange) -> list[KeyRange]:
+    with sides.spent.counted():
+        return cut_range(sides.source, sides.schema, chunk, FINEST_ROWS)
+
+
+def cut_range(source: Source, schema: TableSchema, keys: KeyRange, rows: int) -> list[KeyRange]:
     """Cut the range `keys` into ranges of `rows` rows each, counted in the source; the last range may have fewer."""
     bounds: list[Key | None] = [keys.lower]
     while (following := source.next_boundary(schema, bounds[-1], rows)) is not None:

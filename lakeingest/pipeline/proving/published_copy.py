@@ -1,4 +1,4 @@
-"""The published copy of a table, for commands that compare it with the source."""
+"""The published copy of a table, for comparisons with the source."""
 
 import time
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lakeingest.commands.copy_files import range_numbers
 from lakeingest.core.keys import Key
+from lakeingest.pipeline.proving.copy_files import range_numbers
 
 UNSIGNED = pa.decimal128(20, 0)
 

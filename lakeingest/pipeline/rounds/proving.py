@@ -1,0 +1,282 @@
+"""Rolling proof: a run compares its tables with the source, range by range, for a share of the source's time.
+
+`core.proof` decides which range is next. A run that follows compares in a background thread, beside the rounds; a
+bounded run compares after its publishes. The run's own thread alone reads and writes what is known of the ranges.
+
+What may have made other rows of a copy is not told by those who do it. Each time, the facts of a copy are compared
+with those that its proofs were stored with, so that no kill in between hides a change.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakeingest.config.quality import Proofs
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.proof import Budget, Facts, RangeProof, State, TableProof, next_due
+from lakeingest.core.schema import INTEGERS, TableId
+from lakeingest.core.signals import Action, Scope, Signal
+from lakeingest.core.signals import State as SignalState
+from lakeingest.errors import LakeIngestError, VerificationFailed
+from lakeingest.pipeline.events import RowsDiffer
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import clear_failure, fail
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.state.proofs import read_budget, read_proof, store_budget, store_proof
+from lakeingest.state.signals import SignalDocument, this_process
+
+if TYPE_CHECKING:  # numba and numpy: a run without `quality.verify` does not need them
+    from lakeingest.pipeline.proving.comparison import SourceTime
+    from lakeingest.pipeline.proving.range_proof import Proved, RangeTask
+
+RETRY_SECONDS = 300.0  # after an error of a table's comparison
+MOST_KEYS = 1_000  # of one repair: for more keys, the range is read again
+LOOK_SECONDS = 1.0  # between two looks for a range that is due, or longer:
+LOOKING_SHARE = 0.005  # of a processor's time, for looks at many tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A comparison at work. `spent`: the source's time for it, which grows."""
+
+    table: TableId
+    job: "BackgroundJob[Proved]"
+    spent: "SourceTime"
+
+
+@dataclass(slots=True)
+class Proving:
+    """The proofs of a run's tables. It does nothing, and reads nothing, without `quality.verify`."""
+
+    run: OpenRun
+    _settings: Proofs | None = field(init=False)
+    _proofs: dict[TableId, TableProof] = field(default_factory=dict, init=False)
+    _budget: Budget = field(init=False)
+    _retry_at: dict[TableId, float] = field(default_factory=dict, init=False)  # by the monotonic clock
+    # the keys and ranges that this run has asked to read again
+    _repaired: set[tuple[TableId, Key | KeyRange]] = field(default_factory=set, init=False)
+    _comparison: _Comparison | None = field(default=None, init=False)
+    _documents_at_begin: list[SignalDocument] = field(default_factory=list, init=False)
+    _look_at: float = field(default=0.0, init=False)  # the time of the monotonic clock of the next look
+
+    def __post_init__(self) -> None:
+        self._settings = self.run.edges.config.quality.verify
+        self._budget = Budget(1.0)
+        if self._settings is None:
+            return
+        state = self.run.edges.state
+        self._documents_at_begin = self.run.signals.folder.read()  # no round has read them yet
+        self._budget = read_budget(state, self._settings.budget).resumed(time.time())
+        self._read_proofs()
+        self._proofs = {table: _to_check_soon(proof) for table, proof in self._proofs.items()}
+        self.hold_back()
+
+    def hold_back(self) -> None:
+        """Stop each table with a range that differs, if `on_difference` says so; not while its rows are read again.
+
+        A table whose rows are to be read again goes on.
+        """
+        if self._settings is None or self._settings.on_difference != "stop":
+            return
+        waiting = self._tables_to_read_again()
+        for name, proof in self._proofs.items():
+            table = self.run.tables[name]
+            found = next((each for each in proof.ranges if each.state is State.DIFFERS), None)
+            is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
+            if is_held and (found is None or name in waiting):
+                clear_failure(self.run.edges, table)
+            elif found is not None and name not in waiting and table.failure is None:
+                fail(self.run.edges, table, _failure(name, found))
+
+    def step(self) -> None:
+        """Take what the comparison beside the rounds has found, and begin the next one if one is due."""
+        if self._settings is None:
+            return
+        if self._comparison is not None:
+            if not self._comparison.job.is_done:
+                return
+            comparison, self._comparison = self._comparison, None
+            self._take(comparison.table, comparison.job.result, comparison.spent)
+        if time.monotonic() < self._look_at:
+            return
+        cpu = time.thread_time()
+        self._read_proofs()
+        self.hold_back()
+        now = time.time()
+        chosen = self._next(now)
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.thread_time() - cpu) / LOOKING_SHARE)
+        if chosen is not None:
+            table, task, spent = chosen
+            job = BackgroundJob(task.workers, partial(task.run, now, spent))
+            self._comparison = _Comparison(table, self.run.edges.executors.beside(job, 1), spent)
+
+    def prove(self, stopping: Callable[[], bool]) -> bool:
+        """Compare ranges one after another, until none is due or the budget is spent. True if a repair was asked for.
+
+        At least one range is compared, if one is due and earlier runs have left no debt.
+        """
+        if self._settings is None:
+            return False
+        repaired, began = len(self._repaired), time.time()  # what is due later is left to the next run
+        while not stopping():
+            self._read_proofs()
+            chosen = self._next(began)
+            if chosen is None:
+                break
+            table, task, spent = chosen
+            self._take(table, partial(task.run, began, spent), spent)
+        return len(self._repaired) > repaired
+
+    def end(self) -> None:
+        """Give up the comparison beside the rounds. What it has compared is not known."""
+        if self._comparison is not None:
+            self._comparison.job.cancel()
+            self._budget = self._budget.spent(self._comparison.spent.seconds)
+            self._comparison = None
+            with suppress(LakeIngestError):  # the run ends, perhaps because the state or the lease is lost
+                store_budget(self.run.edges.writing, self._budget)
+
+    def _read_proofs(self) -> None:
+        """Know the proofs of all tables that can be compared, under the facts of now."""
+        for table in self.run.requested:
+            if table.copy is None or table.definition is None:
+                continue
+            facts = self._facts(table)
+            known = self._proofs.get(table.id) or read_proof(self.run.edges.state, table.id)
+            proof = TableProof(facts) if known is None else known.under(facts)
+            if known is None or proof.ranges != known.ranges:
+                store_proof(self.run.edges.writing, table.id, proof)
+            self._proofs[table.id] = proof
+
+    def _facts(self, table: TableRun) -> Facts:
+        progress, shown = table.progress, table.shown
+        key = ", ".join(f"{column.name} {column.source_type.text}" for column in table.schema.key_columns)
+        place = None if shown is None or shown.position is None else shown.position.place
+        ended = (
+            document.signal.number
+            for document in self.run.signals.documents.values()
+            if table.id in document.signal.tables
+            and document.signal.action in {Action.RESNAPSHOT, Action.ROLLBACK}
+            and document.signal.state is SignalState.DONE
+        )
+        last = max(ended, default=0)
+        return Facts(
+            key,
+            str(progress.covered_from),
+            progress.fingerprint,
+            progress.server_uuid,
+            progress.epoch,
+            progress.restarts,
+            place,
+            last,
+        )
+
+    def _tables_to_read_again(self) -> set[TableId]:
+        """The tables for which a re-snapshot has been asked for, and has not ended."""
+        documents = self.run.signals.documents.values() or self._documents_at_begin
+        open_signals = (document.signal for document in documents if not document.ended)
+        return {table for each in open_signals if each.action is Action.RESNAPSHOT for table in each.tables}
+
+    def _next(self, now: float) -> "tuple[TableId, RangeTask, SourceTime] | None":
+        """The next comparison with its table, and what counts the source's time; None if none may begin now.
+
+        `now`: a range that is due at this time is compared (seconds since 1970).
+        """
+        from lakeingest.pipeline.proving.comparison import SourceTime
+        from lakeingest.pipeline.proving.range_proof import RangeTask
+
+        assert self._settings is not None  # noqa: S101 - the callers have looked
+        edges = self.run.edges
+        self._budget = self._budget.passed(time.time())
+        if not self._budget.allows:
+            return None
+        left_out = {name for name in self._proofs if not self._can_compare(self.run.tables[name])}
+        chosen = next_due(self._proofs, now, self._settings.every.total_seconds(), left_out)
+        if chosen is None:
+            return None
+        name, proof = chosen
+        try:
+            if edges.throttle.reason_to_wait() is not None:
+                return None
+        except LakeIngestError:  # the load is not known; a round or a copy reports that
+            return None
+        table = self.run.tables[name]
+        rows = self._proofs[name].rows
+        is_ordered = all(column.kind in INTEGERS for column in table.schema.key_columns)
+        workers = edges.executors.for_tasks(small=table.progress.rows <= rows)
+        bounds = (proof.keys.lower, self._proofs[name].end_after(proof)) if is_ordered else (None, None)
+        return name, RangeTask(edges.config, name, *bounds, rows, workers), SourceTime()
+
+    def _can_compare(self, table: TableRun) -> bool:
+        is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
+        is_there = table.copy is not None and table.copy.published is not None and not table.has_missing_chunks
+        waits = time.monotonic() < self._retry_at.get(table.id, 0.0)
+        return is_there and not waits and not table.paused and (table.failure is None or is_held)
+
+    def _take(self, name: TableId, result: "Callable[[], Proved]", spent: "SourceTime") -> None:
+        """Note what a comparison has found, and what it has cost."""
+        edges = self.run.edges
+        try:
+            proved = result()
+        except LakeIngestError:  # such as SourceMoved: the table changes too fast, or it is published just now
+            self._retry_at[name] = time.monotonic() + RETRY_SECONDS
+        else:
+            known = {each.keys for each in self._proofs[name].ranges if each.state is State.DIFFERS}
+            self._proofs[name] = self._proofs[name].with_ranges(proved.ranges, proved.rate)
+            store_proof(edges.writing, name, self._proofs[name])
+            if found := [each for each in proved.ranges if each.state is State.DIFFERS]:
+                self._react(self.run.tables[name], found, proved, is_known=found[0].keys in known)
+            else:
+                self.hold_back()
+        self._budget = self._budget.spent(spent.seconds)
+        store_budget(edges.writing, self._budget)
+
+    def _react(self, table: TableRun, found: list[RangeProof], proved: "Proved", *, is_known: bool) -> None:
+        """Do what `on_difference` says about ranges that differ. `is_known`: the first of them did so before."""
+        assert self._settings is not None  # noqa: S101 - only then ranges are compared
+        reaction = self._settings.on_difference
+        has_keys = 0 < len(proved.keys) <= MOST_KEYS
+        scopes = [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]
+        rows = {(table.id, row) for row in (proved.keys if has_keys else [each.keys for each in found])}
+        if reaction == "stop" or (reaction == "repair" and rows & self._repaired):
+            if table.failure is None:
+                fail(self.run.edges, table, _failure(table.id, found[0]))
+            return
+        if reaction == "repair" or not is_known:
+            follows = "these rows are read again" if reaction == "repair" else "readers see these rows"
+            self.run.edges.observe(RowsDiffer(table.id, f"{table.id}: {_named(found[0])}; {follows}"))
+        if reaction == "repair":
+            self._repaired |= rows
+            for scope in scopes:
+                self.run.signals.folder.add(partial(_resnapshot, table.id, scope), self._least_number())
+
+    def _least_number(self) -> int:
+        """The least number of a new signal: commits in the lake may have numbers of signals that are stored no more."""
+        copies = [table.progress for table in self.run.tables.values() if table.copy is not None]
+        numbers = [number for progress in copies for number in progress.answered]
+        numbers += [number for progress in copies if progress.reread for number in progress.reread.signals]
+        return max(numbers, default=0) + 1
+
+
+def _resnapshot(table: TableId, scope: Scope, number: int) -> Signal:
+    return Signal(number, Action.RESNAPSHOT, this_process(), datetime.now(UTC), (table,), scope)
+
+
+def _to_check_soon(proof: TableProof) -> TableProof:
+    """A run first looks whether what differed before still differs."""
+    ranges = (replace(each, checked_at=None) if each.state is State.DIFFERS else each for each in proof.ranges)
+    return replace(proof, ranges=tuple(ranges))
+
+
+def _named(found: RangeProof) -> str:
+    """The range and its first keys that differ, in words."""
+    return f"source ≠ target in the {found.keys_text}: {found.why}"
+
+
+def _failure(table: TableId, found: RangeProof) -> VerificationFailed:
+    return VerificationFailed(f"{table}: {_named(found)}; `lakeingest verify {table} --repair` reads these rows again")

@@ -1,0 +1,50 @@
+"""What is known of ranges that were compared with the source, stored in the state folder (`core.proof`).
+
+proofs/<database>.<table>.json   the document of a table's `TableProof`
+proofs.json                      how much of the source's time comparisons still owe
+
+A document that is missing or damaged means that nothing was ever proven.
+"""
+
+from lakeingest.core.file_names import file_name
+from lakeingest.core.proof import Budget, TableProof
+from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED, StateUnreadable
+from lakeingest.files.file import File
+from lakeingest.state import store
+
+FOLDER, BUDGET = "proofs", "proofs.json"
+
+
+def read_proof(state: File, table: TableId) -> TableProof | None:
+    """What is known of the table's ranges; None if that is nothing."""
+    try:
+        return TableProof.from_json(store.read(_path(state, table)))
+    except (OSError, *DAMAGED, StateUnreadable):
+        return None
+
+
+def store_proof(state: File, table: TableId, proof: TableProof) -> None:
+    """Replace the document of the table. Raises StorageFailed if it cannot be written."""
+    path = _path(state, table)
+    store.make_folder(path.parent)
+    with store.of_one_table(path):
+        store.replace(path, proof.to_json())
+
+
+def read_budget(state: File, share: float) -> Budget:
+    """What comparisons owe, with this share for them; nothing if the document is missing or damaged."""
+    try:
+        doc = store.read(state / BUDGET)
+        return Budget(share, float(doc["owed"]), float(doc["at"]))
+    except (OSError, *DAMAGED):
+        return Budget(share)
+
+
+def store_budget(state: File, budget: Budget) -> None:
+    """Replace the document. Raises StorageFailed if it cannot be written."""
+    store.replace(state / BUDGET, {"owed": budget.owed, "at": budget.at})
+
+
+def _path(state: File, table: TableId) -> File:
+    return state / FOLDER / f"{file_name(str(table))}.json"
