@@ -214,7 +214,7 @@ def read_rows(
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
-        second_look = _look_again(reading, schema, select, conditions[0], rows, compared_rows)
+        second_look = _look_again(reading, schema, select, conditions, rows, compared_rows)
         query(reading, "COMMIT")
         if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
@@ -345,11 +345,16 @@ def _matching_rows(
 
 
 def _look_again(
-    connection: pymysql.Connection, schema: TableSchema, select: str, condition: str, rows: pa.Table, most: int
+    connection: pymysql.Connection,
+    schema: TableSchema,
+    select: str,
+    conditions: Sequence[str],
+    rows: pa.Table,
+    most: int,
 ) -> SecondLook | None:
-    """Compare up to `most` of the rows that meet the condition with what the second decoder reads."""
-    if not most or uses_slow_decoders():
+    """Compare up to `most` of the rows that meet the first condition with what the second decoder reads."""
+    if not most or not conditions or uses_slow_decoders():
         return None
     began, cpu = time.monotonic(), time.process_time()
-    compared = row_differences(connection, schema, select, condition, rows, most)
+    compared = row_differences(connection, schema, select, conditions[0], rows, most)
     return SecondLook(compared, time.process_time() - cpu, time.monotonic() - began)

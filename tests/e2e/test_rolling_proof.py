@@ -239,7 +239,7 @@ def writer(pipe: Pipe) -> Iterator[Callable[[], None]]:
                 cursor.execute(f"UPDATE t SET v = 'w{number}' WHERE n % 7 = {number % 7} AND n <> 133")
                 cursor.execute(f"DELETE FROM other WHERE n = {number % ROWS}")
                 cursor.execute(f"INSERT INTO other (n, v) VALUES ({number % ROWS}, {number})")
-                if number % 50 == 49:
+                if number % 500 == 499:  # a run must see a definition that lasts for seconds
                     cursor.execute(f"ALTER TABLE other ADD COLUMN w{number} INT NOT NULL DEFAULT 3")
 
     thread = threading.Thread(target=write)
