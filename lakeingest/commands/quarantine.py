@@ -6,7 +6,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from lakeingest.commands.report import Report
-from lakeingest.commands.resnapshot import key_of_difference, scope_of
+from lakeingest.commands.resnapshot import scope_of
 from lakeingest.commands.signal import Reporter, SignalResults, ask, chosen_tables
 from lakeingest.config import Config
 from lakeingest.core.keys import Key
@@ -16,6 +16,7 @@ from lakeingest.errors import UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
+from lakeingest.mysql.key_values import key_of_difference
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
 from lakeingest.state import evidence

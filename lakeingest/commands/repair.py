@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakeingest.commands.extent import WHOLE, Extent
-from lakeingest.commands.resnapshot import key_of_difference
 from lakeingest.commands.signal import ask
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.commands.verify import compare_tables, verify
@@ -18,6 +17,7 @@ from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.signals import Action, Scope
 from lakeingest.errors import SourceMoved
+from lakeingest.mysql.key_values import key_of_difference
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
 

@@ -10,7 +10,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import OVER_GAP, WHOLE, Scope
 from lakeingest.errors import UsageError
-from lakeingest.mysql.key_values import bound_of, parse_key, values_of_texts
+from lakeingest.mysql.key_values import bound_of, parse_key
 from lakeingest.mysql.source import Source
 
 
@@ -75,14 +75,6 @@ def key_of(text: str) -> Any:
         return json.loads(text, parse_float=str)  # decimals stay texts, because floats would be inexact
     except ValueError:
         return text.strip()
-
-
-def key_of_difference(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference (`core.checksum.Difference`) in the form that a re-snapshot takes.
-
-    If only the server can order the keys, the key of a difference consists of texts. They become values first.
-    """
-    return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))
 
 
 def _parsed_key(schema: TableSchema, key: Any) -> Key:

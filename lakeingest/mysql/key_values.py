@@ -72,6 +72,14 @@ def compared_keys(schema: TableSchema, keys: Iterable[Key]) -> pa.Table:
     return key_table(schema, (values_of_texts(schema, tuple(map(str, key))) for key in keys))
 
 
+def key_of_difference(schema: TableSchema, key: Key) -> Key:
+    """The key of a difference (`core.checksum.Difference`) in the form that a re-snapshot takes.
+
+    If only the server can order the keys, the key of a difference consists of texts. They become values first.
+    """
+    return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))
+
+
 def _value_of_literal(column: Column, part: int | str) -> Any:
     """The value that a part of a bound stands for, in the form in which people write it in JSON."""
     text = str(part)

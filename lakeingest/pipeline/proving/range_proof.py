@@ -15,7 +15,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import Retryable
 from lakeingest.lake.target import Bounds, Target
 from lakeingest.mysql.binlog_source import BinlogSource
-from lakeingest.mysql.key_values import bound_of, values_of_texts
+from lakeingest.mysql.key_values import key_of_difference
 from lakeingest.pipeline.proving.comparison import FINEST_ROWS, ChunkPlan, Sides, SourceTime, cut_range
 from lakeingest.pipeline.proving.copy_files import CopyFiles, names_to_read
 from lakeingest.pipeline.proving.table_comparison import Confirmed, TableComparison
@@ -136,13 +136,8 @@ def _proved(schema: TableSchema, plan: ChunkPlan, found: Confirmed, now: float, 
             seen = RangeProof(keys).compared(Turn.DIFFERENT, now, seconds / len(ranges), position, why)
             differing.append(seen)
     # the other ranges are compared again: single rows may have been left out there
-    bounds = dict.fromkeys(_bound(schema, each.key) for each in found.differences)
+    bounds = dict.fromkeys(key_of_difference(schema, each.key) for each in found.differences)
     return Proved(tuple(differing), None, tuple(bounds), seconds)
-
-
-def _bound(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference in the form that a re-snapshot takes."""
-    return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))
 
 
 def _key_text(key: Key) -> str:
