@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -114,8 +115,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding(part, "memory", _memory())
     yield Finding(part, "clock", time.strftime("%Y-%m-%d %H:%M:%S %Z (%z)"))
     yield Finding(part, "locale and file names", f"{sys.getfilesystemencoding()}, LANG={os.environ.get('LANG', '')}")
-    folder = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - only its free space is asked
-    yield Finding(part, "room for temporary files", _room(folder))
+    yield Finding(part, "room for temporary files", _room(Path(tempfile.gettempdir())))
 
 
 def _distribution() -> str:
@@ -127,7 +127,10 @@ def _distribution() -> str:
 
 def _memory() -> str:
     """The memory of the machine, and the limit of the container if there is one."""
-    stated = dict(re.findall(r"^(\w+):\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE))
+    try:
+        stated = dict(re.findall(r"^(\w+):\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE))
+    except OSError as error:
+        return f"unknown: {error.strerror}"
     text = f"{_gigabytes(int(stated['MemTotal']) << 10)}, {_gigabytes(int(stated['MemAvailable']) << 10)} available"
     for limit in map(Path, _CGROUP_LIMITS):
         if limit.exists() and (limit_text := limit.read_text().strip()).isdigit() and int(limit_text) < _UNLIMITED:
@@ -189,8 +192,11 @@ def _conditions(config: Config) -> Iterator[Finding]:
     part = "check"
     try:
         for condition in check(config).checked:
-            is_met = condition.finding is None
-            found = "ok" if is_met else condition.finding if condition.fatal else f"warning: {condition.finding}"
-            yield Finding(part, condition.name, found or "ok", is_problem=condition.fatal and not is_met)
+            if condition.finding is None:
+                yield Finding(part, condition.name, "ok")
+            elif condition.fatal:
+                yield Finding(part, condition.name, condition.finding, is_problem=True)
+            else:
+                yield Finding(part, condition.name, f"warning: {condition.finding}")
     except LakeIngestError as error:
         yield Finding(part, "all conditions", error.line, is_problem=True)

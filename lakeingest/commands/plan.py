@@ -158,7 +158,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
         copies = [plan.copy for plan in self if plan.copy is not None]
         cpu = UNIT_COSTS.start + sum(copy.cpu_seconds for copy in copies)
         return (
-            "what is left to copy: estimates, from a first chunk of each table that was read",
+            "estimates of what is left to copy; one chunk of each table was read for them",
             f"about {cpu:,.0f} CPU seconds in one run, {priced(dollars(cpu))}; then {UNIT_COSTS.changes} CPU seconds a"
             f" million changes. Measured {UNIT_COSTS.measured} on {UNIT_COSTS.machine}, with {UNIT_COSTS.table}",
             str(self.following),

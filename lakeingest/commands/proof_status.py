@@ -14,7 +14,7 @@ from lakeingest.state.proofs import read_proof
 
 @dataclass(frozen=True, slots=True)
 class ProofStatus:
-    """What is known of a table's ranges of keys.
+    """The states of a table's ranges of keys.
 
     `proven_at`: every row was last found equal to the source's at this time or later (ISO 8601); None if a part never
     was, or may have changed since. `ranges`: the documents of `RangeProof`, with times as texts. `round`: how long it

@@ -47,7 +47,7 @@ class TableVerification:
 
     @property
     def differs(self) -> bool:
-        """Whether source ≠ target in what was compared, beside the rows in quarantine."""
+        """Whether the compared parts of source and target differ. Rows in quarantine do not count."""
         return bool(self.differences) or not (self.moved or self.quarantined or self.source == self.target)
 
     @property

@@ -1,4 +1,4 @@
-"""Which range of which table is compared with the source next, and what is known of ranges that were compared before.
+"""Decides which range of which table is compared with the source next, and keeps the state of each range.
 
 A range of keys is proven when a comparison has found source = target in it. The proof is lost when something happens
 that could have made other rows of the copy: then the range is compared out of turn.
@@ -24,7 +24,7 @@ DAY = 86_400.0
 
 
 class State(enum.Enum):
-    """What is known of a range."""
+    """The state of a range."""
 
     UNPROVEN = "not proven yet"
     PROVEN = "proven"
@@ -57,7 +57,7 @@ TRANSITIONS: Mapping[tuple[State, Turn], State] = {
 
 @dataclass(frozen=True, slots=True)
 class RangeProof:
-    """What is known of a range of keys.
+    """A range of keys, with its state.
 
     `proven_at`: when it was last proven (seconds since 1970); `position`: the published position at that time. Both are
     None if it never was. `checked_at`: when it was last compared. `why`: why the proof is lost, or what differs.
@@ -166,7 +166,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class TableProof:
-    """What is known of all ranges of a table, which together have all keys, in ascending order.
+    """All ranges of a table with their states, in ascending order. Together they have all keys.
 
     `rate`: rows that the source compares in a second; None if it is not known.
     """

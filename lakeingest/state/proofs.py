@@ -1,4 +1,4 @@
-"""What is known of ranges that were compared with the source, stored in the state folder (`core.proof`).
+"""The states of ranges that were compared with the source, stored in the state folder (`core.proof`).
 
 proofs/<database>.<table>.json   the document of a table's `TableProof`
 proofs.json                      how much of the source's time comparisons still owe
@@ -17,7 +17,7 @@ FOLDER, BUDGET = "proofs", "proofs.json"
 
 
 def read_proof(state: File, table: TableId) -> TableProof | None:
-    """What is known of the table's ranges; None if that is nothing."""
+    """The states of the table's ranges; None if none is stored."""
     try:
         return TableProof.from_json(store.read(_path(state, table)))
     except (OSError, *DAMAGED, StateUnreadable):
