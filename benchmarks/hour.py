@@ -49,6 +49,7 @@ _SCANS = 3
 _COMPACTIONS = 3
 _SEED = 12
 _SETTINGS = {"innodb_buffer_pool_size": "1G", "innodb_redo_log_capacity": "2G"}
+_PROOFS = {"every": "24h", "budget": "2%", "on_difference": "report"}
 _CALLS = {
     "iceberg": f"CALL {CATALOG}.system.rewrite_data_files(table => '{{t}}', options => map('rewrite-all', 'true'))",
     "hudi": "CALL run_clean(table => 'to_clean', retain_commits => 1)",
@@ -191,7 +192,8 @@ def files(folder: Path) -> tuple[int, int]:
 
 def measure(server: LocalServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All figures of one hour."""
-    place = {"target": {"format": options.format, "warehouse": "warehouse", "publish_every": options.publish_every}}
+    target = {"format": options.format, "warehouse": "warehouse", "publish_every": options.publish_every}
+    place = {"target": target} | ({"quality": {"verify": _PROOFS}} if options.proofs else {})
     host, port, name = server.host, str(server.port), "hour_*"
     arguments = [host, port, READER, "benchmark", name]
     pipeline = document(host, port, READER, "benchmark", name, place)
@@ -263,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--rows", type=int, default=100_000, help="of each table at the start (default: %(default)s)")
     add("--format", choices=sorted(_CALLS), default="iceberg", help="(default: %(default)s)")
     add("--publish-every", default="auto", help="target.publish_every (default: %(default)s)")
+    add("--proofs", action="store_true", help="compare with the source meanwhile, as with quality.verify")
     add("--only-changes", action="store_true", help="no phases, no verification and no reading")
     add("--log", type=Path, default=Path("hour.log"), help="what the run says (default: %(default)s)")
     add("--json", type=Path, help="a file for the figures")

@@ -1,7 +1,8 @@
 """lakeingest as a job runs it; `python -m benchmarks.pipeline HOST PORT USER DATABASE TABLE FOLDER [OPTION…]`.
 
-Copies the table into the folder, or brings it up to date. Options: `follow` the source then; `verify` the copy instead;
-a JSON document with `target` and `state` for a copy elsewhere. It prints a JSON line for every event of the run.
+Copies the table into the folder, or brings it up to date. Options: `follow` the source then; `verify` the copy or ask
+for its `status` instead; a JSON document with other keys of pipeline.yml, such as `target` for a copy elsewhere. It
+prints a JSON line for every event of the run.
 """
 
 import json
@@ -21,7 +22,7 @@ from lakeingest.pipeline.events import Event
 def document(
     host: str, port: str, user: str, database: str, table: str, place: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A pipeline.yml for one table; `place` has `target` and `state` where they are not in its folder."""
+    """A pipeline.yml for one table; `place` has other keys, such as `target` if the copy is not in its folder."""
     return {
         "name": "benchmark",
         "source": {"host": host, "port": int(port), "user": user, "tls": {"mode": "disabled"}},  # as the peers
@@ -51,6 +52,9 @@ def main() -> None:
     settings = config(host, port, user, database, table, Path(folder).absolute(), place)
     if "verify" in options:
         sys.exit(not Pipeline(settings).verify().equal)
+    if "status" in options:
+        Pipeline(settings).status()
+        return
     run(settings, observe=say, follow="follow" in options)  # until it is killed
 
 

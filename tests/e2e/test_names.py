@@ -1,5 +1,7 @@
 """Names of tables that file systems do not take as they are: each table is copied, and no other one notices."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from lakeingest.errors import StorageFailed
 from lakeingest.files.file import delete_all
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
+from tests.servers.accounts import COPIER, copier_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -36,6 +39,29 @@ def test_tables_with_long_names_are_copied(any_pipe: Pipe) -> None:
     for name in names:
         assert any_pipe.rows(name) == [(1, 1, 7), (2, 3, 7)]
     assert {table.table.name for table in status(any_pipe.config)} == set(names)
+
+
+@pytest.mark.local("the catalog of a folder")
+@pytest.mark.long("runs with a Spark of their own")
+def test_a_database_whose_name_has_a_dot_and_a_blank_is_copied(tmp_path: Path, mysql_server: LocalServer) -> None:
+    """PyIceberg takes the blanks beside the dots away."""
+    job = Job(tmp_path / "job", mysql_server, "city library. ☕", target={"format": "iceberg"})
+    job.folder.mkdir(parents=True)
+    quoted = f"`{job.database}`"
+    job.sql(f"CREATE DATABASE {quoted}", f"CREATE TABLE {quoted}.`my. books` (id INT PRIMARY KEY)")
+    job.sql(f"INSERT INTO {quoted}.`my. books` VALUES (1), (2)")
+    try:
+        copier_of(mysql_server, quoted)
+        source = {"host": mysql_server.host, "port": mysql_server.port, "user": COPIER, "password": "${JOB_PASSWORD}"}
+        document = {"name": "odd", "source": source, "tables": {"include": [f"re:{re.escape(job.database)}.*"]}}
+        place = {"target": {"warehouse": "warehouse"}}
+        (job.folder / "pipeline.yml").write_text(json.dumps(document | place))
+        for command in ("run", "run", "status", "verify"):
+            code, said = job.call(command)
+            assert code == 0, said
+        assert "source = target" in said
+    finally:
+        job.sql(f"DROP DATABASE {quoted}")
 
 
 @pytest.mark.long("whole runs")

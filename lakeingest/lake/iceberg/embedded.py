@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyiceberg.catalog import PropertiesUpdateSummary
+from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -72,6 +72,19 @@ class EmbeddedCatalog(DatabaseCatalog):
         # Iceberg's JDBC catalog and earlier versions of PyIceberg make catalogs without this column, and without views
         self._has_types = "iceberg_type" in columns
         self._is_table = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)" if self._has_types else "1"
+
+    @staticmethod
+    def namespace_to_string(
+        identifier: str | Identifier, err: type[ValueError] | type[NoSuchNamespaceError] = ValueError
+    ) -> str:
+        """The text of a namespace, with the blanks beside its dots: a database may be called `a. b`.
+
+        PyIceberg removes them, so that it does not find such a namespace again once it has split the text. Raises `err`
+        for a namespace without a part, or with a blank one.
+        """
+        parts = Catalog.identifier_to_tuple(identifier)
+        Catalog.namespace_to_string(parts, err)
+        return ".".join(parts).strip()
 
     @contextmanager
     def _transaction(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
