@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.schema import TableId
@@ -25,11 +24,12 @@ from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.by_bucket import bucket_numbers
+from lakeingest.lake.hudi.by_bucket import bucket_numbers, rows_by_number
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.held import BucketKeys, held_by
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
+from lakeingest.lake.hudi.pass_files import pass_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.table_form import Unfit, make_table, record_key_of
@@ -80,6 +80,7 @@ class AllRows:
             roll_back(self.folder)  # first, because `record_key_of` raises Unfit if a write is incomplete
         try:
             # Step 1: find out the record key, the file groups and the columns of the files
+            files_columns = columns
             record_key, groups = self._record_key(columns), self._groups()
             if RECORD_KEY in record_key:  # our own column, which the files of staging do not have
                 columns = columns.append(pa.field(RECORD_KEY, pa.string()))
@@ -90,7 +91,7 @@ class AllRows:
             commit = Commit.begin(self.folder)
             writer = BucketWriter(commit, groups, schema, self.key, record_key)
             if spark is None:
-                written = self._write(writer)
+                written = self._write(writer, files_columns)
             else:
                 written = write_in_tasks(
                     spark, writer, groups_of_size(self.rows, _PASS_BYTES), self.merges, self._passes()
@@ -132,36 +133,29 @@ class AllRows:
         groups = groups_of(present_files, self.buckets)
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
-    def _write(self, writer: BucketWriter) -> list[WrittenFile]:
-        """Write the files of all buckets in this process, in threads. Each thread writes one pass after the other."""
+    def _write(self, writer: BucketWriter, columns: pa.Schema) -> list[WrittenFile]:
+        """Write the files of all buckets in this process, in threads. Each thread has a file or a pass in memory."""
         changes = last_changes(self.merges, self.key)
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
-        # first only the keys are read, so that each pass knows which rows of each file are its own
-        keys_of_files = (read_rows(file, self.key) for file in self.rows)
-        buckets_of_files = [bucket_numbers(keys, self.key, writer.record_key, self.buckets) for keys in keys_of_files]
+        passes = self._passes()
 
-        def write(buckets: range) -> list[WrittenFile]:
-            return writer.write(buckets, self._rows_of_buckets(buckets, buckets_of_files), changes_by_bucket)
+        def divide(file: File) -> None:
+            rows = read_rows(file)
+            buckets = bucket_numbers(rows, self.key, writer.record_key, self.buckets)
+            divided.append(rows_by_number(rows, buckets // len(passes[0])))  # all passes but the last have this length
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return [file for written in pool.map(write, self._passes()) for file in written]
+        def write(number: int) -> list[WrittenFile]:
+            return writer.write(passes[number], divided.rows(number), changes_by_bucket)
+
+        with pass_files(columns) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(divide, self.rows))
+            return [file for written in pool.map(write, range(len(passes))) for file in written]
 
     def _passes(self) -> list[range]:
         """The ranges of buckets: about one for each processor, and more of them for a large table."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
         step = max(1, -(-self.buckets // passes))  # the number of buckets in a pass, rounded up
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
-
-    def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:
-        """Of all files, the rows whose bucket is in the range. `buckets_of_files` has the bucket of each row, by file.
-
-        If only some of the files have a column, the source has dropped the column. It is NULL in the other files' rows.
-        """
-        parts = []
-        for file, row_buckets in zip(self.rows, buckets_of_files, strict=True):
-            is_in_range = (row_buckets >= buckets.start) & (row_buckets < buckets.stop)
-            parts.append(read_rows(file).filter(pa.array(is_in_range)))
-        return pa.concat_tables(parts, promote_options="default")
 
 
 def _columns(file: File) -> pa.Schema:

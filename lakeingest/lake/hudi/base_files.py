@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeingest.core.change import DELETED
 from lakeingest.files import file as files
+from lakeingest.files.dictionaries import repetitive_columns
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.record_key import RECORD_KEY
@@ -143,7 +145,10 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
     commit.mark(name, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / name) as path:
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
-        with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
+        dictionaries = repetitive_columns(rows)
+        with pq.ParquetWriter(
+            path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
+        ) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata(_footer(previous.footer, rows[RECORD]))
         size = path.stat().st_size
@@ -164,7 +169,8 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
     """
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
-    sequence = pa.array([f"{instant}_{bucket}_{first + number}" for number in range(len(rows))], pa.string())
+    numbers = pa.array(np.arange(first, first + len(rows))).cast(pa.string())
+    sequence = pc.binary_join_element_wise(f"{instant}_{bucket}_", numbers, "")
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     columns |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
     columns |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))

@@ -26,7 +26,10 @@ from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
 from lakeingest.lake.iceberg.projection import project, project_batches
+
+choose_dictionaries()
 
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 

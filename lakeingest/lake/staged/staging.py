@@ -29,6 +29,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
+from lakeingest.files.dictionaries import repetitive_columns
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
@@ -204,7 +205,7 @@ class StagingFolder:
         """Write rows to a new file, durably. Returns the file's name. The table has the rows when a commit names it."""
         name = self.new_file(".parquet")
         with files.written(self.path / name) as path:
-            pq.write_table(rows, path, compression="zstd")
+            pq.write_table(rows, path, compression="zstd", use_dictionary=repetitive_columns(rows))
         (self.path / "data").sync()
         return name
 

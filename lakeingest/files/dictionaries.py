@@ -1,0 +1,29 @@
+"""Which columns of a Parquet file get a dictionary.
+
+A dictionary makes a column with few distinct values small. Without this choice PyArrow begins one for every column, and
+gives it up only when it is full. For columns whose values are nearly all different that doubles the time to write a
+file, and the dictionary of values that are there once only makes the file larger.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SAMPLE = 2_000  # rows
+# With this share of distinct values in the sample, a column has about 20,000 of them or more
+_MOSTLY_DISTINCT = 0.95
+
+
+def repetitive_columns(rows: pa.Table) -> list[str]:
+    """The names of the columns whose values repeat, by a sample of the rows. A small table is its own sample.
+
+    Nested columns are left out: Parquet has other names for their values.
+    """
+    sample = rows.take(np.arange(0, len(rows), -(-len(rows) // _SAMPLE))) if len(rows) > _SAMPLE else rows
+    flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    return [name for name in flat if _is_repetitive(sample[name])]
+
+
+def _is_repetitive(values: pa.ChunkedArray) -> bool:
+    valid = len(values) - values.null_count
+    return pc.count_distinct(values, mode="only_valid").as_py() < _MOSTLY_DISTINCT * valid

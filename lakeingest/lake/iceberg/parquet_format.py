@@ -1,0 +1,28 @@
+"""The Parquet files that PyIceberg writes for us: only columns whose values repeat get a dictionary."""
+
+import pyarrow as pa
+from pyiceberg.io import OutputFile
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import ParquetFormatModel, ParquetFormatWriter
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Properties
+
+from lakeingest.files.dictionaries import repetitive_columns
+
+
+class _Writer(ParquetFormatWriter):
+    def write(self, table: pa.Table) -> None:
+        # the first table of a file decides, because Parquet's writer is made for it
+        self._parquet_writer_kwargs.setdefault("use_dictionary", repetitive_columns(table))
+        super().write(table)
+
+
+class _Format(ParquetFormatModel):
+    def create_writer(self, output_file: OutputFile, file_schema: Schema, properties: Properties) -> _Writer:
+        return _Writer(output_file, file_schema, properties)
+
+
+def choose_dictionaries() -> None:
+    """Let PyIceberg in this process write Parquet files in this way. It has no option for it."""
+    FileFormatFactory._registry[FileFormat.PARQUET] = _Format()  # noqa: SLF001
