@@ -26,4 +26,10 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
 def _is_repetitive(values: pa.ChunkedArray) -> bool:
     valid = len(values) - values.null_count
-    return pc.count_distinct(values, mode="only_valid").as_py() < _MOSTLY_DISTINCT * valid
+    if not valid:
+        return False
+    try:
+        distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    except pa.ArrowNotImplementedError:  # of a type that Arrow does not count: as without this choice
+        return True
+    return bool(distinct < _MOSTLY_DISTINCT * valid)

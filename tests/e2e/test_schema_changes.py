@@ -236,7 +236,7 @@ def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> Non
 def test_a_copy_that_is_too_large_for_one_process_follows_ddl(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks write its first files and those after DDL, also where the run before has died at its publish."""
     monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
-    monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    monkeypatch.setattr(all_rows, "_PASS_BYTES_OF_TASKS", 1)
     pipe.sql(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
         f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(60))}",

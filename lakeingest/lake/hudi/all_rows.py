@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_BYTES = 512 << 20  # if the files of staging are larger in total, tasks of Spark write the table
-_PASS_BYTES = 32 << 20  # about so many bytes of the files of staging are rows of one pass
+# About so many bytes of the files of staging are rows of one pass. A thread of this process has the rows of a pass in
+# memory several times. Each pass of Spark's tasks is a partition, of which there must not be too many
+_PASS_BYTES, _PASS_BYTES_OF_TASKS = 8 << 20, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ class AllRows:
                 written = self._write(writer, files_columns)
             else:
                 written = write_in_tasks(
-                    spark, writer, groups_of_size(self.rows, _PASS_BYTES), self.merges, self._passes()
+                    spark,
+                    writer,
+                    groups_of_size(self.rows, _PASS_BYTES_OF_TASKS),
+                    self.merges,
+                    self._passes(_PASS_BYTES_OF_TASKS),
                 )
         except Unfit:
             return False
@@ -137,7 +143,7 @@ class AllRows:
         """Write the files of all buckets in this process, in threads. Each thread has a file or a pass in memory."""
         changes = last_changes(self.merges, self.key)
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
-        passes = self._passes()
+        passes = self._passes(_PASS_BYTES)
 
         def divide(file: File) -> None:
             rows = read_rows(file)
@@ -151,9 +157,9 @@ class AllRows:
             list(pool.map(divide, self.rows))
             return [file for written in pool.map(write, range(len(passes))) for file in written]
 
-    def _passes(self) -> list[range]:
-        """The ranges of buckets: about one for each processor, and more of them for a large table."""
-        passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
+    def _passes(self, size: int) -> list[range]:
+        """The ranges of buckets: one for each `size` bytes of the files of staging, and at least one a processor."""
+        passes = max(os.cpu_count() or 1, files.total(self.rows) // size)
         step = max(1, -(-self.buckets // passes))  # the number of buckets in a pass, rounded up
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 

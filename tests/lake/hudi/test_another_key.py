@@ -84,7 +84,7 @@ def test_a_key_of_integers_gets_another_name(
     having(lake, merge="statement" if how == "made by Hudi" else "auto").published(*BEFORE)
     if how == "in tasks":
         monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
-        monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+        monkeypatch.setattr(all_rows, "_PASS_BYTES_OF_TASKS", 1)
     staged = renamed(lake)
     assert shown(lake) == (["id", "n", "t"], BEFORE)
     lake.publish(staged)

@@ -29,7 +29,7 @@ IN_TASKS = {name: step for name, step in STEPS.items() if "file" not in name}  #
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table is too large; a task reads one file, or writes one bucket."""
     monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
-    monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    monkeypatch.setattr(all_rows, "_PASS_BYTES_OF_TASKS", 1)
 
 
 @pytest.fixture

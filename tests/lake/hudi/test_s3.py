@@ -323,7 +323,7 @@ def test_a_publish_has_its_marks(lake: Lake) -> None:
 def test_tasks_write_a_table_that_is_too_large_for_one_process(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first files, and all of them after DDL: each task reads and writes in the store itself."""
     monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
-    monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    monkeypatch.setattr(all_rows, "_PASS_BYTES_OF_TASKS", 1)
     staged = lake.published(*((n, str(n)) for n in range(50)))
     assert lake.seen() == [(n, str(n)) for n in range(50)]
     new = Column("w", Kind.INT32, source_type("int"), default=Value(None))

@@ -41,6 +41,21 @@ def test_positions_of_all_files_come_together(table: TableFiles) -> None:
     assert listed == {"file:/a": [2, 3, 4], "file:/b": [0, 7, 9], "file:/c": [1]}
 
 
+def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> None:
+    """Others take twice as long with one. All have their field ids, whatever their names are."""
+    catalog = SqlCatalog("rows", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("of")
+    rows = pa.table(
+        {"id": range(5_000), "a.b ☃": [n % 5 for n in range(5_000)], "v": [[float(n)] for n in range(5_000)]}
+    )
+    files = TableFiles.of(catalog.create_table(("of", "rows"), rows.schema))
+    [file] = write_rows(files, rows)
+    columns = pq.read_metadata(file.file_path.removeprefix("file://")).row_group(0)
+    encodings = [columns.column(number).encodings for number in range(3)]
+    assert ["RLE_DICTIONARY" in found for found in encodings] == [False, True, False]
+    assert read_rows(files, file, rows.column_names).equals(rows.cast(files.metadata.schema().as_arrow()))
+
+
 def test_without_a_file_of_deletes_nothing_is_deleted(table: TableFiles) -> None:
     """Nor is a file written for it."""
     assert write_deletes(table, {"file:/a": np.zeros(0, np.int64)}) == []

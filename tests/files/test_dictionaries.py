@@ -1,0 +1,45 @@
+"""Only columns whose values repeat get a dictionary."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lakeingest.files.dictionaries import repetitive_columns
+
+ROWS = 50_000
+KINDS = {
+    "numbers": pa.array(range(ROWS), pa.int64()),
+    "texts": pa.array([f"text {number}" for number in range(ROWS)]),
+    "bytes": pa.array([number.to_bytes(4, "big") for number in range(ROWS)]),
+    "decimals": pa.array([Decimal(number) for number in range(ROWS)], pa.decimal128(38, 0)),
+    "doubles": pa.array(range(ROWS), pa.float64()),
+    "floats": pa.array(range(ROWS), pa.float32()),
+    "moments": pa.array(range(ROWS), pa.timestamp("us", "UTC")),
+    "dates": pa.array(range(ROWS), pa.date32()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_distinct_values_gets_none(kind: str) -> None:
+    """Also if many of its values are NULL; values that repeat get one."""
+    distinct = KINDS[kind]
+    is_third = pa.array([number % 3 == 0 for number in range(ROWS)])
+    thirds = pa.array([value if third else None for value, third in zip(distinct, is_third.to_pylist(), strict=True)])
+    few = distinct.take(pa.array([number % 100 for number in range(ROWS)]))
+    table = pa.table({"distinct": distinct, "thirds": thirds.cast(distinct.type), "few": few})
+    assert repetitive_columns(table) == ["few"]
+
+
+def test_columns_of_nothing_and_of_lists_get_none() -> None:
+    """Parquet has other names for the elements of lists."""
+    table = pa.table({"nulls": pa.nulls(9), "typed": pa.nulls(9, pa.string()), "lists": [[1.0]] * 9, "yes": [True] * 9})
+    assert repetitive_columns(table) == ["yes"]
+    assert repetitive_columns(table.slice(0, 0)) == []
+    assert repetitive_columns(table.slice(0, 1)) == []
+
+
+def test_columns_that_arrow_cannot_count_get_one() -> None:
+    """As they do without this choice."""
+    table = pa.table({"codes": pa.array(["a", "b"]).dictionary_encode()})
+    assert repetitive_columns(table) == ["codes"]
