@@ -53,7 +53,7 @@ def test_a_database_whose_name_has_a_dot_and_a_blank_is_copied(tmp_path: Path, m
     try:
         copier_of(mysql_server, quoted)
         source = {"host": mysql_server.host, "port": mysql_server.port, "user": COPIER, "password": "${JOB_PASSWORD}"}
-        document = {"name": "odd", "source": source, "tables": {"include": [f"re:{re.escape(job.database)}.*"]}}
+        document = {"name": "odd", "source": source, "tables": {"include": [f"re:{re.escape(quoted)}.*"]}}
         place = {"target": {"warehouse": "warehouse"}}
         (job.folder / "pipeline.yml").write_text(json.dumps(document | place))
         for command in ("run", "run", "status", "verify"):
