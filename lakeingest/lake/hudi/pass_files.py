@@ -29,8 +29,13 @@ class PassFiles:
         """
         with self._lock:
             for number, rows in rows_by_pass.items():
-                all_columns = pa.concat_tables([self._schema.empty_table(), rows], promote_options="default")
-                self._writer(number).write_table(all_columns)
+                columns = [
+                    rows[field.name].cast(field.type)
+                    if field.name in rows.column_names
+                    else pa.nulls(len(rows), field.type)
+                    for field in self._schema
+                ]
+                self._writer(number).write_table(pa.table(columns, schema=self._schema))
 
     def rows(self, number: int) -> pa.Table | None:
         """The rows of a pass; None if it has none. After the first call nothing can be appended."""
