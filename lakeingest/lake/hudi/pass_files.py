@@ -29,12 +29,7 @@ class PassFiles:
         """
         with self._lock:
             for number, rows in rows_by_pass.items():
-                columns = [
-                    rows[field.name].cast(field.type)
-                    if field.name in rows.column_names
-                    else pa.nulls(len(rows), field.type)
-                    for field in self._schema
-                ]
+                columns = [_values(rows, field) for field in self._schema]
                 self._writer(number).write_table(pa.table(columns, schema=self._schema))
 
     def rows(self, number: int) -> pa.Table | None:
@@ -55,6 +50,11 @@ class PassFiles:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}.arrows"
+
+
+def _values(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """The values of a column; NULLs if the rows do not have it."""
+    return rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
 
 
 @contextmanager
