@@ -55,7 +55,8 @@ lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 
 docs: .venv/package.stamp .venv/dev.stamp ## make the reference pages anew, and the site in build/site
 	PYTHONPATH=$(CURDIR) .venv/bin/python docs/generate.py
-	.venv/bin/python -m mkdocs build --strict
+	.venv/bin/python docs/gather.py
+	.venv/bin/python -m zensical build --strict --clean
 
 bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)
 	.venv/bin/python -m benchmarks.pipelines --rounds $(ROUNDS) --dir $(DIR) --json $(DIR)/figures.json --plots $(DIR)/plots
@@ -76,7 +77,7 @@ sbom: .venv/package.stamp ## list all packages of .venv with their versions and 
 	.venv-sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json .venv/bin/python
 
 clean: ## remove what make built and the tools' caches, but no lake
-	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 CORE_TESTS = tests/test_layers.py tests/core tests/mysql/wire tests/pipeline \
