@@ -155,6 +155,14 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
             parse_config(doc | part_of_it, ROOT, {})
 
 
+def test_keys_that_other_tools_have_are_on_the_page_of_limits() -> None:
+    """What the comparison says is not built is refused; a key that is built leaves that page, too."""
+    lacking = PAGES["docs/comparison.md"].partition("## What lakeingest does not do")[2].partition("\n## ")[0]
+    keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options"}
+    assert "partition_by" in keys
+    assert keys <= set(re.findall(r"`([a-z_.-]+)[`:]", PAGES["docs/guarantees.md"].partition("not built yet:")[2]))
+
+
 def test_commands_that_the_limits_name_are_all_that_are_not_built() -> None:
     """Whatever the command line refuses is on the page of limits."""
     part = PAGES["docs/guarantees.md"].partition("## What is not built yet")[2]
