@@ -44,7 +44,7 @@ def test_the_site_has_the_folder_that_is_gathered() -> None:
     assert ROOT / SETTINGS["docs_dir"] == gatherer().GATHERED
 
 
-def test_a_page_is_changed_for_the_site(tmp_path: Path) -> None:
+def test_a_page_is_changed_for_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its links lead to where the site has the files; items have four spaces; code stays, without exit codes."""
     text = (
         "[a](../../lakeingest/runbooks/LeaseHeld.md#way-out), ![b](../../benchmarks/measured/scale.png)\n"
@@ -55,7 +55,7 @@ def test_a_page_is_changed_for_the_site(tmp_path: Path) -> None:
     path = tmp_path / "docs" / place
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    module.ROOT = tmp_path
+    monkeypatch.setattr(module, "ROOT", tmp_path)
     assert module.for_site(path, place) == (
         "[a](../runbooks/LeaseHeld.md#way-out), ![b](../measured/scale.png)\n"
         "[c](../infra/README.md), [d](https://example.com/docs/x.md), [e](verify.md), [f](#here)\n"
