@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 GATHERED = ROOT / "build" / "pages"  # as docs_dir of mkdocs.yml
 # What the site has of the repository: a folder or a file, where the site has it, and the endings of the files
 PLACES = {
-    "docs": (".", {".css", ".md", ".png", ".svg", ".txt"}),
+    "docs": (".", {".css", ".md", ".png", ".svg"}),
     "lakeingest/runbooks": ("runbooks", {".md"}),
     "benchmarks/measured": ("measured", {".png"}),
     "infra": ("infra", {"", ".json", ".md", ".py", ".sql", ".yml"}),
