@@ -4,8 +4,10 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -83,11 +85,19 @@ def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], 
 
 
 def push(settings: Metrics, pipeline: str, registry: CollectorRegistry) -> None:
-    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it."""
+    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it.
+
+    No message has a part of the URL, because a proxy before the gateway may want a token there.
+    """
     handler: Callable[..., Any] = default_handler
     if settings.push_user is not None:
         handler = partial(
             basic_auth_handler, username=settings.push_user, password=settings.push_password.get_secret_value()
         )
     assert settings.push is not None  # noqa: S101 - the caller has asked
-    push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
+    try:
+        push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
+    except HTTPError as error:
+        raise OSError(f"the gateway answers {error.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise OSError(str(getattr(error, "reason", None) or type(error).__name__)) from None

@@ -12,8 +12,9 @@ from lakeingest.commands.status import TableStatus, status
 from lakeingest.config.quality import Proofs
 from lakeingest.core import proof
 from lakeingest.core.proof import State
+from lakeingest.core.shown import iso_time
 from lakeingest.errors import Retryable, VerificationFailed
-from lakeingest.pipeline.events import Following, Published, RowsDiffer, TableStopped
+from lakeingest.pipeline.events import Following, Measured, Published, RowsDiffer, TableStopped
 from lakeingest.pipeline.proving.range_proof import RangeTask
 from lakeingest.pipeline.rounds import proving
 from lakeingest.state.proofs import read_budget
@@ -81,6 +82,10 @@ def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     assert len(table.proof.ranges) == ROWS // 20
     assert all(each["position"] and each["state"] == "proven" for each in table.proof.ranges)
     assert table.proof.round.proven_tables == 2
+    [measured] = pipe.seen(Measured)
+    assert isinstance(measured, Measured)
+    proven_since = {measure.table.name: measure.proven_since for measure in measured.tables}["t"]
+    assert iso_time(proven_since) == table.proof.proven_at
     budget = read_budget(pipe.state, 1.0)
     pipe.run()
     again = state_of_table(pipe)

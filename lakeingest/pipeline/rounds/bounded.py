@@ -23,7 +23,8 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
     While `throttle.window` is closed, no chunk is read, and missing chunks are left to the next run.
     """
-    until, measuring, proving = run.written(), Measuring(run), Proving(run)
+    until, proving = run.written(), Proving(run)
+    measuring = Measuring(run, proving)
     while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
         if proving.prove(stopping):  # then rows are to be read again, and compared once more

@@ -42,7 +42,8 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
     """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
-    pace, measuring = Pace(run.edges.config.target.publish_every), Measuring(run, Counting(run.edges))
+    pace = Pace(run.edges.config.target.publish_every)
+    measuring = Measuring(run, proving, Counting(run.edges))
     run.signals.folder.trim()
 
     def work() -> bool:

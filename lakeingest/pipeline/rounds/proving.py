@@ -132,6 +132,11 @@ class Proving:
             self._take(table, partial(task.run, began, spent), spent)
         return len(self._repaired) > repaired
 
+    def proven_since(self, table: TableRun) -> float | None:
+        """Every row of the copy was last found equal to the source's at this time or later; None if unknown."""
+        proof = self._proofs.get(table.id)
+        return None if proof is None or table.copy is None else proof.under(self._facts(table)).proven_since
+
     def end(self) -> None:
         """Give up the comparison beside the rounds. What it has compared is not known."""
         if self._comparison is not None:
