@@ -137,7 +137,7 @@ def run(
     def observed(observe: Observer) -> RunResult:
         return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
 
-    if not config.metrics.is_set and config.notify.webhook is None:
+    if not config.metrics.is_set and not config.notify.is_set:
         return observed(observe)
     from lakeingest.monitoring.reporting import reported
 
