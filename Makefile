@@ -74,7 +74,7 @@ package: ## build wheel and sdist in dist, check them, and run the wheel in an e
 	$(PYTHON) -m venv --clear .venv-package
 	.venv-package/bin/pip install --quiet build==1.6.1 twine==7.0.0
 	rm -rf dist
-	.venv-package/bin/python -m build --outdir dist
+	.venv-package/bin/python -m build --quiet --outdir dist
 	.venv-package/bin/twine check --strict dist/*
 	$(PYTHON) -m venv --clear .venv-package
 	@sed -E '/^ +--hash/d; s/ \\$$//' requirements.lock > .venv-package/constraints.txt
