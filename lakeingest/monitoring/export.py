@@ -61,7 +61,7 @@ class Export:
                 self._try("port", self._serve)
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
-            self._telemetry.observe(event)
+            self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
         pause = max(sum(self._costs.values()) / EXPORT_SHARE, 0.0 if isinstance(event, Measured) else EVERY_SECONDS)
         if time.monotonic() - self._delivered_at >= pause:
             self._deliver()
@@ -76,7 +76,7 @@ class Export:
         if self._telemetry is None:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
-            self._telemetry.end(exit_code, error)
+            self._try("opentelemetry", partial(self._telemetry.end, exit_code, error), delivers=False)
         self._note_sent(2 * PUSH_SECONDS)
         self._deliver(last=True)
         self._note_sent(2 * PUSH_SECONDS)
@@ -126,8 +126,11 @@ class Export:
     def _take(self, key: str, sending: Future[float], seconds: float) -> None:
         self._costs[key] = sending.result(seconds)
 
-    def _try(self, key: str, work: Callable[[], object]) -> None:
-        """Do the work. If it fails, tell the observer, unless it failed for the same reason before."""
+    def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:
+        """Do the work. If it fails, tell the observer, unless it failed for the same reason before.
+
+        `delivers`: its success shows that figures arrive again.
+        """
         try:
             work()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not fail the run
@@ -138,7 +141,8 @@ class Export:
                 self._figures.observe(undelivered)
                 self._observe(undelivered)
         else:
-            self._reasons.pop(key, None)
+            if delivers:
+                self._reasons.pop(key, None)
 
 
 def _timed(send: Callable[[], None]) -> float:

@@ -261,6 +261,14 @@ def test_spans_wait_for_a_collector_that_comes_back(receiver: Collector, monkeyp
     assert [attributes_of(span)["lakeingest.wave"] for span in receiver.named("copy")] == [2, 3, 4, 5, 6]
 
 
+def test_an_event_that_has_no_span_fails_no_run(receiver: Collector, tmp_path: Path) -> None:
+    """Whatever the reason is: it is said once, and the other spans arrive."""
+    broken = WaveCommitted(TABLE, 1, 2, 10, float("nan"), complete=True)
+    [said] = undelivered(told(tmp_path, Opened(1, 0.1), broken, broken, Published(TABLE, 7, "binlog.000001:4", 0.25)))
+    assert said.startswith("ValueError: cannot convert float NaN")
+    assert {span.name for span in receiver.spans} == {"run", "open", "publish"}
+
+
 def test_without_the_extra_a_run_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And goes on."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
