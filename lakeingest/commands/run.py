@@ -15,6 +15,7 @@ from lakeingest.core.bill import Bill
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target, package_of
+from lakeingest.monitoring.reporting import reported
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds.bounded import run_bounded
@@ -137,10 +138,6 @@ def run(
     def observed(observe: Observer) -> RunResult:
         return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
 
-    if not config.metrics.is_set and config.notify.webhook is None:
-        return observed(observe)
-    from lakeingest.monitoring.reporting import reported
-
     return reported(config, observe, observed, follow=follow)
 
 
@@ -155,7 +152,7 @@ def _run(
     stopping: Callable[[], bool],
     nursery: Nursery | None,
 ) -> RunResult:
-    """`run`, without any report but the events."""
+    """`run`, which reports nothing but the events."""
     began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:

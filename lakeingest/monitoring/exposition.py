@@ -1,7 +1,5 @@
 """The figures in the format of Prometheus: as a text file, at an HTTP endpoint, and in a push gateway."""
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +11,7 @@ from prometheus_client.exposition import basic_auth_handler, default_handler, pu
 from prometheus_client.registry import Collector
 
 from lakeingest.config.metrics import Metrics
+from lakeingest.disk import replace_shared
 from lakeingest.monitoring.definitions import DEFINITIONS, Definition
 from lakeingest.monitoring.figures import Figures, Labels
 
@@ -58,16 +57,7 @@ def registry_of(pipeline: str, figures: Figures) -> CollectorRegistry:
 
 def write_textfile(path: Path, registry: CollectorRegistry) -> None:
     """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
-    text = generate_latest(registry)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # its name does not end in .prom
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
-            file.write(text)
-            os.fchmod(descriptor, 0o600 | (path.parent.stat().st_mode & 0o044))
-        os.replace(name, path)  # noqa: PTH105 - a name, no path
-    except BaseException:
-        os.unlink(name)  # noqa: PTH108
-        raise
+    replace_shared(path, generate_latest(registry))
 
 
 def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:

@@ -1,25 +1,30 @@
-"""A run that is reported: its events go to the metrics and to the notifier, and so does its end."""
+"""A run that is reported: its events go to its report, to the metrics and to the notifier, and so does its end."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakeingest.config import Config
-from lakeingest.errors import LakeIngestError, LeaseHeld, NotOurState
-from lakeingest.exits import EXIT_INTERRUPTED, exit_code
-from lakeingest.monitoring.notifier import Notifier
+from lakeingest.errors import LeaseHeld, NotOurState, UsageError
+from lakeingest.monitoring.ending import Ending
+from lakeingest.monitoring.run_report import RunReport
 from lakeingest.pipeline.events import Observer
 
 if TYPE_CHECKING:
     from lakeingest.monitoring.export import Export
+    from lakeingest.monitoring.notifier import Notifier
 
 Result = TypeVar("Result")
 
 
 def reported(config: Config, observe: Observer, run: Callable[[Observer], Result], *, follow: bool) -> Result:
     """Run with an observer that reports the events, too. Returns the result of `run`, or raises its error."""
-    notifier = None if config.notify.webhook is None else Notifier(config, observe)
-    observe = observe if notifier is None else notifier.observe
-    export = None
+    report = RunReport(config, observe)
+    observe, notifier, export = report.observe, None, None
+    if config.notify.webhook is not None:
+        from lakeingest.monitoring.notifier import Notifier  # it imports clients of HTTP
+
+        notifier = Notifier(config, observe)
+        observe = notifier.observe
     if config.metrics.is_set:
         from lakeingest.monitoring.export import Export  # it imports the library of Prometheus
 
@@ -28,28 +33,29 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
     try:
         result = run(observe)
     except BaseException as error:
-        _end(export, notifier, error.result if isinstance(error, LakeIngestError) else None, error)
+        if not isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
+            _end(report, export, notifier, Ending.of(None, error), is_usage=isinstance(error, UsageError))
         raise
     else:
-        _end(export, notifier, result)
+        _end(report, export, notifier, Ending.of(result, None))
         return result
     finally:
         if export is not None:
             export.close()
 
 
-def _end(export: "Export | None", notifier: Notifier | None, result: Any, error: BaseException | None = None) -> None:
-    """Report the end of a run. `result`: its RunResult; None if the error has ended it at once."""
-    if isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
-        return
-    code = 0 if error is None else exit_code(error)
+def _end(
+    report: RunReport, export: "Export | None", notifier: "Notifier | None", ending: Ending, *, is_usage: bool = False
+) -> None:
+    """Report the end of a run. `is_usage`: it is the mistake of the person who typed the command."""
+    if not is_usage:
+        report.end(ending)
     if export is not None:
-        stages = () if result is None else result.profile
-        export.end(code, caught_up=result is not None and result.caught_up, stages=stages)
-    if notifier is None or code == EXIT_INTERRUPTED:  # whoever has interrupted it need not be told
+        stages = () if ending.result is None else ending.result.profile
+        export.end(ending.code, caught_up=ending.result is not None and ending.result.caught_up, stages=stages)
+    if notifier is None or ending.is_interrupted:  # whoever has interrupted it need not be told
         return
-    if error is None or result is not None:
+    if ending.result is not None:
         notifier.end()
     else:
-        name = error.runbook if isinstance(error, LakeIngestError) else "InternalError"
-        notifier.end(name, " ".join(str(error).split()))
+        notifier.end(ending.error, ending.message)

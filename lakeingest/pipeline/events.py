@@ -227,7 +227,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Metrics or a notification could not be delivered; the run goes on. `what`: the key in pipeline.yml."""
+    """Metrics, a notification or a report could not be delivered; the run goes on.
+
+    `what`: the key in pipeline.yml, or the folder of the reports.
+    """
 
     what: str
     reason: str
