@@ -21,7 +21,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.85rem; }
 .facts dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 .wide > table { font-size: 0.9rem; width: max-content; }
-.wide td { max-width: 30em; overflow-wrap: anywhere; }
+.wide td { max-width: 20em; overflow-wrap: anywhere; }
 .failed { color: #c62828; font-weight: 600; }
 .passed { color: #2e7d32; font-weight: 600; }
 @media (prefers-color-scheme: dark) { .failed { color: #ff8a80; } .passed { color: #81c784; } }
