@@ -14,6 +14,7 @@ from lakeingest.pipeline.events import (
     Observer,
     Published,
     Spooled,
+    Unusual,
     WaveCommitted,
 )
 
@@ -58,11 +59,13 @@ class Committed:
         self.caught_up = False  # whether the run has caught up with the source at least once
         self.following: Followed | None = None  # what following the source has cost so far
         self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
+        self.unusual: dict[str, str] = {}  # by table, what was unusual about it last
 
     @property
     def so_far(self) -> dict[str, Any]:
-        """How fresh the copies are, and what following has cost, for `last_run.json`."""
-        return {"fresh_as_of": self.fresh, "following": None if self.following is None else self.following.to_json()}
+        """How fresh the copies are, what is unusual, and what following has cost, for `last_run.json`."""
+        following = None if self.following is None else self.following.to_json()
+        return {"fresh_as_of": self.fresh, "following": following, "unusual": list(self.unusual.items())}
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
@@ -82,6 +85,8 @@ class Committed:
         if isinstance(event, Spooled):
             self._spooled = event.stop
         self.caught_up |= isinstance(event, Following)
+        if isinstance(event, Unusual):
+            self.unusual[str(event.table)] = event.finding
         if isinstance(event, Measured):
             self.fresh = {str(table.table): iso_time(table.as_of) for table in event.tables}
             self.following = event.followed or self.following

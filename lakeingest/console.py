@@ -36,6 +36,7 @@ from lakeingest.pipeline.events import (
     TableStopped,
     Throttled,
     Undelivered,
+    Unusual,
     WaveCommitted,
     WentBack,
 )
@@ -134,6 +135,8 @@ def _line_of_copy(event: Event) -> str | None:
             return f"{event.table}: its {how}; readers see the old rows until that is complete"
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
+        case Unusual():
+            return f"warning: {event.table}: unusual: {event.finding}"
         case Quarantined():
             return f"{event.table}: {event.rows:,} rows that fail moved to the quarantine of {event.listed:,} keys"
     return None
@@ -177,7 +180,16 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
 
 
 _SHOWN_ALWAYS = (
-    Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | RowsDiffer | Throttled | Undelivered
+    Published
+    | SignalMoved
+    | SourceLost
+    | TableStopped
+    | StartedOver
+    | Lifted
+    | RowsDiffer
+    | Throttled
+    | Undelivered
+    | Unusual
 )
 
 

@@ -278,6 +278,7 @@ def test_a_source_that_is_away_is_retried_later(
         "caught_up": False,
         "tables": [],
         "fresh_as_of": {},
+        "unusual": [],
     }
 
 

@@ -211,6 +211,14 @@ class RowsDiffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Unusual:
+    """What was written into a table is not like what earlier runs have written. `finding` has the numbers."""
+
+    table: TableId
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """How far the tables are, at the end of a round.
 
@@ -255,6 +263,7 @@ OfTable = (
     | StartedOver
     | Lifted
     | RowsDiffer
+    | Unusual
 )
 Event = (
     Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | Measured | Undelivered | SignalMoved | OfTable
