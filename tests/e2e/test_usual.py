@@ -39,6 +39,7 @@ def findings(pipe: Pipe) -> list[str]:
     return [event.finding for event in pipe.seen(Unusual) if isinstance(event, Unusual)]
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_usual_changes_are_not_reported(warned: Pipe) -> None:
     """They are counted for the next runs."""
     warned.sql("UPDATE t SET n = 1 WHERE id < 25", "DELETE FROM t WHERE id = 99")
@@ -62,6 +63,7 @@ def test_unusual_changes_are_reported_with_the_numbers(warned: Pipe) -> None:
     warned.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_long_pause_is_reported(warned: Pipe) -> None:
     """No key of the table has changed for longer than before."""
     table = TableId(warned.database, "t")
