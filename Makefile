@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test-core test test-all test-slice test-newer-spark test-servers lint docs bench bench-quick lock sbom clean
+.PHONY: help demo test-core test test-all test-slice test-newer-spark test-servers lint docs bench bench-quick lock package sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -55,7 +55,8 @@ lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 
 docs: .venv/package.stamp .venv/dev.stamp ## make the reference pages anew, and the site in build/site
 	PYTHONPATH=$(CURDIR) .venv/bin/python docs/generate.py
-	.venv/bin/python -m mkdocs build --strict
+	.venv/bin/python docs/gather.py
+	.venv/bin/python -m zensical build --strict --clean
 
 bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)
 	.venv/bin/python -m benchmarks.pipelines --rounds $(ROUNDS) --dir $(DIR) --json $(DIR)/figures.json --plots $(DIR)/plots
@@ -69,6 +70,20 @@ lock: ## resolve pyproject.toml anew into the two lock files
 	$(COMPILE) --group build --output-file requirements.lock
 	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
+package: ## build wheel and sdist in dist, check them, and run the wheel in an environment of its own
+	$(call suits,13)
+	$(PYTHON) -m venv --clear .venv-package
+	.venv-package/bin/pip install --quiet build==1.6.1 twine==7.0.0
+	rm -rf dist
+	.venv-package/bin/python -m build --quiet --outdir dist
+	.venv-package/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --clear .venv-package
+	@sed -E '/^ +--hash/d; s/ \\$$//' requirements.lock > .venv-package/constraints.txt
+	.venv-package/bin/pip install --quiet --constraint .venv-package/constraints.txt dist/*.whl
+	cd .venv-package && for command in --version 'explain BinlogGone' 'init pipeline.yml'; do \
+		env -u PYTHONPATH bin/lakeingest $$command > out.txt || { cat out.txt; exit 1; }; done
+	cd .venv-package && env -u PYTHONPATH bin/python -m lakeingest.mysql.wire.kernels > /dev/null
+
 sbom: .venv/package.stamp ## list all packages of .venv with their versions and licences, as CycloneDX, in build/sbom.json
 	$(PYTHON) -m venv .venv-sbom
 	.venv-sbom/bin/pip install --quiet cyclonedx-bom==7.5.0
@@ -76,7 +91,7 @@ sbom: .venv/package.stamp ## list all packages of .venv with their versions and 
 	.venv-sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json .venv/bin/python
 
 clean: ## remove what make built and the tools' caches, but no lake
-	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-package .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 CORE_TESTS = tests/test_layers.py tests/core tests/mysql/wire tests/pipeline \
@@ -89,7 +104,7 @@ empty :=
 space := $(empty) $(empty)
 
 .venv-core/stamp: requirements-dev.lock
-	$(SUITS)
+	$(call suits,13)
 	$(PYTHON) -m venv --clear .venv-core
 	@sed -nE '/^($(subst $(space),|,$(strip $(CORE_PACKAGES))))==/,/[^\\]$$/p' requirements-dev.lock > .venv-core/wanted.txt
 	.venv-core/bin/python -m pip install --quiet --no-deps --no-compile --require-hashes -r .venv-core/wanted.txt
@@ -110,12 +125,13 @@ SPARK4_TESTS = tests/spark/test_checksum.py tests/spark/test_scatter.py tests/sp
 COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark --extra aws
 
-SUITS = @$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 12))' || \
-	{ echo 'lakeingest needs Python 3.11 or 3.12: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+# PySpark 3.5 is for Python 3.11 and 3.12; without it, 3.13 is fine, too.
+suits = @$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, $(1)))' || \
+	{ echo 'this needs Python 3.11 to 3.$(1): make PYTHON=/path/to/python3.11' >&2; exit 1; }
 
 # The runtime holds only what runs; what lint and test need is added to it, so PySpark is fetched once.
 .venv/runtime.stamp: requirements.lock
-	$(SUITS)
+	$(call suits,12)
 	$(PYTHON) -m venv --clear .venv
 	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/build.cfg
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > .venv/build.txt

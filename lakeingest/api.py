@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from lakeingest.api_signals import SignalMethods
 from lakeingest.config import Config, load_config
 from lakeingest.drawing.frontend import in_notebook
 from lakeingest.errors import UsageError
@@ -15,24 +16,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakeingest.commands.adopt import AdoptedTables
     from lakeingest.commands.both_sides import BothSides
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.hand_over import HandOver
     from lakeingest.commands.past import PublishedVersions
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.profile import TableProfile
-    from lakeingest.commands.quarantine import KeptKeys
+    from lakeingest.commands.query import QueryResult
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
-    from lakeingest.commands.signal import SignalResults
     from lakeingest.commands.status import Statuses
     from lakeingest.commands.verification import Verifications
     from lakeingest.commands.watch import Watched
     from lakeingest.pipeline.events import Observer
 
 
-class Pipeline:
+class Pipeline(SignalMethods):
     """A pipeline.yml and the commands for its tables. Tables are named `database.table`; no names mean all tables.
 
     If a Spark session is given or is running, the pipeline uses this session, and never stops it. The pipeline sets
@@ -168,136 +167,6 @@ class Pipeline:
                 return repairing.repair(self.config, tables, session, extent=extent)
             return verify(self.config, tables, session, extent)
 
-    def resnapshot(
-        self,
-        table: str,
-        *others: str,
-        where: str | None = None,
-        keys: Sequence[Any] | None = None,
-        from_: Any = None,
-        to: Any = None,
-        gap: bool = False,
-        wait: bool = True,
-        observe: "Observer | None" = None,
-    ) -> "SignalResults":
-        """Read all rows of tables again, or those that `where` selects, or those with keys in `keys` or in [from_, to).
-
-        With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
-        is a value of the key's column, or a list of values in the order of the key's columns. With keys, only one table
-        can be named.
-
-        A re-snapshot is a signal for each table. A run that is at work carries out the signals; without such a run,
-        this call does. The call returns when readers see the rows; with `wait=False`, the call returns at once.
-        """
-        from lakeingest.commands.resnapshot import scope_of
-
-        tables = table, *others
-        scope = scope_of(self.config, tables, where=where, keys=keys, start=from_, stop=to, gap=gap)
-        return self._send_signal("resnapshot", tables, wait=wait, scope=scope, observe=observe)
-
-    def pause(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Keep tables at their positions until `resume`: nothing of them is read, merged or published."""
-        return self._send_signal("pause", tables, wait=wait)
-
-    def resume(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Let paused tables go on, in the run that is at work or in the next run."""
-        return self._send_signal("resume", tables, wait=wait)
-
-    def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Cancel the unfinished re-snapshots of tables. Rows that are merged already stay in the copies."""
-        return self._send_signal("cancel", tables, wait=wait)
-
-    def rollback(self, table: str, *others: str, wait: bool = True) -> "SignalResults":
-        """Let readers see the last commit of lakeingest again, after someone else has changed the tables.
-
-        The `result` of each signal lists the dropped commits. Afterwards the tables go on, in the run that is at work
-        or in the next run.
-        """
-        return self._send_signal("rollback", (table, *others), wait=wait)
-
-    def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
-        """Hand copies of the pipeline named `from_` over to this pipeline. Later runs of `from_` cannot change them."""
-        from lakeingest.commands.adopt import adopt
-
-        return adopt(self.config, tables, from_)
-
-    def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
-        """Let a table follow the DDL for whose approval it waits, with `schema: {changes: approve}`.
-
-        `status` names this DDL. Each later DDL has to be approved, too.
-        """
-        from lakeingest.commands.approve import waiting_ddl
-
-        return self._send_signal("approve", (table,), wait=wait, ddl=waiting_ddl(self.config, table))
-
-    def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
-        """Rewrite small files into larger ones, and remove old snapshots and the files that killed tasks have left."""
-        return self._send_signal("maintain", tables, wait=wait, observe=observe)
-
-    def quarantined(self, *tables: str) -> "KeptKeys":
-        """The keys whose rows failed a gate and are not in the copies. Needs no Spark."""
-        from lakeingest.commands.quarantine import listed
-
-        return listed(self.config, tables)
-
-    def evidence(self, table: str) -> "KeptKeys":
-        """The rows of a table as they were when they failed, also of keys that have left the quarantine."""
-        from lakeingest.commands.quarantine import shown
-
-        return shown(self.config, table)
-
-    def release(
-        self, table: str, keys: Sequence[Any] = (), *, wait: bool = True, observe: "Observer | None" = None
-    ) -> "SignalResults":
-        """Read the rows of these keys again, without keys those of all keys in quarantine.
-
-        A row that is sound now is published. One that fails again stays in quarantine.
-        """
-        from lakeingest.commands.quarantine import release
-        from lakeingest.pipeline.events import unobserved
-
-        with self._session() as session:
-            results = release(self.config, table, keys, wait=wait, observe=observe or unobserved, spark=session)
-        results.raise_failure()
-        return results
-
-    def drop_evidence(self, table: str) -> int:
-        """Remove the evidence of keys that have left the quarantine. Returns the number of rows."""
-        from lakeingest.commands.quarantine import drop
-
-        return drop(self.config, table)
-
-    def _send_signal(
-        self,
-        action: str,
-        tables: Sequence[str],
-        *,
-        wait: bool,
-        scope: Any = None,
-        ddl: str | None = None,
-        observe: "Observer | None" = None,
-    ) -> "SignalResults":
-        """Store signals for the tables and, with `wait`, wait until the signals have ended.
-
-        Raises the error of the first signal that failed.
-        """
-        from lakeingest.commands.signal import ask
-        from lakeingest.pipeline.events import unobserved
-
-        with self._session() as session:
-            results = ask(
-                self.config,
-                action,
-                tables,
-                scope=scope,
-                ddl=ddl,
-                wait=wait,
-                observe=observe or unobserved,
-                spark=session,
-            )
-        results.raise_failure()
-        return results
-
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
@@ -321,6 +190,16 @@ class Pipeline:
         from lakeingest.commands.past import rows
 
         return rows(self.config, table, version)
+
+    def query(self, sql: str) -> "QueryResult":
+        """Ask a question in SQL of the rows that readers see now; needs no Spark, but `lakeingest[query]`.
+
+        Tables are named `database.table`, quoted with `"` if necessary. Nothing but the copies can be read, and nothing
+        can be changed.
+        """
+        from lakeingest.commands.query import query
+
+        return query(self.config, sql)
 
     def compare(self, table: str, key: Any) -> "BothSides":
         """The row with this key in the source and in the copy; needs no Spark.

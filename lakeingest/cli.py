@@ -19,6 +19,7 @@ from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
     ConfigFile,
+    LogFormat,
     Names,
     Overrides,
     Table,
@@ -26,6 +27,7 @@ from lakeingest.cli_options import (
     not_built,
     print_pipeline,
     print_result,
+    write_page,
 )
 from lakeingest.cli_quarantine import quarantines
 from lakeingest.cli_signals import signals
@@ -39,7 +41,7 @@ from lakeingest.errors import (
     StorageAway,
     StorageFailed,
 )
-from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message
+from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message, runbook
 from lakeingest.termination import Terminated, terminate, watch_sigterm
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ Runbook = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The last 
 @app.callback()
 def lakeingest(
     config: Annotated[Path | None, typer.Option("-c", "--config", help="The pipeline's file.")] = None,
-    log_format: Annotated[str | None, typer.Option("--log-format", callback=not_built, hidden=True)] = None,
+    log_format: LogFormat = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the stack trace of an error; may also follow the command.")
     ] = False,
@@ -147,6 +149,7 @@ def run(
         float | None, typer.Option(min=0, help="Stop at the first commit after this many minutes.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep following the source until SIGTERM.")] = False,
+    log_format: LogFormat = None,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -189,7 +192,7 @@ def run(
         if run_result is not None:
             print_result(run_result, as_json, console.run_lines(run_result))
             for line in console.stopped_lines(run_result, error):
-                terminal.say(f"lakeingest: {line}")
+                terminal.say_error(line)
         if ending_error is error:
             raise
         raise ending_error from error
@@ -204,6 +207,9 @@ def status(
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not connect to the source; needs no password.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page for a browser to this file.")
+    ] = None,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -214,6 +220,8 @@ def status(
     from lakeingest.commands import status as stage
 
     results = stage.status(loaded, tables or (), offline=offline)
+    if html is not None:
+        write_page(html, results, f"{loaded.name}: status")
     if as_json:
         print_result(results, as_json, ())
     else:
@@ -287,7 +295,7 @@ def main() -> NoReturn:
         code = exit_code(error)
         if debug:
             terminal.say_lines(traceback.format_exc())
-        terminal.say(f"lakeingest: {message(error)}")
+        terminal.say_error(message(error), error=runbook(error), exit=code)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -337,4 +345,4 @@ def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:
     try:
         record(state_of(config), outcome)
     except (StorageAway, StorageFailed) as error:
-        terminal.say(f"lakeingest: {error}")
+        terminal.say_error(str(error))

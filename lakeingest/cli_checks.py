@@ -1,8 +1,13 @@
-"""Commands that look at source and copies: check, doctor, verify, profile. Only `verify --repair` changes something."""
+"""Commands that look at source and copies: check, doctor, verify, profile, sample, query.
 
-from typing import Annotated
+Only `verify --repair` changes something.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from lakeingest import console
 from lakeingest.cli_options import (
@@ -17,6 +22,9 @@ from lakeingest.cli_options import (
     print_result,
 )
 from lakeingest.errors import CheckFailed, UsageError, VerificationFailed
+
+if TYPE_CHECKING:
+    from lakeingest.commands.report import Report
 
 checks = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -133,3 +141,46 @@ def profile(
     result = propose(loaded_config(config, overrides), table, rows, seed, write=write)
     written = [f"{result.path}: a suite from {result.read}"]
     print_result(result, as_json, result.suite.splitlines() if result.path is None else written)
+
+
+@checks.command()
+def sample(
+    table: Table,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Read so many rows.")] = 5,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Show the first rows of a table in the source, read as a run would read a chunk. Changes nothing."""
+    from lakeingest.commands.sample import sample as read_sample
+
+    _print_table(read_sample(loaded_config(config, overrides), table, rows))
+
+
+@checks.command()
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT of tables that are named database.table.")],
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the answer as CSV.")] = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Ask a question in SQL of the rows that readers of the copies see; needs no source and no Spark."""
+    from lakeingest.commands.query import query as ask
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv are two forms of the answer: give one of them")
+    answer = ask(loaded_config(config, overrides, offline=True), sql)
+    if as_csv:
+        answer.write_csv(sys.stdout, printed=sys.stdout.isatty())
+    elif as_json:
+        print_result(answer, as_json, ())
+    else:
+        _print_table(answer)
+
+
+def _print_table(report: "Report") -> None:
+    """Print a report. Without a terminal no line is wrapped, so that no name is cut."""
+    if sys.stdout.isatty():
+        Console().print(report)
+    else:
+        print_result(report, False, repr(report).splitlines())

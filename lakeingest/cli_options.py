@@ -3,17 +3,18 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from lakeingest import console
 from lakeingest.core.printable import printable
-from lakeingest.disk import share_like
-from lakeingest.errors import NotBuiltYet
-from lakeingest.terminal import say
+from lakeingest.disk import replace_shared, share_like
+from lakeingest.errors import NotBuiltYet, UsageError
+from lakeingest.terminal import say, use_json
 
 if TYPE_CHECKING:
+    from lakeingest.commands.report import Report
     from lakeingest.config import Config
 
 ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_CONFIG", help="The pipeline's file.")]
@@ -25,6 +26,24 @@ Names = Annotated[
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPELINE = Path("pipeline.yml")
+
+
+def choose_log_format(value: str | None) -> str | None:
+    """Let the lines on stderr have this form; without a value, their form stays."""
+    if value is not None:
+        use_json(chosen=value == "json")
+    return value
+
+
+LogFormat = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option(
+        "--log-format",
+        callback=choose_log_format,
+        is_eager=True,
+        help="The form of the lines on stderr; default: text.",
+    ),
+]
 
 
 def not_built(parameter: typer.CallbackParam, value: Any) -> None:
@@ -56,6 +75,14 @@ def print_result(result: Any, as_json: bool, lines: Any) -> None:
     else:
         for text in lines:
             typer.echo(printable(text))
+
+
+def write_page(path: Path, result: "Report", title: str) -> None:
+    """Write a result as a page for a browser. Raises UsageError if the file cannot be written."""
+    try:
+        replace_shared(path, result.to_html(title).encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def print_pipeline(config: "Config", as_json: bool) -> None:

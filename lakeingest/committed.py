@@ -1,5 +1,6 @@
 """What a run that is at work has committed so far, collected from its events, for `last_run.json` and for errors."""
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from lakeingest.pipeline.events import (
     Observer,
     Published,
     Spooled,
+    Unusual,
     WaveCommitted,
 )
 
@@ -58,11 +60,20 @@ class Committed:
         self.caught_up = False  # whether the run has caught up with the source at least once
         self.following: Followed | None = None  # what following the source has cost so far
         self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
+        self.lag: dict[str, dict[str, float | None]] = {}  # by table, in bytes of the binlog and in seconds
+        self.published_at: dict[str, str | None] = {}  # by table, the time of the last publish of this run (ISO 8601)
+        self.unusual: dict[str, str] = {}  # by table, what was unusual about it last
 
     @property
     def so_far(self) -> dict[str, Any]:
-        """How fresh the copies are, and what following has cost, for `last_run.json`."""
-        return {"fresh_as_of": self.fresh, "following": None if self.following is None else self.following.to_json()}
+        """For `last_run.json`: how fresh copies are, when published, what is unusual, and what following has cost."""
+        return {
+            "fresh_as_of": self.fresh,
+            "lag": self.lag,
+            "published_at": self.published_at,
+            "unusual": list(self.unusual.items()),
+            "following": None if self.following is None else self.following.to_json(),
+        }
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
@@ -82,8 +93,13 @@ class Committed:
         if isinstance(event, Spooled):
             self._spooled = event.stop
         self.caught_up |= isinstance(event, Following)
+        if isinstance(event, Unusual):
+            self.unusual[str(event.table)] = event.finding
         if isinstance(event, Measured):
             self.fresh = {str(table.table): iso_time(table.as_of) for table in event.tables}
+            self.lag = {
+                str(table.table): {"bytes": table.lag_bytes, "seconds": table.lag_seconds} for table in event.tables
+            }
             self.following = event.followed or self.following
         if not isinstance(event, WaveCommitted | Merged | Published):
             return
@@ -96,6 +112,7 @@ class Committed:
                 commits = replace(commits, merged=self._spooled)  # the event itself has no position
             case Published():
                 commits = replace(commits, published=event.position)
+                self.published_at[name] = iso_time(time.time())
         self._tables[name] = commits
 
     def __str__(self) -> str:

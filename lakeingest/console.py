@@ -1,45 +1,31 @@
 """The output of commands as lines of text; and of a run as progress bars, if the output is a terminal."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from lakeingest.core.bill import priced
 from lakeingest.core.printable import printable
-from lakeingest.errors import ForeignWrite, NotOurCopy
-from lakeingest.pipeline.events import (
-    ClockWrong,
-    Event,
-    FailedOver,
-    Following,
-    GateRun,
-    LeftAsItIs,
-    Lifted,
-    Merged,
-    Observer,
-    Planned,
-    Published,
-    Quarantined,
-    RowsDiffer,
-    RowsReread,
-    SignalMoved,
-    SourceLost,
-    Spooled,
-    StartedOver,
-    TableStopped,
-    Throttled,
-    Undelivered,
-    WaveCommitted,
-    WentBack,
-)
-from lakeingest.terminal import say
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
+from lakeingest.monitoring.event_lines import level, line_maker
+from lakeingest.pipeline.events import Event, Observer, Planned, WaveCommitted
+from lakeingest.terminal import is_json, log, log_line
 
 if TYPE_CHECKING:
     from lakeingest.commands.adopt import Adopted
@@ -58,93 +44,6 @@ _WHAT_READERS_SEE = {
     NotOurCopy.__name__: "see what its owner publishes",
 }
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
-
-
-def line(event: Event) -> str | None:
-    """The line of an event, with only printable characters; None for an event that has no line."""
-    text = _raw_line(event)
-    return None if text is None else printable(text)
-
-
-def _raw_line(event: Event) -> str | None:
-    """The line of an event, in which names may have unprintable characters; None for an event that has no line."""
-    match event:
-        case WaveCommitted():
-            rate = event.rows / event.seconds if event.seconds else 0  # a wave can take no measurable time
-            return (
-                f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
-                f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
-            )
-        case RowsReread():
-            last = ", the last" if event.is_last else ""
-            return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
-        case Spooled() if event.transactions:  # without transactions, there is no line
-            return (
-                f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"
-            )
-        case Merged():
-            return (
-                f"{event.table}: merged {event.applied:,} of {event.read:,} change rows:"
-                f" {event.inserted:,} keys inserted, {event.updated:,} updated, {event.deleted:,} deleted"
-                f" ({event.seconds:.1f} s)"
-            )
-        case Throttled():
-            return f"{event.table}: its copy waits: {event.reason}"
-        case GateRun():
-            verdict = f"{event.failed} of {event.evaluated} expectations fail" if event.failed else "passed"
-            warnings = f", {event.warnings} warnings" if event.warnings else ""
-            return f"{event.table}: gate {event.stage}: {verdict}{warnings} ({event.seconds:.1f} s)"
-        case Published():
-            return f"{event.table}: published {event.rows:,} rows as of {event.position}"
-        case ClockWrong() | RowsDiffer():
-            return event.finding
-        case Undelivered():
-            return f"warning: {event.what}: {event.reason}; the run goes on"
-    return _line_of_other_event(event)
-
-
-def _line_of_other_event(event: Event) -> str | None:
-    """The line of an event that is not about rows: about the source, a signal, DDL, or a table that stops or restarts.
-
-    None for any other event.
-    """
-    match event:
-        case Following():
-            return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
-        case FailedOver():
-            return f"the source is another server now, {event.server_uuid}: {event.tables:,} tables go on with it"
-        case TableStopped():
-            return f"{event.table}: {_stop_reason(event)}"
-        case LeftAsItIs():
-            return f"warning: {event.table} {event.reason}"
-        case SignalMoved():
-            return str(event.document)
-        case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
-            return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
-    return _line_of_copy(event)
-
-
-def _line_of_copy(event: Event) -> str | None:
-    """The line of an event that says how the copy of a table goes on; None for any other event."""
-    match event:
-        case WentBack():
-            return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
-        case StartedOver():
-            how = "rows are compared with the source" if event.compared else "copy is started over"
-            return f"{event.table}: its {how}; readers see the old rows until that is complete"
-        case Lifted():
-            return f"{event.table}: its DDL is followed, up to {event.position}"
-        case Quarantined():
-            return f"{event.table}: {event.rows:,} rows that fail moved to the quarantine of {event.listed:,} keys"
-    return None
-
-
-def _stop_reason(event: TableStopped) -> str:
-    """Why a table stopped, in one line."""
-    reason = " ".join(str(event.error).split())
-    if event.again:  # leave out the end of the message, which says what to do, because nobody has to do anything
-        return f"its rows are read again, because {reason.rpartition('; ')[0] or reason}"
-    return f"stopped, the other tables go on: {reason}"
 
 
 def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
@@ -176,58 +75,56 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
         yield f"{adopted.table}: its copy belongs to this pipeline now{earlier_owner}"
 
 
-_SHOWN_ALWAYS = (
-    Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted | RowsDiffer | Throttled | Undelivered
-)
-
-
-def line_maker() -> Callable[[Event], str | None]:
-    """Returns a function that gives the line of each event of a run; None for an event without a line.
-
-    Once the run has caught up and follows the source, only publishes, signals, DDL and problems have a line.
-    """
-    is_following = False
-
-    def line_of(event: Event) -> str | None:
-        nonlocal is_following
-        has_line = not is_following or isinstance(event, _SHOWN_ALWAYS)
-        is_following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
-        return line(event) if has_line else None
-
-    return line_of
-
-
 @contextmanager
 def observer(console: Console) -> Iterator[Observer]:
-    """An observer for use within the block. On a terminal it draws progress bars, elsewhere it prints lines."""
-    line_of = line_maker()
-    if not console.is_terminal:
+    """An observer for use within the block. On a terminal it draws progress bars and prints lines, elsewhere it logs.
 
-        def log(event: Event) -> None:
+    It also logs on a terminal if the log is JSON.
+    """
+    line_of = line_maker()
+    if not console.is_terminal or is_json():
+
+        def write(event: Event) -> None:
             if text := line_of(event):
                 with suppress(BrokenPipeError):  # nobody reads the progress any more; the run goes on
-                    say(f"{time.strftime('%H:%M:%S')} {text}")
+                    log(text, level(event), event=type(event).__name__, **_facts(event))
 
-        yield log
+        yield write
         return
     name = TextColumn("{task.description}", markup=False)
-    columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    speed = TextColumn("{task.fields[speed]}", markup=False)
+    columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), speed, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bars:
         bar_of: dict[str, TaskID] = {}  # by the table's name, for tables that were planned in this run
 
         def draw(event: Event) -> None:
             if isinstance(event, Planned):
                 table = str(event.table)
-                bar_of[table] = bars.add_task(printable(table), total=event.estimated_rows)
+                bar_of[table] = bars.add_task(printable(table), total=event.estimated_rows, speed="")
             elif isinstance(event, WaveCommitted) and str(event.table) in bar_of:
                 bar = bar_of[str(event.table)]
-                bars.advance(bar, event.rows)
+                speed = f"{event.rows / event.seconds:,.0f} rows/s" if event.seconds else ""
+                bars.update(bar, advance=event.rows, speed=speed)
                 if event.complete:  # the total was an estimate: now it is the number of rows that were copied
                     bars.update(bar, total=bars.tasks[bar].completed)
             if text := line_of(event):
-                bars.console.print(Text(text))
+                bars.console.print(Text(log_line(text, level(event))))
 
         yield draw
+
+
+def _facts(event: Event) -> dict[str, str | int | float | bool]:
+    """The fields of an event that are names, numbers or texts, for a log that programs read."""
+    found: dict[str, str | int | float | bool] = {}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, TableId):
+            found[field.name] = str(value)
+        elif isinstance(value, LakeIngestError):
+            found[field.name] = value.runbook
+        elif isinstance(value, str | int | float):
+            found[field.name] = value
+    return found
 
 
 def pipeline_line(config: "Config") -> str:

@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,6 +31,20 @@ def share_like(folder: Path) -> None:
         mode = PRIVATE
     kept_rights = mode | PRIVATE
     os.umask(~kept_rights & 0o777)  # the umask has the rights that new files do not get
+
+
+def replace_shared(path: Path, contents: bytes) -> None:
+    """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
+    # until it is complete, it has another name and another ending
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
+            file.write(contents)
+            os.fchmod(descriptor, 0o600 | (path.parent.stat().st_mode & 0o044))
+        os.replace(name, path)  # noqa: PTH105 - a name, no path
+    except BaseException:
+        os.unlink(name)  # noqa: PTH108
+        raise
 
 
 def is_open_to_others(folder: Path) -> bool:

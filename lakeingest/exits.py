@@ -1,6 +1,6 @@
 """The end of a command: its exit code, and the line that says why the command failed."""
 
-import typer
+import sys
 
 from lakeingest.core.printable import printable
 from lakeingest.errors import LakeIngestError, Retryable, UsageError
@@ -17,9 +17,15 @@ def exit_code(error: BaseException) -> int:
         return UsageError.exit_code
     if isinstance(error, Terminated):
         return Retryable.exit_code
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt) or _is_abort(error):
         return EXIT_INTERRUPTED
     return EXIT_INTERNAL
+
+
+def _is_abort(error: BaseException) -> bool:
+    """Whether the library of the command line has made this error of Ctrl-C. Only the command line imports it."""
+    typer = sys.modules.get("typer")
+    return typer is not None and isinstance(error, typer.Abort)
 
 
 def _is_usage_error(error: BaseException) -> bool:
@@ -28,6 +34,15 @@ def _is_usage_error(error: BaseException) -> bool:
     Such errors have no public class, but they are the only ones with a method `format_message`.
     """
     return hasattr(error, "format_message")
+
+
+def runbook(error: BaseException) -> str:
+    """The name of the runbook of an error that ends a command; '' for an interrupted one."""
+    if isinstance(error, LakeIngestError):
+        return error.runbook
+    code = exit_code(error)
+    names = {UsageError.exit_code: UsageError.__name__, Retryable.exit_code: Retryable.__name__, EXIT_INTERRUPTED: ""}
+    return names.get(code, "InternalError")
 
 
 def message(error: BaseException) -> str:

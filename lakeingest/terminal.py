@@ -1,9 +1,11 @@
 """The terminal: lines and pages that commands print besides their results, and what to do if the reader is gone."""
 
+import json
 import logging
 import os
 import sys
-from typing import NoReturn
+from datetime import UTC, datetime
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -12,9 +14,52 @@ from lakeingest.core.printable import printable, printable_lines
 EXIT_CLOSED_PIPE = 141  # the exit code of a process that SIGPIPE has ended
 
 
+class _Form:
+    """The form of the lines on stderr: a text, or a JSON document a line."""
+
+    is_json = False
+
+
+def use_json(*, chosen: bool) -> None:
+    """Let all lines on stderr be JSON documents from now on, or texts again."""
+    _Form.is_json = chosen
+
+
+def is_json() -> bool:
+    """Whether the lines on stderr are JSON documents."""
+    return _Form.is_json
+
+
+def log(text: str, level: str, **facts: Any) -> None:
+    """Print a line of the log on stderr: with its time, date and zone, and its level; as JSON with the facts, too."""
+    _write(json.dumps(_document(text, level, facts)) if _Form.is_json else log_line(text, level))
+
+
+def log_line(text: str, level: str) -> str:
+    """A line of the log as a text. The time is in UTC."""
+    return f"{_now()} {level:<7} {printable(text)}"
+
+
 def say(text: str) -> None:
     """Print a line on stderr."""
-    sys.stderr.write(f"{printable(text)}\n")
+    _write(json.dumps(_document(text, "info", {})) if _Form.is_json else printable(text))
+
+
+def say_error(text: str, **facts: Any) -> None:
+    """Print the error with which a command ends on stderr; as JSON with the facts."""
+    _write(json.dumps(_document(text, "error", facts)) if _Form.is_json else f"lakeingest: {printable(text)}")
+
+
+def _document(text: str, level: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"at": _now(), "level": level, "message": printable(text), **facts}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
@@ -28,8 +73,11 @@ class LogFormatter(logging.Formatter):
     """Formats the log records of libraries, which --debug shows."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record as one line, followed by the indented lines of its stack trace."""
-        return printable_lines("\n  ".join(super().format(record).splitlines()))
+        """A record as one line, followed by the indented lines of its stack trace; as a JSON document in a JSON log."""
+        lines = super().format(record).splitlines()
+        if _Form.is_json:
+            return json.dumps(_document(" ".join(lines), record.levelname.lower(), {"logger": record.name}))
+        return printable_lines("\n  ".join(lines))
 
 
 def print_page(text: str) -> None:

@@ -1,3 +1,3 @@
 """The version of lakeingest, in a module that imports nothing."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

@@ -164,6 +164,18 @@ def test_the_demo_has_every_format() -> None:
     assert get_args(get_args(option)[0]) == get_args(FormatName) == tuple(FORMATS)
 
 
+@pytest.mark.parametrize("line", ["--log-format json run", "run --log-format json", "--log-format json bogus"])
+def test_an_error_in_a_log_for_programs_is_a_document(lakeingest: Command, line: str) -> None:
+    """With its level, its time, the name of its runbook and the exit code; before the command and after it."""
+    done = lakeingest(*line.split())
+    [document] = [json.loads(text) for text in done.stderr.splitlines()]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (document["level"], document["exit"]) == ("error", 2)
+    assert document["at"].endswith("+00:00")
+    assert document["error"] == ("UsageError" if "bogus" in line else "ConfigError")
+    assert "lakeingest: " not in document["message"]
+
+
 @pytest.mark.parametrize("line", NOT_BUILT)
 def test_what_is_not_built_yet_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command and option of the interface that this version lacks is refused, whatever its arguments."""
@@ -278,6 +290,9 @@ def test_a_source_that_is_away_is_retried_later(
         "caught_up": False,
         "tables": [],
         "fresh_as_of": {},
+        "unusual": [],
+        "lag": {},
+        "published_at": {},
     }
 
 

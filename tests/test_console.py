@@ -1,13 +1,18 @@
 """What the console says of a run."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from lakeingest.committed import Committed
-from lakeingest.console import line_maker
+from lakeingest.core.freshness import Measure
+from lakeingest.core.load import Load
 from lakeingest.core.schema import TableId
+from lakeingest.monitoring.event_lines import line_maker
 from lakeingest.pipeline.events import (
     Event,
     Following,
+    Measured,
     Merged,
     Planned,
     Published,
@@ -54,6 +59,19 @@ def test_events_say_what_is_committed(events: list[Event], said: str) -> None:
         observe(event)
     assert str(committed).startswith(said)
     assert passed == events
+
+
+def test_how_far_the_tables_are_is_recorded() -> None:
+    """The lag and the freshness of the last measurement, and the time of each publish; unknown values are null."""
+    committed = Committed()
+    observe = committed.collecting_before(lambda _: None)
+    measure = Measure(ORDERS, 7, "f:4", 1_767_323_045.0, 12, None, "", paused=False, max_staleness=None)
+    observe(Measured((measure,), Load(), None))
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    observe(Published(ORDERS, 7, "binlog.000003:4", 1.0))
+    assert committed.so_far["fresh_as_of"] == {"shop.orders": "2026-01-02T03:04:05+00:00"}
+    assert committed.so_far["lag"] == {"shop.orders": {"bytes": 12, "seconds": None}}
+    assert committed.so_far["published_at"]["shop.orders"] >= began
 
 
 def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:

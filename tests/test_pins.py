@@ -53,8 +53,10 @@ ADDED = {
     "RowDelta": {"_added", "_after", "_deletes", "_manifest", "_removed"},
     "TimedRestCatalog": {"_compare_clocks"},
     "_CheckedClient": {"_locked_at", "_timed"},
+    "_Ended": {"_spans"},
     "_Locator": {"_line"},
     "_Probe": {"_chosen_context", "_log_in", "_protect"},
+    "_Session": {"_note", "_status"},
     "_Synced": {"_path"},
 }
 

@@ -45,19 +45,53 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
     not stored any more.
     """
     chosen, versions = _table_of_copy(config, table), open_versions(config)
-    published = [each.version for each in _published(config, versions, chosen)]
+    published = _published_once(config, versions, chosen)
+    found = published if version is None else [each for each in published if each.version == version]
+    if not found:
+        known = ", ".join(str(each.version) for each in published)
+        raise UsageError(f"{chosen} has no version {version} that can be read; it has {known}")
+    schema = _schema_of_version(config, versions, chosen, found[-1].version)
+    shown = ShownRows(versions, schema, found[-1])
+    return pa.Table.from_batches(shown.batches(), shown.fields).sort_by([(name, "ascending") for name in schema.key])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """The rows of a copy as of one published version, at this place in the binlog. They can be read several times."""
+
+    versions: Versions
+    schema: TableSchema
+    version: Published
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The Arrow schema of the rows. As in the changelog, columns outside the key are nullable."""
+        names = self.schema.key
+        return pa.schema([field.with_nullable(field.name not in names) for field in table_schema(self.schema)])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in any order, read file by file."""
+        fields = self.fields
+        for batch in self.versions.rows(self.schema, self.version.version):
+            yield from pa.Table.from_batches([batch]).select(fields.names).cast(fields).to_batches()
+
+
+def rows_shown(config: Config, table: TableId) -> ShownRows:
+    """The rows that readers of a copy see.
+
+    Raises UsageError if nothing is published, StateUnreadable if the definition is not stored any more.
+    """
+    versions = open_versions(config)
+    last = _published_once(config, versions, table)[-1]
+    return ShownRows(versions, _schema_of_version(config, versions, table, last.version), last)
+
+
+def _published_once(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
+    """The versions since the copy was last started over. Raises UsageError if there is none."""
+    published = _published(config, versions, table)
     if not published:
-        raise UsageError(f"{chosen} is not published yet; run once, then the same command again")
-    wanted = published[-1] if version is None else version
-    if wanted not in published:
-        raise UsageError(f"{chosen} has no version {wanted} that can be read; it has {', '.join(map(str, published))}")
-    schema = _schema_of_version(config, versions, chosen, wanted)
-    # as in the changelog, columns outside the key are nullable
-    fields = pa.schema([field.with_nullable(field.name not in schema.key) for field in table_schema(schema)])
-    parts = [
-        pa.Table.from_batches([batch]).select(schema.names).cast(fields) for batch in versions.rows(schema, wanted)
-    ]
-    return pa.concat_tables([fields.empty_table(), *parts]).sort_by([(name, "ascending") for name in schema.key])
+        raise UsageError(f"{table} is not published yet; run once, then the same command again")
+    return published
 
 
 def _published(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:

@@ -12,6 +12,7 @@ from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
+from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Bound, bound_of
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
@@ -105,13 +106,14 @@ class ColumnTypes(Report):
             yield column.name, column.source_type, column.lake_type
 
 
-class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an attribute
+class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attributes
     """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types.
 
-    `following`: the most that `run --follow` costs a day.
+    `following`: the most that `run --follow` costs a day. `connections`: the most that a run has to the source.
     """
 
     following: Bound
+    connections: int
 
     headers = (
         "table",
@@ -154,14 +156,25 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with an a
 
     @property
     def notes(self) -> Sequence[str]:
-        """The meaning of the numbers, and the bill of one run for all these tables."""
+        """The meaning of the numbers, their totals, and the bill of one run for all these tables."""
         copies = [plan.copy for plan in self if plan.copy is not None]
         cpu = UNIT_COSTS.start + sum(copy.cpu_seconds for copy in copies)
         return (
             "estimates of what is left to copy; one chunk of each table was read for them",
+            self._totals(copies),
             f"about {cpu:,.0f} CPU seconds in one run, {priced(dollars(cpu))}; then {UNIT_COSTS.changes} CPU seconds a"
             f" million changes. Measured {UNIT_COSTS.measured} on {UNIT_COSTS.machine}, with {UNIT_COSTS.table}",
             str(self.following),
+        )
+
+    def _totals(self, copies: Sequence[CopyPlan]) -> str:
+        """What one run does for all these tables together, in one line. It copies one table after the other."""
+        refused = len(self) - len(copies)
+        return (
+            f"in all: {len(self):,} tables{f', of which {refused:,} cannot be copied' if refused else ''}; about"
+            f" {sum(copy.rows for copy in copies):,} rows and {sum(copy.bytes for copy in copies):,} bytes to copy, in"
+            f" about {spoken(sum(copy.seconds for copy in copies))}; at most {self.connections:,} connections to the"
+            " source"
         )
 
 
@@ -182,7 +195,7 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
             _plan_table(config, source, server, target, table, existing_copies, unlogged, generated) for table in chosen
         )
         result = Plans(replace(plan, following=following) for plan in plans)
-    result.following = following
+    result.following, result.connections = following, config.source.max_connections
     return result
 
 

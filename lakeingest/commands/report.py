@@ -1,6 +1,7 @@
 """Reports: results that are tables of values. They are shown on a terminal, in a notebook, or as a pandas frame."""
 
 import io
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lakeingest.core.printable import printable
+from lakeingest.core.shown import iso_time
+from lakeingest.drawing.page import page, shown, wide
 from lakeingest.drawing.table import Side, cell_text, html_table, sides_of
 
 if TYPE_CHECKING:
@@ -71,6 +74,13 @@ class Report(ABC):
 
     def _repr_html_(self) -> str:
         return html_table(self.headers, self.cells(), self.note)
+
+    def to_html(self, title: str) -> str:
+        """The report as a page of its own, with this title and the present time. The page loads nothing."""
+        table = wide(html_table(self.headers, self.cells()))
+        notes = "".join(f"<li>{shown(note)}</li>" for note in self.notes)
+        listed = f"<ul>{notes}</ul>" if notes else ""
+        return page(title, f"<h1>{shown(title)}</h1><p>as of {iso_time(time.time())}</p>{table}{listed}")
 
     def _layout(self) -> tuple[list[Side], list[list[str]]]:
         """The alignment of each column (right if it has a number), and the rows with their values as texts."""

@@ -15,6 +15,7 @@ from lakeingest.core.bill import Bill
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target, package_of
+from lakeingest.monitoring.reporting import reported
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds.bounded import run_bounded
@@ -53,7 +54,8 @@ class RunResult(Report):
     `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
     has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
     table, the table is no longer included, or its missing chunks wait for `throttle.window`. `profile` is the time that
-    each stage took, `bill` what the whole run took and costs.
+    each stage took, `bill` what the whole run took and costs. `unusual` are tables into which more or less was written
+    than usual, each with the numbers.
     """
 
     tables: tuple[TableResult, ...]
@@ -65,6 +67,7 @@ class RunResult(Report):
     paused: tuple[TableId, ...] = ()
     left: tuple[tuple[TableId, str], ...] = ()
     bill: Bill | None = None
+    unusual: tuple[tuple[TableId, str], ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -76,12 +79,13 @@ class RunResult(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """How the run ended, a line for each table that stopped, is paused, or is not updated, and the bill."""
+        """How the run ended, a line for each table that stopped, is paused, not updated or unusual, and the bill."""
         stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
         not_updated = (f"{table} {reason}" for table, reason in self.left)
+        unusual = (f"{table}: unusual: {finding}" for table, finding in self.unusual)
         bill = () if self.bill is None else (str(self.bill),)
-        return [self._ending_note, *stopped, *paused, *not_updated, *bill]
+        return [self._ending_note, *stopped, *paused, *not_updated, *unusual, *bill]
 
     @property
     def _ending_note(self) -> str:
@@ -137,10 +141,6 @@ def run(
     def observed(observe: Observer) -> RunResult:
         return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
 
-    if not config.metrics.is_set and config.notify.webhook is None:
-        return observed(observe)
-    from lakeingest.monitoring.reporting import reported
-
     return reported(config, observe, observed, follow=follow)
 
 
@@ -155,7 +155,7 @@ def _run(
     stopping: Callable[[], bool],
     nursery: Nursery | None,
 ) -> RunResult:
-    """`run`, without any report but the events."""
+    """`run`, which reports nothing but the events."""
     began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:
@@ -191,6 +191,7 @@ def _run(
         paused=paused,
         left=left,
         bill=bill,
+        unusual=tuple(open_run.edges.unusual.items()),
     )
     if failures:
         error = most_serious(failure.error for failure in failures)

@@ -139,7 +139,7 @@ def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _P
     service = _checked_service(config, key, path)
     _assert_submittable(config)
     # Step 2: build the job's archive, and the job
-    pins = archive.requirements(*service.extra, *_catalog_packages(config))
+    pins = archive.requirements(*service.extra, *_packages(config))
     with _build_errors(folder):
         job_file = archive.job(folder, path.read_bytes(), _tls_files(config))
     uris = {"job": f"{service.bucket}/{job_file.name}"}
@@ -267,6 +267,8 @@ def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
     yield "metrics.push_password", config.metrics.push_password.get_secret_value()
     webhook = "" if config.notify.webhook is None else config.notify.webhook.get_secret_value()
     yield "notify.webhook", "" if _VARIABLE.search(webhook) else webhook  # a variable may be a part of the URL
+    if config.notify.openlineage is not None:
+        yield "notify.openlineage.api_key", config.notify.openlineage.api_key.get_secret_value()
     catalog, storage = config.target.catalog, config.target.storage
     if catalog.password:
         yield "target.catalog.uri", catalog.password
@@ -276,10 +278,10 @@ def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
                 yield f"target.{key}.properties.{name}", value.get_secret_value()
 
 
-def _catalog_packages(config: Config) -> tuple[str, ...]:
-    """The Python packages that a job needs for the type of its catalog, besides the packages of lakeingest[aws]."""
-    packages = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}
-    return packages.get(config.target.catalog.type or "", ())
+def _packages(config: Config) -> tuple[str, ...]:
+    """The Python packages that a job needs for its catalog and its metrics, besides the packages of lakeingest[aws]."""
+    packages = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}.get(config.target.catalog.type or "", ())
+    return (*packages, "lakeingest[otel]") if config.metrics.opentelemetry else packages
 
 
 def _jar_settings(config: Config, service: Service) -> Mapping[str, str]:

@@ -60,8 +60,9 @@ def _servers(config: Config) -> Mapping[str, Any]:
         **_property_endpoints("target.storage", target.storage.properties),
         "target.warehouse": target.warehouse if target.warehouse.scheme else None,
         "state": config.state if config.state.scheme else None,
-        "metrics.push": config.metrics.push,
+        "metrics.push": config.metrics.push_host,
         "notify.webhook": config.notify.host,
+        "notify.openlineage.url": config.notify.openlineage and config.notify.openlineage.host,
     }
     return {key: server for key, server in servers.items() if server}
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -12,10 +13,11 @@ ENDING = ".prom"  # the text file collector of Prometheus' node exporter reads n
 
 
 class Metrics(Frozen):
-    """Where metrics go, in the format of Prometheus. Nothing is measured for a place that is None.
+    """Where metrics go. Nothing is measured for a place that is None or False.
 
     `textfile`: a file, written at the end of each run and, with `--follow`, after rounds. `port`, `address`: where a
     run with `--follow` answers requests. `push`: the URL of a push gateway, with the user and the password there.
+    `opentelemetry`: metrics and spans go where the variables OTEL_* say. The other places get Prometheus' format.
     """
 
     textfile: Path | None = None
@@ -24,11 +26,17 @@ class Metrics(Frozen):
     push: str | None = None
     push_user: str | None = None
     push_password: SecretStr = SecretStr("")
+    opentelemetry: bool = False
 
     @property
     def is_set(self) -> bool:
         """Whether metrics are asked for."""
-        return (self.textfile, self.port, self.push) != (None, None, None)
+        return self.opentelemetry or (self.textfile, self.port, self.push) != (None, None, None)
+
+    @property
+    def push_host(self) -> str | None:
+        """The host and port of the push gateway; None without one."""
+        return None if self.push is None else urlsplit(self.push).netloc or None
 
     @field_validator("textfile")
     @classmethod

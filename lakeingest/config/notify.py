@@ -3,26 +3,57 @@
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from lakeingest.config.endpoints import is_plain_text, names_server
+from lakeingest.config.endpoints import assert_endpoint, is_plain_text, names_server
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.secrets import is_reference
 
 Occasion = Literal["failed", "stale", "recovered"]
 
 
+class OpenLineage(Frozen):
+    """Who gets events of OpenLineage: the `url` that takes them, its key, and the `namespace` of the jobs there."""
+
+    url: str
+    api_key: SecretStr = SecretStr("")
+    namespace: str = Field(default="lakeingest", min_length=1)
+
+    @property
+    def host(self) -> str | None:
+        """The host and port that events go to."""
+        return urlsplit(self.url).netloc or None
+
+    @model_validator(mode="after")
+    def _assert_url(self) -> Self:
+        """Raise ValueError for what is no URL of HTTP, and for a key that would be sent in plain text."""
+        if "${" in self.url:  # only the run knows the URL
+            return self
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError("url is that of a server, such as https://HOST/api/v1/lineage")
+        assert_endpoint("url", self.url)
+        if self.api_key.get_secret_value() and is_plain_text(self.url):
+            raise ValueError("api_key would be sent in plain text: let url be an https:// URL")
+        return self
+
+
 class Notify(Frozen):
     """The `webhook` that gets a POST with a JSON document on each of these occasions.
 
     `format`: `slack` sends the document that Slack and its likes show as a message. `plain_http`: whether the document
-    may be sent in plain text to another machine.
+    may be sent in plain text to another machine. `openlineage`: who gets events of OpenLineage.
     """
 
     webhook: SecretStr | None = None  # many such URLs have a token in them
     on: tuple[Occasion, ...] = ("failed", "stale", "recovered")
     format: Literal["json", "slack"] = "json"
     plain_http: Literal["refuse", "allow"] = "refuse"
+    openlineage: OpenLineage | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anybody is to be told."""
+        return self.webhook is not None or self.openlineage is not None
 
     @property
     def host(self) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+from lakeingest.core.schema import RESERVED
 
 _SHARE = re.compile(r"(?P<number>\d+(\.\d+)?)%", re.ASCII)
 _PERCENT = 100
@@ -59,7 +60,9 @@ class Quality(Frozen):
     `on_failure` says what happens if rows fail, and `quarantine` how many rows may be in quarantine. `sql` says whether
     SQL in suites is allowed: SQL can call any function of the JVM and read any file of the machine. `samples` says
     whether the pages of gates show values of rows that fail; if False, the pages show only the keys of such rows.
-    `verify`: how runs compare the tables with the source; None: they do not.
+    `verify`: how runs compare the tables with the source; None: they do not. `ledger`: the database of the tables in
+    the lake into which runs write what gates and comparisons have found; None: they write none. `unusual`: whether runs
+    warn of tables into which more or less, or other NULLs, are written than before.
     """
 
     suites: Place | None = None
@@ -68,6 +71,8 @@ class Quality(Frozen):
     sql: Literal["refuse", "allow"] = "refuse"
     samples: bool = True
     verify: Proofs | None = None
+    ledger: Annotated[str, Field(pattern=f"^{RESERVED}[a-z0-9_]*$")] | None = None
+    unusual: Literal["ignore", "warn"] = "ignore"
 
     @property
     def folder(self) -> Path | None:

@@ -23,6 +23,7 @@ _SECRET_KEYS = (
     ("source", "password"),
     ("metrics", "push_password"),
     ("notify", "webhook"),
+    ("notify", "openlineage", "api_key"),
     ("target", "catalog", "uri"),
     ("target", "catalog", "properties", "*"),
     ("target", "storage", "properties", "*"),

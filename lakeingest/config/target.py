@@ -108,7 +108,10 @@ class Target(Frozen):
         return namespace.format(**fields), name.format(**fields)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
-        """The source's table whose copy has this namespace and name; None if no copy can have them."""
+        """The source's table whose copy has this namespace and name; None if no copy can have them.
+
+        A table of the ledger is no copy.
+        """
         # NUL separates namespace and name, because both may have dots
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
@@ -116,7 +119,8 @@ class Target(Frozen):
             pattern = pattern.replace(placeholder, f"(?P<{field}>.+)", 1)
             pattern = pattern.replace(placeholder, f"(?P={field})")  # if the field comes again, it has the same text
         match = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
-        return None if match is None else TableId(match["database"], match["table"])
+        table = None if match is None else TableId(match["database"], match["table"])
+        return None if table is None or table.is_reserved else table
 
     def folder(self, table: TableId) -> Place:
         """The folder of a copy, in the warehouse.

@@ -30,6 +30,8 @@ class Measure:
     1970). `lag_bytes`: how much of the binlog comes after that, up to what the source has written. `lag_seconds`: how
     much later than the last change that readers see the last spooled change was committed. `error`: the name of the
     error that has stopped the table; '' if the table goes on. `max_staleness`: the objective for the age, in seconds.
+    `quarantined`: how many keys have no row in the copy because their rows failed a gate. `proven_since`: every row was
+    last found equal to the source's at this time (seconds since 1970) or later.
     """
 
     table: TableId
@@ -41,6 +43,8 @@ class Measure:
     error: str
     paused: bool
     max_staleness: float | None
+    quarantined: int | None = None
+    proven_since: float | None = None
 
 
 def committed_at(position: Position | None) -> float | None:

@@ -165,15 +165,30 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """A comparison that has found nothing, because of an error: `why`, and when (`at`, seconds since 1970)."""
+
+    at: float
+    why: str
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any] | None) -> Self | None:
+        """The comparison in a document of these fields; None for None."""
+        return None if doc is None else cls(float(doc["at"]), str(doc["why"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TableProof:
     """All ranges of a table with their states, in ascending order. Together they have all keys.
 
-    `rate`: rows that the source compares in a second; None if it is not known.
+    `rate`: rows that the source compares in a second; None if it is not known. `failed`: the last comparison of the
+    table, if it has failed; None if it has not.
     """
 
     facts: Facts
     ranges: tuple[RangeProof, ...] = (RangeProof(),)
     rate: float | None = None
+    failed: Failed | None = None
 
     def __post_init__(self) -> None:
         keys = [proof.keys for proof in self.ranges]
@@ -214,12 +229,15 @@ class TableProof:
         return next((each.keys.lower for each in following if each.state is State.DIFFERS), None)
 
     def with_ranges(self, compared: Sequence[RangeProof], rate: float | None = None) -> Self:
-        """What is known after these ranges were compared. Ranges that they cut keep the rest of their keys."""
+        """What is known after these ranges were compared. Ranges that they cut keep the rest of their keys.
+
+        Then the last comparison has not failed.
+        """
         ranges = self.ranges
         for new in compared:
             ranges = (*(part for old in ranges for part in _rest(old, new.keys)), new)
         ordered = sorted(ranges, key=lambda proof: (proof.keys.lower is not None, proof.keys.lower or ()))
-        return replace(self, ranges=tuple(ordered), rate=rate or self.rate)
+        return replace(self, ranges=tuple(ordered), rate=rate or self.rate, failed=None)
 
     @property
     def checked_at(self) -> float:
@@ -241,13 +259,15 @@ class TableProof:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         ranges = [proof.to_json() for proof in self.ranges]
-        return {"facts": self.facts.to_json(), "rate": self.rate, "ranges": ranges}
+        failed = None if self.failed is None else {"at": self.failed.at, "why": self.failed.why}
+        return {"facts": self.facts.to_json(), "rate": self.rate, "ranges": ranges, "failed": failed}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         rate = None if doc["rate"] is None else float(doc["rate"])
-        return cls(Facts.from_json(doc["facts"]), tuple(map(RangeProof.from_json, doc["ranges"])), rate)
+        failed = Failed.from_json(doc.get("failed"))  # documents of earlier versions do not have it
+        return cls(Facts.from_json(doc["facts"]), tuple(map(RangeProof.from_json, doc["ranges"])), rate, failed)
 
 
 def _rest(old: RangeProof, by: KeyRange) -> list[RangeProof]:
@@ -285,17 +305,24 @@ class Budget:
     """How much of the source's time comparisons may take: the `share` of the time that passes.
 
     `owed`: the seconds by which comparisons have exceeded their share; below 0: the seconds that are saved up.
-    `at`: as of this time (seconds since 1970).
+    `at`: as of this time (seconds since 1970). `waits`: why comparisons waited then, if not for the budget; '' if they
+    did not.
     """
 
     share: float
     owed: float = 0.0
     at: float = 0.0
+    waits: str = ""
 
     @property
     def allows(self) -> bool:
         """Whether a comparison may begin."""
         return self.owed <= 0
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until a comparison may begin; 0 if one may begin."""
+        return max(0.0, self.owed / self.share)
 
     def passed(self, now: float) -> Self:
         """The budget after the time until now, in a run."""

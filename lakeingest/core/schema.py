@@ -13,6 +13,7 @@ from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
 from lakeingest.core.default import Default, Value
 from lakeingest.core.generation import may_change_later
 
+RESERVED = "_lakeingest"  # the databases of the ledger (`core.ledger`) have names that begin so
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
@@ -28,6 +29,11 @@ class TableId:
         if "." in database or "`" in database:
             database = "`" + database.replace("`", "``") + "`"
         return f"{database}.{self.name}"
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether only the ledger may have the table, by the name of its database."""
+        return self.database.startswith(RESERVED)
 
     @classmethod
     def parse(cls, text: str) -> Self:

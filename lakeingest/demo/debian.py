@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 from lakeingest.demo.flavor import Flavor
@@ -22,6 +23,7 @@ from lakeingest.disk import is_private
 from lakeingest.errors import OperatorNeeded
 
 KEYRINGS = Path("/usr/share/keyrings")
+Result = TypeVar("Result")
 
 _PARTIAL = "mysql-partial-"
 _SECONDS = 900
@@ -174,8 +176,9 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
-        for package in _download_packages(flavor, work, say):
-            _run(["dpkg-deb", "--extract", str(package), str(root)], work)
+        say(f"asking Debian's archive for {flavor.name}")
+        for package in from_archive(flavor.suite, work, lambda apt: _download_from(flavor, apt, work, say)):
+            run_program(["dpkg-deb", "--extract", str(package), str(root)], work)
         shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # unused tools, which take a third of the space
         try:
             assert_runs(flavor, _command_in(flavor, root))
@@ -186,26 +189,26 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
         root.rename(place)
 
 
-def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]:
-    """Download the packages of the server and its libraries from the first archive that has them.
+def from_archive(suite: str, work: Path, download: Callable[[list[str]], Result]) -> Result:
+    """What `download` returns for the first archive of the machine's apt with which it succeeds.
 
-    Raises OperatorNeeded if no archive has them.
+    `download` gets the apt-get command whose only packages are those of this archive's `suite`; the command keeps its
+    state in `work`. Raises OperatorNeeded if no archive has what `download` wants.
     """
     keyring = next(iter(sorted(KEYRINGS.glob("debian-archive-keyring.*"))), None)
     if keyring is None:
         raise OperatorNeeded("Debian's keyring (package debian-archive-keyring) is missing")
-    archives = dict.fromkeys(_ARCHIVE.findall(_run(["apt-get", "update", "--print-uris"], work)))
+    archives = dict.fromkeys(_ARCHIVE.findall(run_program(["apt-get", "update", "--print-uris"], work)))
     if not archives:
         raise OperatorNeeded("apt is set up with no archive")
-    say(f"asking Debian's archive for {flavor.name}")
     reasons = []
     # The archives are those of the machine's apt, because they are near. If an archive is not Debian's, its signature
     # is wrong, and the next archive is tried. The archive that is most likely Debian's comes first.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
-            apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")
-            _run([*apt, "update"], work)
-            return _download_from(flavor, apt, work, say)
+            apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {suite} main\n")
+            run_program([*apt, "update"], work)
+            return download(apt)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
     raise OperatorNeeded(reasons[0])  # the reason of the archive that is most likely Debian's
@@ -227,18 +230,18 @@ def _private_apt(work: Path, source: str) -> list[str]:
 
 def _download_from(flavor: Flavor, apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
     """Download the server's package and its dependencies, except Perl, which only scripts need. Returns the files."""
-    listing = _run([*apt, "install", "--yes", "--print-uris", flavor.package], work)
+    listing = run_program([*apt, "install", "--yes", "--print-uris", flavor.package], work)
     packages_listed = [package for package in _LISTED.finditer(listing) if "perl" not in package["name"]]
     megabytes = sum(int(package["size"]) for package in packages_listed) / 1e6
     say(f"fetching {flavor.name} from Debian's packages ({megabytes:.0f} MB, once)")
     download_folder = work / "packages"
     download_folder.mkdir(exist_ok=True)
     versions = (f"{package['name']}={unquote(package['version'])}" for package in packages_listed)
-    _run([*apt, "download", *versions], download_folder)
+    run_program([*apt, "download", *versions], download_folder)
     return sorted(download_folder.glob("*.deb"))
 
 
-def _run(command: list[str], folder: Path) -> str:
+def run_program(command: list[str], folder: Path) -> str:
     """Run a program in `folder`, and return its output.
 
     Raises OperatorNeeded if the program is missing or takes too long. Raises OperatorNeeded, with the first error that

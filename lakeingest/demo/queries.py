@@ -1,9 +1,8 @@
 """Commands that query the tables of a pipeline."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import spark_properties
@@ -12,17 +11,20 @@ from lakeingest.spark.session import java_home
 
 
 def queries(config: Config, table: TableId) -> dict[str, str]:
-    """Commands that count the rows of a table, by the name of the tool that they use."""
+    """Commands that count the rows of a table, by the tool that they use: by Spark only where it is installed."""
     samples = FORMATS[config.target.format].sample_queries(config.target, table)
-    return {
-        tool: _spark_sql(config, query) if tool == "Spark" else f'{sys.executable} -c "{query}"'
-        for tool, query in samples.items()
-    }
+    pyspark = find_spec("pyspark")
+    commands = {}
+    for tool, query in samples.items():
+        if tool != "Spark":
+            commands[tool] = f'{sys.executable} -c "{query}"'
+        elif pyspark is not None and pyspark.origin is not None:
+            commands[tool] = _spark_sql(config, query, Path(pyspark.origin).parent)
+    return commands
 
 
-def _spark_sql(config: Config, sql: str) -> str:
+def _spark_sql(config: Config, sql: str, home: Path) -> str:
     settings = " ".join(f"--conf {key}={value}" for key, value in spark_properties(config.target).items())
-    home = Path(pyspark.__file__).parent
     java = java_home()
     environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")
     packages = ",".join(FORMATS[config.target.format].jars(config.target))

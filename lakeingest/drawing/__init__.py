@@ -1,1 +1,1 @@
-"""HTML tables, SVG charts, and displays that are drawn again. They load nothing, and take the colours of their page."""
+"""HTML pages, tables and timelines, SVG charts, and displays that are drawn again. They load nothing."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from typing import Self
 
 from lakeingest.core.printable import printable
 
@@ -12,7 +13,7 @@ BARS_MAX = 120  # more values than that are drawn as one bar for several of them
 _WIDTH, _HEIGHT = 460, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 26, 34  # the margins around the plot
 _BAR_MAX = 40.0  # the widest bar, so that the chart of one value is no block
-_COLOURS = {"blue": "#3b82c4", "orange": "#d9822b"}  # legible on white and on black
+COLOURS = {"blue": "#3b82c4", "orange": "#d9822b"}  # legible on white and on black
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -24,6 +25,11 @@ class Points:
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     colour: str = "blue"
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[float, float]], colour: str = "blue") -> Self:
+        """The points that are given as pairs."""
+        return cls(tuple(x for x, _ in points), tuple(y for _, y in points), colour)
 
 
 def bars(title: str, values: Sequence[float], label: str, colour: str = "blue") -> str:
@@ -38,7 +44,7 @@ def bars(title: str, values: Sequence[float], label: str, colour: str = "blue") 
     width = min(each * 0.8, _BAR_MAX)
     drawn = "".join(
         f'<rect x="{_LEFT + each * at + (each - width) / 2:.1f}" y="{_y(value, top):.1f}" width="{width:.2f}"'
-        f' height="{max(0.0, _y(0, top) - _y(value, top)):.1f}" fill="{_COLOURS[colour]}"/>'
+        f' height="{max(0.0, _y(0, top) - _y(value, top)):.1f}" fill="{COLOURS[colour]}"/>'
         for at, value in enumerate(means)
     )
     first, last = each / 2, plot - each / 2
@@ -58,7 +64,7 @@ def lines(title: str, points: Points, label: str) -> str:
     top = _nice(max(known, default=0.0))
     start, end = (points.xs[0], points.xs[-1]) if points.xs else (0.0, 0.0)
     span = (end - start) or 1.0
-    colour = _COLOURS[points.colour]
+    colour = COLOURS[points.colour]
     places = [
         (_LEFT + (x - start) / span * (_WIDTH - _LEFT - _RIGHT), _y(y, top))
         for x, y in zip(points.xs, points.ys, strict=True)

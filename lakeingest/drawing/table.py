@@ -13,7 +13,7 @@ _CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(1
 _BUTTON = "all: unset; cursor: pointer"
 # Sorts by the clicked column; a second click turns the order around. Of a number, `data-value` has the digits without
 # commas. Empty cells come last. `event.target` is the button in a header.
-_SORT = """
+_SCRIPT = """
 const head = event.target.closest('th');
 if (head) {
   const up = head.getAttribute('aria-sort') !== 'ascending', body = this.parentNode.tBodies[0];
@@ -28,6 +28,7 @@ if (head) {
   }).forEach(row => body.append(row));
 }
 """
+SORT = " ".join(_SCRIPT.split())
 
 
 def html_table(headers: Iterable[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
@@ -44,7 +45,7 @@ def html_table(headers: Iterable[str], rows: Iterable[Sequence[object]], note: s
     )
     body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in listed)
     below = f'<div style="white-space: pre-line">{escape(printable_lines(note))}</div>' if note else ""
-    sort = escape(" ".join(_SORT.split()))
+    sort = escape(SORT)
     return (
         f'<table style="{_TABLE}"><thead onclick="{sort}"><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}'
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SAMPLE = 2_000  # rows
+_SAMPLE, _SAMPLE_BYTES = 2_000, 4 << 20  # the most rows of a sample, and about their most bytes
 # With this share of distinct values in the sample, a column has about 20,000 of them or more
 _MOSTLY_DISTINCT = 0.95
 
@@ -19,7 +19,8 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
     Nested columns are left out: Parquet has other names for their values.
     """
-    sample = rows.take(np.arange(0, len(rows), -(-len(rows) // _SAMPLE))) if len(rows) > _SAMPLE else rows
+    count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))
+    sample = rows.take(np.arange(0, len(rows), -(-len(rows) // count))) if len(rows) > count else rows
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     return [name for name in flat if _is_repetitive(sample[name])]
 

@@ -1,1 +1,1 @@
-"""What a run tells the outside: metrics, and notices to a webhook. Nothing of that can fail the run."""
+"""What a run tells the outside: log lines, report, metrics, spans, notices and lineage. Nothing of that can fail it."""

@@ -44,6 +44,15 @@ _LAG_SECONDS = (
     " change in between. Absent if a commit time is unknown."
 )
 _FAILED = "1: the table has stopped; `error` names the error and its runbook. 0, with an empty `error`: it goes on."
+_QUARANTINED = "Keys that have no row in the copy because their rows failed the gate. Absent without a copy."
+_PROVEN = (
+    "The age of the proof that source = target, when this was written: the time that has passed since"
+    " `lakeingest_proven_as_of_timestamp_seconds`."
+)
+_PROVEN_AS_OF = (
+    "`quality.verify` has found every row equal to the source's at this time or later. Absent without that key, and"
+    " while a range of the table is not proven."
+)
 _SEEN = "When a run was last at work: the time when this was written, or of the request."
 _KEPT = (
     "The retention that is left: how long the source will still keep the binlog that the next run needs, when this was"
@@ -62,6 +71,9 @@ _ALL = (
     _gauge("rows", "rows", _TABLE, "The rows that readers see. Absent before the first publish."),
     _gauge("table_failed", _FLAG, "table error", _FAILED),
     _gauge("table_paused", _FLAG, _TABLE, "1: someone has paused the table."),
+    _gauge("quarantined_keys", "keys", _TABLE, _QUARANTINED),
+    _gauge("proven_age_seconds", _SECONDS, _TABLE, _PROVEN),
+    _gauge("proven_as_of_timestamp_seconds", _TIMESTAMP, _TABLE, _PROVEN_AS_OF),
     _gauge("gate_expectations", "expectations", "table result", "Of the last gate: `passed`, `failed`, `warning`."),
     _counter("copied_rows", "rows", _TABLE, "Rows of chunks that were committed."),
     _counter("waves", "commits", _TABLE, "Committed waves of chunks, and of rows that were read again."),

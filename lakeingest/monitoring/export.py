@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lakeingest.config import Config
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.files.file import state_of
 from lakeingest.monitoring.background import in_background
 from lakeingest.monitoring.exposition import PUSH_SECONDS, push, registry_of, serve, write_textfile
@@ -15,8 +17,21 @@ from lakeingest.monitoring.figures import Figures
 from lakeingest.pipeline.events import Event, Measured, Observer, Opened, Undelivered
 from lakeingest.state.fresh import read_fresh
 
+if TYPE_CHECKING:
+    from lakeingest.monitoring.telemetry import Telemetry
+
 EVERY_SECONDS = 10.0  # between two deliveries while nothing is measured
 EXPORT_SHARE = 0.002  # of a processor's time for deliveries, so that many tables make them rarer
+
+
+@dataclass(slots=True)
+class _Remote:
+    """A place that figures are sent to beside the run: what sends them, at most each `every` seconds."""
+
+    send: Callable[[], None]
+    every: float = 0.0
+    sent_at: float = float("-inf")  # the time of the monotonic clock
+    sending: Future[float] | None = None
 
 
 class Export:
@@ -25,34 +40,46 @@ class Export:
     def __init__(self, config: Config, observe: Observer, *, follow: bool) -> None:
         self._config, self._settings, self._follow = config, config.metrics, follow
         self._observe = observe
+        self._began = time.time()
         self._figures = Figures()
         self._registry = registry_of(config.name, self._figures)
-        self._pushed: Future[float] | None = None
+        self._remotes: dict[str, _Remote] = {}
+        if self._settings.push is not None:
+            self._remotes["push"] = _Remote(partial(push, self._settings, config.name, self._registry))
+        self._telemetry: Telemetry | None = None
         self._reasons: dict[str, str] = {}  # by key, why the last delivery failed
         self._delivered_at = 0.0  # the time of the monotonic clock
-        self._costs = {"textfile": 0.0, "push": 0.0}  # the CPU seconds of the last delivery
+        self._costs: dict[str, float] = {}  # by key, the CPU seconds of the last delivery
         self._stop_serving: Callable[[], None] | None = None
 
     def observe(self, event: Event) -> None:
         """Collect an event, pass it on, and deliver the figures if it is time."""
         self._figures.observe(event)
         self._observe(event)
-        if isinstance(event, Opened) and self._follow:  # not before: another run may be at work, with this port
-            self._try("port", self._serve)
+        if isinstance(event, Opened):  # not before: another run may be at work, with this port
+            if self._follow:
+                self._try("port", self._serve)
+            self._try("opentelemetry", self._begin_telemetry)
+        if self._telemetry is not None:
+            self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
         pause = max(sum(self._costs.values()) / EXPORT_SHARE, 0.0 if isinstance(event, Measured) else EVERY_SECONDS)
         if time.monotonic() - self._delivered_at >= pause:
             self._deliver()
 
-    def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any]) -> None:
-        """Deliver the figures of the whole run. `stages` are the costs of its stages."""
+    def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any], error: str = "") -> None:
+        """Deliver the figures of the whole run. `stages` are the costs of its stages, `error` names what ended it."""
         self._figures.end(exit_code, caught_up=caught_up, stages=stages)
         if not self._figures.is_measured:  # the run has ended before that: what readers see is as the last run left it
             with suppress(LakeIngestError):
                 notes = read_fresh(state_of(self._config))
                 self._figures.know({table: note.as_of for table, note in notes.items()})
-        self._note_push(2 * PUSH_SECONDS)
-        self._deliver()
-        self._note_push(2 * PUSH_SECONDS)
+        if self._telemetry is None:
+            self._try("opentelemetry", self._begin_telemetry)
+        if self._telemetry is not None:
+            self._try("opentelemetry", partial(self._telemetry.end, exit_code, error), delivers=False)
+        self._note_sent(2 * PUSH_SECONDS)
+        self._deliver(last=True)
+        self._note_sent(2 * PUSH_SECONDS)
 
     def close(self) -> None:
         """Answer no requests any more."""
@@ -63,41 +90,47 @@ class Export:
         if self._settings.port is not None:
             self._stop_serving = serve(self._settings.address, self._settings.port, self._registry)
 
-    def _deliver(self) -> None:
-        """Write the text file, and begin to push unless the last push is still at work."""
-        self._delivered_at = time.monotonic()
-        if self._settings.textfile is not None:
-            self._try("textfile", lambda: self._count_cost("textfile", self._write()))
-        self._note_push()
-        if self._settings.push is not None and self._pushed is None:
-            self._pushed = in_background(self._push)
-
-    def _write(self) -> float:
-        """Write the text file. Returns the CPU seconds that it took."""
-        cpu = time.thread_time()
-        if self._settings.textfile is not None:
-            write_textfile(self._settings.textfile, self._registry)
-        return time.thread_time() - cpu
-
-    def _push(self) -> float:
-        """Push, in another thread. Returns the CPU seconds that it took."""
-        cpu = time.thread_time()
-        push(self._settings, self._config.name, self._registry)
-        return time.thread_time() - cpu
-
-    def _note_push(self, seconds: float = 0.0) -> None:
-        """Note how the last push has ended; if it is still at work, wait for so many seconds."""
-        pushed = self._pushed
-        if pushed is None or not (seconds or pushed.done()):
+    def _begin_telemetry(self) -> None:
+        if not self._settings.opentelemetry:
             return
-        self._pushed = None
-        self._try("push", lambda: self._count_cost("push", pushed.result(seconds)))
+        try:
+            from lakeingest.monitoring.telemetry import Telemetry  # it imports OpenTelemetry, an extra
+        except ModuleNotFoundError as error:
+            raise OperatorNeeded(f"{error}: pip install 'lakeingest[otel]'") from error
+        self._telemetry = Telemetry(self._config.name, self._figures, self._began)
+        self._remotes["opentelemetry"] = _Remote(self._telemetry.send, self._telemetry.every)
 
-    def _count_cost(self, place: str, cpu: float) -> None:
-        self._costs[place] = cpu
+    def _deliver(self, *, last: bool = False) -> None:
+        """Write the text file, and begin to send what is due, except where the last delivery is still at work."""
+        self._delivered_at = now = time.monotonic()
+        if self._settings.textfile is not None:
+            self._try("textfile", self._write)
+        self._note_sent()
+        for remote in self._remotes.values():
+            if remote.sending is None and (last or now - remote.sent_at >= remote.every):
+                remote.sent_at, remote.sending = now, in_background(partial(_timed, remote.send))
 
-    def _try(self, key: str, work: Callable[[], object]) -> None:
-        """Do the work. If it fails, tell the observer, unless it failed for the same reason before."""
+    def _write(self) -> None:
+        if self._settings.textfile is not None:
+            self._costs["textfile"] = _timed(partial(write_textfile, self._settings.textfile, self._registry))
+
+    def _note_sent(self, seconds: float = 0.0) -> None:
+        """Note how deliveries have ended; if some are still at work, wait for all of them for so many seconds."""
+        deadline = time.monotonic() + seconds
+        for key, remote in self._remotes.items():
+            sending = remote.sending
+            if sending is not None and (seconds or sending.done()):
+                remote.sending = None
+                self._try(key, partial(self._take, key, sending, max(0.0, deadline - time.monotonic())))
+
+    def _take(self, key: str, sending: Future[float], seconds: float) -> None:
+        self._costs[key] = sending.result(seconds)
+
+    def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:
+        """Do the work. If it fails, tell the observer, unless it failed for the same reason before.
+
+        `delivers`: its success shows that figures arrive again.
+        """
         try:
             work()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not fail the run
@@ -108,4 +141,12 @@ class Export:
                 self._figures.observe(undelivered)
                 self._observe(undelivered)
         else:
-            self._reasons.pop(key, None)
+            if delivers:
+                self._reasons.pop(key, None)
+
+
+def _timed(send: Callable[[], None]) -> float:
+    """Do the work. Returns the CPU seconds that it took in this thread."""
+    cpu = time.thread_time()
+    send()
+    return time.thread_time() - cpu

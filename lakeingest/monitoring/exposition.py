@@ -1,11 +1,11 @@
 """The figures in the format of Prometheus: as a text file, at an HTTP endpoint, and in a push gateway."""
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -13,6 +13,7 @@ from prometheus_client.exposition import basic_auth_handler, default_handler, pu
 from prometheus_client.registry import Collector
 
 from lakeingest.config.metrics import Metrics
+from lakeingest.disk import replace_shared
 from lakeingest.monitoring.definitions import DEFINITIONS, Definition
 from lakeingest.monitoring.figures import Figures, Labels
 
@@ -58,16 +59,7 @@ def registry_of(pipeline: str, figures: Figures) -> CollectorRegistry:
 
 def write_textfile(path: Path, registry: CollectorRegistry) -> None:
     """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
-    text = generate_latest(registry)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # its name does not end in .prom
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
-            file.write(text)
-            os.fchmod(descriptor, 0o600 | (path.parent.stat().st_mode & 0o044))
-        os.replace(name, path)  # noqa: PTH105 - a name, no path
-    except BaseException:
-        os.unlink(name)  # noqa: PTH108
-        raise
+    replace_shared(path, generate_latest(registry))
 
 
 def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
@@ -83,11 +75,19 @@ def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], 
 
 
 def push(settings: Metrics, pipeline: str, registry: CollectorRegistry) -> None:
-    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it."""
+    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it.
+
+    No message has a part of the URL, because a proxy before the gateway may want a token there.
+    """
     handler: Callable[..., Any] = default_handler
     if settings.push_user is not None:
         handler = partial(
             basic_auth_handler, username=settings.push_user, password=settings.push_password.get_secret_value()
         )
     assert settings.push is not None  # noqa: S101 - the caller has asked
-    push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
+    try:
+        push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
+    except HTTPError as error:
+        raise OSError(f"the gateway answers {error.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise OSError(str(getattr(error, "reason", None) or type(error).__name__)) from None

@@ -34,6 +34,7 @@ class Figures:
         self._lock = threading.Lock()
         self._began, self._started_at = time.monotonic(), time.time()
         self._as_of: dict[Labels, float] = {}
+        self._proven_since: dict[Labels, float] = {}
         self._kept_until: float | None = None
         self._counts: Values = {}
         self._states: Values = {}  # replaced as a whole by each `Measured`, or at the end
@@ -112,7 +113,9 @@ class Figures:
                 "run_active": {(): float(is_active)},
                 "run_seconds": {(): seconds},
                 "fresh_as_of_timestamp_seconds": dict(self._as_of),
-                "freshness_seconds": {labels: age(as_of, now) or 0.0 for labels, as_of in self._as_of.items()},
+                "freshness_seconds": _ages(self._as_of, now),
+                "proven_as_of_timestamp_seconds": dict(self._proven_since),
+                "proven_age_seconds": _ages(self._proven_since, now),
             }
             if self._kept_until is not None:
                 run["binlog_kept_until_timestamp_seconds"] = {(): self._kept_until}
@@ -124,7 +127,8 @@ class Figures:
 
     def _measured(self, event: Measured) -> None:
         tables = event.tables
-        self._as_of = {(str(table.table),): table.as_of for table in tables if table.as_of is not None}
+        self._as_of = _known(tables, "as_of")
+        self._proven_since = _known(tables, "proven_since")
         self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
         self._states = _of_load(event.load) | {
             "table_failed": {(str(table.table), table.error): float(bool(table.error)) for table in tables},
@@ -133,12 +137,17 @@ class Figures:
             "lag_bytes": _known(tables, "lag_bytes"),
             "lag_seconds": _known(tables, "lag_seconds"),
             "max_staleness_seconds": _known(tables, "max_staleness"),
+            "quarantined_keys": _known(tables, "quarantined"),
         }
 
     def _count(self, name: str, table: TableId | None, number: float = 1, *labels: str) -> None:
         key = labels if table is None else (str(table), *labels)
         counts = self._counts.setdefault(name, {})
         counts[key] = counts.get(key, 0) + number
+
+
+def _ages(moments: Mapping[Labels, float], now: float) -> dict[Labels, float]:
+    return {labels: age(moment, now) or 0.0 for labels, moment in moments.items()}
 
 
 def _known(tables: Iterable[Measure], name: str) -> dict[Labels, float]:

@@ -1,25 +1,36 @@
-"""A run that is reported: its events go to the metrics and to the notifier, and so does its end."""
+"""A run that is reported: its events and its end go to its report, to the metrics, to the notifier and to lineage."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakeingest.config import Config
-from lakeingest.errors import LakeIngestError, LeaseHeld, NotOurState
-from lakeingest.exits import EXIT_INTERRUPTED, exit_code
-from lakeingest.monitoring.notifier import Notifier
+from lakeingest.errors import LeaseHeld, NotOurState, UsageError
+from lakeingest.monitoring.ending import Ending
+from lakeingest.monitoring.run_report import RunReport
 from lakeingest.pipeline.events import Observer
 
 if TYPE_CHECKING:
     from lakeingest.monitoring.export import Export
+    from lakeingest.monitoring.lineage import Lineage
+    from lakeingest.monitoring.notifier import Notifier
 
 Result = TypeVar("Result")
 
 
 def reported(config: Config, observe: Observer, run: Callable[[Observer], Result], *, follow: bool) -> Result:
     """Run with an observer that reports the events, too. Returns the result of `run`, or raises its error."""
-    notifier = None if config.notify.webhook is None else Notifier(config, observe)
-    observe = observe if notifier is None else notifier.observe
-    export = None
+    report = RunReport(config, observe)
+    observe, notifier, lineage, export = report.observe, None, None, None
+    if config.notify.webhook is not None:
+        from lakeingest.monitoring.notifier import Notifier  # it imports clients of HTTP
+
+        notifier = Notifier(config, observe)
+        observe = notifier.observe
+    if config.notify.openlineage is not None:
+        from lakeingest.monitoring.lineage import Lineage  # the same
+
+        lineage = Lineage(config, config.notify.openlineage, observe, follow=follow)
+        observe = lineage.observe
     if config.metrics.is_set:
         from lakeingest.monitoring.export import Export  # it imports the library of Prometheus
 
@@ -28,28 +39,32 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
     try:
         result = run(observe)
     except BaseException as error:
-        _end(export, notifier, error.result if isinstance(error, LakeIngestError) else None, error)
+        if not isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
+            if not isinstance(error, UsageError):  # no run has begun: it is a mistake in the command
+                report.end(Ending.of(None, error))
+            _end(export, notifier, lineage, Ending.of(None, error))
         raise
     else:
-        _end(export, notifier, result)
+        report.end(Ending.of(result, None))
+        _end(export, notifier, lineage, Ending.of(result, None))
         return result
     finally:
         if export is not None:
             export.close()
 
 
-def _end(export: "Export | None", notifier: Notifier | None, result: Any, error: BaseException | None = None) -> None:
-    """Report the end of a run. `result`: its RunResult; None if the error has ended it at once."""
-    if isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
-        return
-    code = 0 if error is None else exit_code(error)
+def _end(export: "Export | None", notifier: "Notifier | None", lineage: "Lineage | None", ending: Ending) -> None:
+    """Report the end of a run to other systems."""
+    result = ending.result
     if export is not None:
         stages = () if result is None else result.profile
-        export.end(code, caught_up=result is not None and result.caught_up, stages=stages)
-    if notifier is None or code == EXIT_INTERRUPTED:  # whoever has interrupted it need not be told
+        caught_up = result is not None and result.caught_up
+        export.end(ending.code, caught_up=caught_up, stages=stages, error=ending.error)
+    if lineage is not None:
+        lineage.end(ending.code, ending.error, whole=result is None)
+    if notifier is None or ending.is_interrupted:  # whoever has interrupted it need not be told
         return
-    if error is None or result is not None:
+    if result is not None:
         notifier.end()
     else:
-        name = error.runbook if isinstance(error, LakeIngestError) else "InternalError"
-        notifier.end(name, " ".join(str(error).split()))
+        notifier.end(ending.error, ending.message)

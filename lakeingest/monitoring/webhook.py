@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.message import Message
 from http.client import HTTPException
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -50,19 +51,22 @@ def slack(doc: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 
-def post(url: str, docs: Iterable[Mapping[str, Any]]) -> list[Exception | None]:
+def post(
+    url: str, docs: Iterable[Mapping[str, Any]], headers: Mapping[str, str] = MappingProxyType({})
+) -> list[Exception | None]:
     """Send the documents one by one, each several times if necessary. For each, the error; None if it has arrived.
 
     After a document that has not arrived, the others are not tried.
     """
     results = list[Exception | None]()
     for doc in docs:
-        results.append(results[-1] if results and results[-1] is not None else _post(url, doc))
+        results.append(results[-1] if results and results[-1] is not None else _post(url, doc, headers))
     return results
 
 
-def _post(url: str, doc: Mapping[str, Any]) -> Exception | None:
-    request = Request(url, json.dumps(doc).encode(), {"Content-Type": "application/json"})  # noqa: S310 - HTTP(S) only
+def _post(url: str, doc: Mapping[str, Any], headers: Mapping[str, str]) -> Exception | None:
+    headers = {"Content-Type": "application/json", **headers}
+    request = Request(url, json.dumps(doc).encode(), headers)  # noqa: S310 - HTTP(S) only
     opener, failure = build_opener(_NoRedirects), None
     for pause in (*PAUSES_SECONDS, None):
         try:

@@ -211,6 +211,14 @@ class RowsDiffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Unusual:
+    """What was written into a table is not like what earlier runs have written. `finding` has the numbers."""
+
+    table: TableId
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """How far the tables are, at the end of a round.
 
@@ -227,7 +235,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Metrics or a notification could not be delivered; the run goes on. `what`: the key in pipeline.yml."""
+    """Metrics, a notification or a report could not be delivered; the run goes on.
+
+    `what`: the key in pipeline.yml, or the folder of the reports.
+    """
 
     what: str
     reason: str
@@ -255,6 +266,7 @@ OfTable = (
     | StartedOver
     | Lifted
     | RowsDiffer
+    | Unusual
 )
 Event = (
     Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | Measured | Undelivered | SignalMoved | OfTable

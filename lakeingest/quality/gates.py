@@ -55,6 +55,12 @@ class Outcome:
         return f"{self.document['type']}({self._columns}) of {self.suite}"
 
     @property
+    def expectation(self) -> str:
+        """The type of the expectation, with its columns if it has some."""
+        columns = self._columns
+        return f"{self.document['type']}({columns})" if columns else str(self.document["type"])
+
+    @property
     def _columns(self) -> str:
         kwargs = self.document["kwargs"]
         return ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)

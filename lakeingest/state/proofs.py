@@ -1,7 +1,7 @@
 """The states of ranges that were compared with the source, stored in the state folder (`core.proof`).
 
 proofs/<database>.<table>.json   the document of a table's `TableProof`
-proofs.json                      how much of the source's time comparisons still owe
+proofs.json                      how much of the source's time comparisons still owe, and what else they wait for
 
 A document that is missing or damaged means that nothing was ever proven.
 """
@@ -36,14 +36,14 @@ def read_budget(state: File, share: float) -> Budget:
     """What comparisons owe, with this share for them; nothing if the document is missing or damaged."""
     try:
         doc = store.read(state / BUDGET)
-        return Budget(share, float(doc["owed"]), float(doc["at"]))
+        return Budget(share, float(doc["owed"]), float(doc["at"]), str(doc.get("waits", "")))
     except (OSError, *DAMAGED):
         return Budget(share)
 
 
 def store_budget(state: File, budget: Budget) -> None:
     """Replace the document. Raises StorageFailed if it cannot be written."""
-    store.replace(state / BUDGET, {"owed": budget.owed, "at": budget.at})
+    store.replace(state / BUDGET, {"owed": budget.owed, "at": budget.at, "waits": budget.waits})
 
 
 def _path(state: File, table: TableId) -> File:

@@ -206,6 +206,7 @@ def test_the_dry_run_says_what_goes_where(pipeline: Pipeline) -> None:
         ("target.catalog={type: sql, uri: 'postgresql://a:b@c/d'}", "target.catalog.uri is written out"),
         ("metrics={push: 'https://a', push_user: b, push_password: c}", "metrics.push_password is written out"),
         ("notify={webhook: 'https://a/token'}", "notify.webhook is written out"),
+        ("notify={openlineage: {url: 'https://a', api_key: b}}", "notify.openlineage.api_key is written out"),
         ("source.password='${MYSQL_PASSWORD}'", "--set source.password: a job has the file as it is written"),
         ("submit={}", "submit.emr-serverless is required"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -273,6 +274,8 @@ def test_following_is_bounded_by_its_pace(db: Db, config: Config) -> None:
     assert [one.following for one in plans] == [plans.following] * 2
     assert plans.following.publishes == 288
     assert plans.notes[-1] == str(plans.following)
+    totals = r"in all: 2 tables; about 0 rows and [\d,]+ bytes to copy, in about [\d.]+ seconds; at most \d+ conn"
+    assert re.match(totals, plans.notes[1])
     assert plan(config).following == bound_of(None, 2, knows_files=True)
 
 

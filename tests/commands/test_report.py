@@ -1,6 +1,7 @@
 """How results look on a terminal, in a notebook and in pandas."""
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,16 @@ def test_html_is_escaped() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "a &lt; b &amp; c" in html
     assert html.count("<tr>") == 2
+
+
+def test_a_page_of_its_own_has_the_table_and_loads_nothing() -> None:
+    """Its title and its notes are text, too."""
+    page = Fruit((("<script>", 2, None),), "a < b").to_html("<title> & more")
+    assert page.startswith("<!doctype html>")
+    assert page.count("&lt;title&gt; &amp; more") == 2
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert not re.search(r"https?:|src=|href=", page)
 
 
 def test_html_has_no_colour_of_text_or_page() -> None:

@@ -33,7 +33,8 @@ def test_places_of_metrics() -> None:
     """A relative path begins at the folder of pipeline.yml; each place alone is enough."""
     assert parsed(metrics={"textfile": "shop.prom"}).metrics.textfile == Path("/shop/shop.prom")
     assert parsed(metrics={"textfile": "/node/shop.prom"}).metrics.textfile == Path("/node/shop.prom")
-    for metrics in ({"textfile": "shop.prom"}, {"port": 9464}, {"push": "http://gateway:9091"}):
+    places: list[dict[str, Any]] = [{"textfile": "shop.prom"}, {"port": 9464}, {"push": "http://gateway:9091"}]
+    for metrics in (*places, {"opentelemetry": True}):
         assert parsed(metrics=metrics).metrics.is_set
     assert not parsed(metrics={"address": "::1"}).metrics.is_set
 
@@ -85,6 +86,10 @@ def test_the_key_on_is_read_as_a_person_has_written_it() -> None:
         ({"webhook": "https://hooks.example.com:port/se-cret"}, "webhook is the URL"),
         ({True: ["lost"]}, r"notify\.on"),
         ({"format": "teams"}, r"notify\.format"),
+        ({"openlineage": {}}, r"notify\.openlineage\.url"),
+        ({"openlineage": {"url": "marquez/se-cret"}}, "url is that of a server"),
+        ({"openlineage": {"url": "https://us:se-cret@marquez"}}, "without user and password"),
+        ({"openlineage": {"url": "http://marquez", "api_key": "se-cret"}}, "api_key would be sent in plain text"),
     ],
 )
 def test_a_wrong_webhook_is_refused(notify: dict[Any, Any], message: str) -> None:
@@ -104,13 +109,18 @@ def test_a_secret_by_reference_is_fetched_by_a_run(tmp_path: Path) -> None:
     """For the webhook and for the gateway; who only looks at the file fetches nothing."""
     (tmp_path / "webhook").write_text("https://hooks.example.com/T0\n")
     (tmp_path / "password").write_text("se-cret\n")
-    blocks = {
+    blocks: dict[str, dict[str, Any]] = {
         "notify": {"webhook": f"file://{tmp_path}/webhook"},
         "metrics": {"push": "https://gateway", "push_user": "us", "push_password": f"file://{tmp_path}/password"},
     }
+    lineage = {"url": "https://marquez/api/v1/lineage", "api_key": f"file://{tmp_path}/password"}
+    blocks["notify"]["openlineage"] = lineage
     config = parsed(**blocks)
     assert config.notify.host == "hooks.example.com"
     assert config.metrics.push_password.get_secret_value() == "se-cret"
+    assert config.notify.openlineage is not None
+    assert config.notify.openlineage.api_key.get_secret_value() == "se-cret"
+    assert "se-cret" not in repr(config.notify)
     seen = validate({"name": "shop", "source": SOURCE, "tables": {"include": ["shop.*"]}} | blocks, Path("/shop"))
     assert seen is not None
     assert seen.notify.host is None

@@ -20,6 +20,7 @@ from lakeingest.core.proof import (
     TRANSITIONS,
     Budget,
     Facts,
+    Failed,
     RangeProof,
     Round,
     State,
@@ -179,6 +180,8 @@ def test_a_debt_is_paid_between_runs_and_nothing_is_saved_up_there() -> None:
     assert not budget.allows
     assert not budget.passed(NOW + 99).allows
     assert budget.passed(NOW + 100).allows
+    assert budget.passed(NOW + 99).seconds_left == pytest.approx(1)
+    assert budget.passed(NOW + 101).seconds_left == 0
     assert budget.passed(NOW + 1e6).owed == -MOST_CREDIT
     assert budget.resumed(NOW + 1e6).owed == 0
     assert budget.passed(NOW - 1e6).owed == 2.0
@@ -189,9 +192,23 @@ def test_the_document_of_a_table_is_read_back() -> None:
     first, second, third = up_to(10, 20)
     for proof in (
         TableProof(FACTS, (equal(first), different(second), RangeProof(third)), 5.0),
-        TableProof(replace(FACTS, place=None)),
+        TableProof(replace(FACTS, place=None), failed=Failed(NOW, "SourceMoved: too many changes")),
     ):
         assert TableProof.from_json(json.loads(json.dumps(proof.to_json()))) == proof
+
+
+def test_a_document_of_an_earlier_version_is_read() -> None:
+    """It does not say whether the last comparison has failed."""
+    document = TableProof(FACTS).to_json()
+    del document["failed"]
+    assert TableProof.from_json(document) == TableProof(FACTS)
+
+
+def test_a_comparison_that_succeeds_ends_the_failure_of_the_last_one() -> None:
+    """Also if it finds a difference; doubts do not end it."""
+    failed = TableProof(FACTS, failed=Failed(NOW, "away"))
+    assert failed.under(replace(FACTS, restarts=1)).failed == failed.failed
+    assert failed.with_ranges([different()]).failed is None
 
 
 def test_a_range_is_named_by_its_bounds() -> None:

@@ -28,3 +28,23 @@ def test_a_run_ends_while_ddl_keeps_coming(pipe: Pipe) -> None:
     assert altered < 4
     pipe.run()
     pipe.assert_equal()
+
+
+@pytest.mark.local("tables take turns only in a folder")
+def test_runs_that_die_too_early_take_turns_with_the_tables(pipe: Pipe) -> None:
+    """Each begins with the table that lags most, so that none waits for ever."""
+    pipe.sql(*(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in "abc"))
+    pipe.run()
+    published = list[str]()
+
+    def die(event: Event) -> None:
+        if isinstance(event, Published):
+            published.append(event.table.name)
+            raise KeyboardInterrupt
+
+    for number in range(6):
+        pipe.sql(*(f"INSERT INTO {name} VALUES ({number})" for name in "abc"))
+        with pytest.raises(KeyboardInterrupt):
+            pipe.run(observe=die)
+    assert published[:3] == published[3:]
+    assert sorted(published[:3]) == ["a", "b", "c"]

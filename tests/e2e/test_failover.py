@@ -11,11 +11,11 @@ from pydantic import SecretStr
 
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
-from lakeingest.console import line
 from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, Retryable, SourceBehind, SourceDiverged, SourceReplaced
+from lakeingest.monitoring.event_lines import line
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import Event, FailedOver, StartedOver, TableStopped, WaveCommitted
 from lakeingest.spool.spool import Spool

@@ -24,7 +24,7 @@ from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import compare_tables
 from lakeingest.config import Config
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import LakeIngestError, Retryable
+from lakeingest.errors import Retryable
 from tests.e2e.job import Job
 from tests.faults.beside import beside
 from tests.mysql.values import holds_minus_zero
@@ -33,12 +33,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.ma
 
 VERIFIES = int(os.environ.get("LAKEINGEST_VERIFIES", "3"))
 DIFFERENCES = int(os.environ.get("LAKEINGEST_DIFFERENCES", "2"))
-KILL_SECONDS = float(os.environ.get("LAKEINGEST_KILL_SECONDS", "10"))
+KILL_SECONDS = float(os.environ.get("LAKEINGEST_KILL_SECONDS", "30"))
 CHANGES = 100  # of a table in a second
 TICKS = 10  # in a second
 STILL, ROWS = 1_000, 22_500  # the first rows are never changed by the writer
 SQUARE = 150  # ROWS is its square
-TRIES = 20  # of a command that is told to come again later
+LATER_SECONDS = 300.0  # within which a command works that is told to come again later
 
 # The columns of each table's key, and how their values are made from the number of a row
 KEYS = {
@@ -196,14 +196,14 @@ def compared(job: Job, spark: SparkSession, tables: tuple[str, ...] = ()) -> dic
 
 def until_done(work: Callable[[], TableVerification]) -> TableVerification:
     """What `work` returns, once it is not told to come again later."""
-    error: LakeIngestError | None = None
-    for _ in range(TRIES):
+    deadline = time.monotonic() + LATER_SECONDS
+    while True:
         try:
             return work()
-        except Retryable as later:
-            error = later
+        except Retryable:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(1)
-    raise AssertionError from error
 
 
 def found(job: Job, spark: SparkSession, table: str) -> TableVerification:

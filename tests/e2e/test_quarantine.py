@@ -19,7 +19,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, UsageError
-from lakeingest.pipeline.events import Quarantined
+from lakeingest.pipeline.events import Measured, Quarantined
 from lakeingest.state.evidence import Evidence, read_evidence
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_signals_killed_anywhere import Dead, mortal
@@ -86,8 +86,11 @@ def test_failing_rows_leave_the_table_and_the_rest_is_published(pipe: Pipe, rule
     pipe.assert_equal()
     assert all(row["_lakeingest_released_at"] for row in evidence_of(pipe))
     assert len(pipe.seen(Quarantined)) == 3
+    told = [event.tables[0].quarantined for event in pipe.seen(Measured) if isinstance(event, Measured)]
+    assert told == [2, 3, 1, 0]
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_limit_stops_the_table_and_nothing_is_moved(pipe: Pipe, rule: Callable[..., None]) -> None:
     """So does an expectation that blames no single rows."""
     rule(CHEAP)

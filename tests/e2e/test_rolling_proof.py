@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import pymysql
 import pytest
@@ -9,14 +10,16 @@ import pytest
 from lakeingest.commands.repair import repair
 from lakeingest.commands.run import run
 from lakeingest.commands.status import TableStatus, status
+from lakeingest.config import Throttle
 from lakeingest.config.quality import Proofs
 from lakeingest.core import proof
-from lakeingest.core.proof import State
+from lakeingest.core.proof import Budget, State
+from lakeingest.core.shown import iso_time
 from lakeingest.errors import Retryable, VerificationFailed
-from lakeingest.pipeline.events import Following, Published, RowsDiffer, TableStopped
+from lakeingest.pipeline.events import Following, Measured, Published, RowsDiffer, TableStopped
 from lakeingest.pipeline.proving.range_proof import RangeTask
 from lakeingest.pipeline.rounds import proving
-from lakeingest.state.proofs import read_budget
+from lakeingest.state.proofs import read_budget, store_budget
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import soon
 
@@ -81,6 +84,10 @@ def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     assert len(table.proof.ranges) == ROWS // 20
     assert all(each["position"] and each["state"] == "proven" for each in table.proof.ranges)
     assert table.proof.round.proven_tables == 2
+    [measured] = pipe.seen(Measured)
+    assert isinstance(measured, Measured)
+    proven_since = {measure.table.name: measure.proven_since for measure in measured.tables}["t"]
+    assert iso_time(proven_since) == table.proof.proven_at
     budget = read_budget(pipe.state, 1.0)
     pipe.run()
     again = state_of_table(pipe)
@@ -189,8 +196,32 @@ def test_ddl_that_fills_values_takes_the_proof_away(pipe: Pipe, monkeypatch: pyt
         pipe.run()
     assert states(pipe) == {State.LOST.value}
     assert states(pipe, "other") == {State.PROVEN.value}
+    [note] = [note for note in status(pipe.config).notes if "failed" in note]
+    assert note.startswith(f"{pipe.database}.t: its last comparison with the source, at ")
+    assert note.endswith(", failed, and is tried again: Retryable: not now")
     pipe.run()
     assert states(pipe) == {State.PROVEN.value}
+    assert not [note for note in status(pipe.config).notes if "failed" in note]
+
+
+def test_status_says_for_what_comparisons_wait(pipe: Pipe) -> None:
+    """For their budget, or for `throttle`; and nothing once they are made."""
+    filled(proving_pipe(pipe, budget="0.01%"))
+    now = datetime.now(UTC)
+    later = "-".join(f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 3))
+    throttled = pipe.config.model_copy(update={"throttle": Throttle.model_validate({"window": later})})
+    pipe.run()
+    [note] = [note for note in status(pipe.config).notes if "wait" in note]
+    assert note.startswith("comparisons with the source wait: quality.verify.budget allows the next one in ")
+    store_budget(pipe.state, Budget(0.0001))
+    run(throttled, spark=pipe.spark)
+    [note] = [note for note in status(pipe.config).notes if "wait" in note]
+    assert note.startswith(
+        f"comparisons with the source wait: reads begin within {later} UTC (throttle.window), as of "
+    )
+    proving_pipe(pipe, every="1d")
+    pipe.run()
+    assert not [note for note in status(pipe.config).notes if "wait" in note]
 
 
 def not_now(*_: object) -> None:

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from lakeingest.files import dictionaries
 from lakeingest.files.dictionaries import repetitive_columns
 
 ROWS = 50_000
@@ -37,6 +38,19 @@ def test_columns_of_nothing_and_of_lists_get_none() -> None:
     assert repetitive_columns(table) == ["yes"]
     assert repetitive_columns(table.slice(0, 0)) == []
     assert repetitive_columns(table.slice(0, 1)) == []
+
+
+def test_rows_of_megabytes_have_a_small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because a sample is a copy."""
+    sizes = list[int]()
+
+    def look(values: pa.ChunkedArray) -> bool:
+        sizes.append(values.nbytes)
+        return False
+
+    monkeypatch.setattr(dictionaries, "_is_repetitive", look)
+    repetitive_columns(pa.table({"v": [number.to_bytes(1, "big") * (1 << 20) for number in range(60)]}))
+    assert sizes[0] <= 5 << 20
 
 
 def test_columns_that_arrow_cannot_count_get_one() -> None:

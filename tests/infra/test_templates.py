@@ -1,8 +1,11 @@
 """The templates of infra/, checked without any account: by tools and types of their readers, else by structure."""
 
 import ast
+import base64
+import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,30 @@ from google.protobuf import json_format
 
 from lakeingest.cluster.archive import dependencies_names
 from lakeingest.cluster.dataproc import DataprocJobs
+from lakeingest.cluster.emr_serverless import EmrServerlessJobs
 from lakeingest.cluster.service import Job
 from lakeingest.config import load_config
-from lakeingest.config.submit import Dataproc
+from lakeingest.config.submit import Dataproc, EmrServerless
 from lakeingest.errors import OperatorNeeded, Retryable
 from lakeingest.lake.marks import BUILDING
+from lakeingest.version import VERSION
+from tests.servers.engines import Engine
 
 INFRA = Path(__file__).parents[2] / "infra"
 AWS = sorted((INFRA / "aws").glob("*.yml"))
+JOBS = [path for path in AWS if path.stem != "schedule"]
+# The types of Google's own clients
+CLIENTS = Engine(
+    "Google's clients",
+    ("google-cloud-scheduler==2.21.0", "google-cloud-monitoring==2.32.0"),
+    """
+from google.cloud import monitoring_v3, scheduler_v1
+from google.protobuf import json_format
+json_format.ParseDict(asked["job"], scheduler_v1.Job.pb()())
+for policy in asked["policies"]:
+    json_format.ParseDict(policy, monitoring_v3.AlertPolicy.pb()())
+""",
+)
 
 
 class _Template(yaml.SafeLoader):
@@ -40,7 +59,8 @@ def statements(path: Path) -> list[dict[str, Any]]:
             properties.get("PolicyDocument"),
             *(one["PolicyDocument"] for one in properties.get("Policies", ())),
         ]
-        found += [statement for document in documents if document for statement in document["Statement"]]
+        read = (json.loads(document) if isinstance(document, str) else document for document in documents if document)
+        found += [statement for document in read for statement in document["Statement"]]
     return found
 
 
@@ -64,7 +84,7 @@ def test_no_role_may_do_more_than_a_job_does(path: Path) -> None:
         assert {"iam:PassRole"}.isdisjoint(actions) or "Condition" in statement
 
 
-@pytest.mark.parametrize("path", AWS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_a_job_may_drop_no_table_that_readers_see(path: Path) -> None:
     """Only tables that are being built, whose names are ours; the databases are named by whoever makes the stack."""
     template = yaml.load(path.read_text(), _Template)  # noqa: S506 - a SafeLoader
@@ -73,6 +93,113 @@ def test_a_job_may_drop_no_table_that_readers_see(path: Path) -> None:
     assert drops["Action"] == "glue:DeleteTable"
     [tables] = [resource for resource in drops["Resource"] if ":table/" in resource]
     assert tables.endswith("/*" + BUILDING + "*")
+
+
+def test_a_schedule_sends_what_submit_sends() -> None:
+    """Its parameters are parts of that request; its token is new for each job."""
+    template = yaml.load((INFRA / "aws" / "schedule.yml").read_text(), _Template)  # noqa: S506 - a SafeLoader
+    role = "arn:aws:iam::123456789012:role/lakeingest"
+    settings = {"application_id": "00f1abcd", "execution_role_arn": role, "region": "eu-central-1", "max_minutes": 90}
+    service = EmrServerlessJobs(EmrServerless.model_validate({**settings, "bucket": "s3://company-lake/jobs"}))
+    token, arguments = "one-for-each-job", ("run", "-c", "job/pipeline.yml")
+    job = Job("shop", token, "s3://company-lake/jobs/a.py", arguments, {"job": "s3://a/b"}, {}, {"a": 'b "c" \\'})
+    ours = service.request(job)
+    driver = ours["jobDriver"]["sparkSubmit"]
+    overrides = ours["configurationOverrides"]
+    values = {
+        "Name": "shop",
+        "ApplicationId": ours["applicationId"],
+        "ExecutionRoleArn": ours["executionRoleArn"],
+        "EntryPoint": driver["entryPoint"],
+        "SparkSubmitParameters": driver["sparkSubmitParameters"],
+        "SparkDefaults": json.dumps(overrides["applicationConfiguration"][0]["properties"]),
+        "LogUri": overrides["monitoringConfiguration"]["s3MonitoringConfiguration"]["logUri"],
+        "MaxMinutes": str(ours["executionTimeoutMinutes"]),
+    }
+    assert values.keys() <= template["Parameters"].keys()
+    text = template["Resources"]["Start"]["Properties"]["Target"]["Input"]
+    sent = json.loads(re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], text))
+    assert sent.pop("ClientToken") == "<aws.scheduler.execution-id>"
+    assert _in_camel_case(sent) == {key: value for key, value in ours.items() if key != "clientToken"}
+
+
+def _in_camel_case(doc: Any) -> Any:
+    """A request of EventBridge Scheduler as one of boto3: names of parameters begin with another kind of letter."""
+    if isinstance(doc, list):
+        return [_in_camel_case(one) for one in doc]
+    if not isinstance(doc, dict):
+        return doc
+    kept = {"Tags", "Properties"}  # their keys are ours
+    return {key[0].lower() + key[1:]: value if key in kept else _in_camel_case(value) for key, value in doc.items()}
+
+
+def test_an_alarm_of_the_schedule_watches_what_there_is() -> None:
+    """Each alarm tells the topic, and its dimension is a resource of the stack."""
+    template = yaml.load((INFRA / "aws" / "schedule.yml").read_text(), _Template)  # noqa: S506 - a SafeLoader
+    resources = template["Resources"]
+    alarms = [one["Properties"] for one in resources.values() if one["Type"] == "AWS::CloudWatch::Alarm"]
+    watched = {(alarm["Namespace"], alarm["MetricName"], alarm["Dimensions"][0]["Name"]) for alarm in alarms}
+    assert watched == {
+        ("AWS/Events", "Invocations", "RuleName"),
+        ("AWS/Scheduler", "InvocationDroppedCount", "ScheduleGroup"),
+    }
+    assert {alarm["Dimensions"][0]["Value"] for alarm in alarms} == {"Succeeded", "Group"} <= resources.keys()
+    assert all(alarm["AlarmActions"] == ["Topic"] for alarm in alarms)
+
+
+def test_google_takes_the_schedule_and_its_alerts() -> None:
+    """They are of the types of its clients; the schedule starts the workflow template, as an account."""
+    job = json.loads((INFRA / "gcp" / "schedule.json").read_text())
+    alerts = {path.stem: yaml.safe_load(path.read_text()) for path in (INFRA / "gcp").glob("alert-*.yml")}
+    CLIENTS.run({"job": job, "policies": list(alerts.values())})
+    template = yaml.safe_load((INFRA / "gcp" / "workflow-template.yml").read_text())
+    assert job["httpTarget"]["uri"].endswith(f"/workflowTemplates/{template['id']}:instantiate")
+    assert base64.b64decode(job["httpTarget"]["body"]) == b"{}"
+    assert "@" in job["httpTarget"]["oauthToken"]["serviceAccountEmail"]
+    name = job["name"].rpartition("/")[2]
+    [condition] = alerts["alert-schedule"]["conditions"]
+    assert f'"{name}"' in condition["conditionMatchedLog"]["filter"]
+    cluster = template["placement"]["managedCluster"]["clusterName"]
+    for condition in alerts["alert-jobs"]["conditions"]:
+        [kind] = condition.keys() - {"displayName"}
+        assert f'cluster_name = starts_with("{cluster}")' in condition[kind]["filter"]
+
+
+FORMS = Engine(
+    "check-jsonschema",
+    ("check-jsonschema==0.39.0", "regress==2026.9.1"),
+    """
+from check_jsonschema import main
+for kind, files in asked.items():
+    try:
+        main(["--builtin-schema", kind, *files])
+    except SystemExit as ended:
+        assert ended.code == 0, kind
+""",
+)
+
+
+def test_workflows_and_forms_are_as_their_readers_want_them() -> None:
+    """By the schemas that check-jsonschema ships."""
+    folder = INFRA.parent / ".github"
+    forms = [path for path in (folder / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    kinds = {
+        "vendor.github-workflows": sorted((folder / "workflows").glob("*.yml")),
+        "vendor.github-issue-forms": sorted(forms),
+        "vendor.dependabot": [folder / "dependabot.yml"],
+    }
+    assert all(kinds.values())
+    FORMS.run({kind: list(map(str, files)) for kind, files in kinds.items()})
+
+
+def test_a_release_has_notes_and_one_version() -> None:
+    """The tag is compared with it; the last released version has a part of CHANGELOG.md, below what comes after."""
+    project = tomllib.loads((INFRA.parent / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    headings = re.findall(r"(?m)^## (.*)$", (INFRA.parent / "CHANGELOG.md").read_text())
+    assert headings[0] == "[Unreleased]"
+    for heading in headings[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
 
 
 def test_what_others_publish_is_pinned() -> None:

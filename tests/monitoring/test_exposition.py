@@ -38,7 +38,8 @@ LOAD = Load(threads_running=3, history_list_length=40, replica_lag=2.5)
 
 def measure(name: str, now: float) -> Measure:
     """A healthy table."""
-    return Measure(TableId("shop", name), 7, "binlog.000001:4", now - 30, 12, 1.5, "", paused=False, max_staleness=900)
+    known = Measure(TableId("shop", name), 7, "binlog.000001:4", now - 30, 12, 1.5, "", paused=False, max_staleness=900)
+    return replace(known, quarantined=2, proven_since=now - 60)
 
 
 def figures_of_all_events(now: float) -> Figures:
@@ -87,6 +88,8 @@ def test_the_own_parser_reads_every_name_and_every_metric() -> None:
         assert read["lakeingest_fresh_as_of_timestamp_seconds", table] == pytest.approx(now - 30)
         assert 30 <= read["lakeingest_freshness_seconds", table] < 60
         assert read["lakeingest_max_staleness_seconds", table] == 900
+        assert read["lakeingest_quarantined_keys", table] == 2
+        assert 60 <= read["lakeingest_proven_age_seconds", table] < 90
     assert read["lakeingest_run_exit_code", ""] == 3
     assert 3590 < read["lakeingest_binlog_kept_seconds", ""] <= 3600
     assert all(family.documentation for family in text_string_to_metric_families(text))
@@ -108,6 +111,8 @@ def test_what_is_not_known_has_no_series() -> None:
         lag_bytes=None,
         lag_seconds=None,
         max_staleness=None,
+        quarantined=None,
+        proven_since=None,
         error="GateFailed",
     )
     figures.observe(Measured((unknown,), Load(), None))

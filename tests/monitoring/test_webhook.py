@@ -30,6 +30,7 @@ class Hook(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.answers = [200]
         self.bodies: list[str] = []
+        self.keys: set[str] = set()  # what requests have proven themselves with
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/T0/se-cret"
 
@@ -39,6 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the body, and answer."""
         hook = self.server
         assert isinstance(hook, Hook)
+        hook.keys.add(self.headers.get("Authorization", ""))
         hook.bodies.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
         code = hook.answers.pop(0) if len(hook.answers) > 1 else hook.answers[0]
         if code < 0:

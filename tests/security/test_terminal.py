@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import logging
 import os
 import pty
@@ -25,6 +26,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Signal, State
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
+from lakeingest.monitoring.event_lines import line
 from lakeingest.pipeline.events import Event, Planned
 from lakeingest.quality.gates import GateReport, Outcome
 from lakeingest.quality.page import page
@@ -85,9 +87,18 @@ def test_each_event_is_one_printable_line(event: Event, capsys: pytest.CaptureFi
     assert "\x1b" not in drawn
     assert all(one.replace("\r", "").isprintable() for one in drawn.split("\n"))
     logged = capsys.readouterr().err
-    assert logged.count("\n") == (console.line(event) is not None) == bool(logged)
+    assert logged.count("\n") == (line(event) is not None) == bool(logged)
     assert logged.rstrip("\n").isprintable()
     assert FORGED not in logged.splitlines()
+    terminal.use_json(chosen=True)
+    try:
+        with console.observer(screen) as draw:
+            draw(event)
+    finally:
+        terminal.use_json(chosen=False)
+    documents = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+    assert [document["event"] for document in documents] == ([type(event).__name__] if logged else [])
+    assert all(document["message"].isprintable() for document in documents)
 
 
 @pytest.mark.parametrize("kind", [*all_errors()])
@@ -164,13 +175,14 @@ def test_traces_and_logs_of_libraries_have_no_line_of_others(capsys: pytest.Capt
 def test_nothing_else_prints() -> None:
     """Whoever prints hands the text to one of these, which make it printable, or prints what only we have written."""
     ours = {
-        ("terminal", "say"),  # and print_page: a runbook
+        ("terminal", "_write"),  # lines that `log`, `say` and `say_error` have made printable
         ("terminal", "print_page"),
         ("cli_options", "print_result"),
         ("console", "draw"),
         ("cli", "_show_version"),
         ("cli", "init"),  # paths that were typed
         ("cli", "status"),  # a Report
+        ("cli_checks", "_print_table"),  # a Report
         ("cli_submit", "submit"),  # JSON, and the id of a job
         ("commands.submitted", "_print_log"),
         ("commands.report", "__repr__"),

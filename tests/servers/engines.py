@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,7 +57,7 @@ pyarrow.parquet.write_table(pyarrow.Table.from_batches(read()), asked["out"])
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine: its packages, and a program that writes all rows of a table to a Parquet file."""
+    """An engine: its packages, and a program. That of `read` writes all rows of a table to a Parquet file."""
 
     name: str
     packages: tuple[str, ...]
@@ -67,24 +68,27 @@ class Engine:
 
         `store` is the S3 that it is in: its host, key, secret and region.
         """
-        place = self.installed()
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "rows.parquet"
-            asked = {"metadata": metadata, "location": location, "store": store, "out": str(out)}
-            # ours come last: hudi-rs answers with PyArrow
-            paths = os.pathsep.join([str(place), *(path for path in sys.path if path.endswith("site-packages"))])
-            done = subprocess.run(
-                [sys.executable, "-c", _START + self.program, json.dumps(asked)],
-                env={**os.environ, "PYTHONPATH": paths},
-                cwd="/",  # ClickHouse reads files only below its folder
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-            if done.returncode:
-                raise AssertionError(f"{self.name} cannot read {location}: {done.stderr[-2_000:]}")
+            self.run({"metadata": metadata, "location": location, "store": store, "out": str(out)})
             return pq.read_table(out)
+
+    def run(self, asked: Mapping[str, Any]) -> str:
+        """What the program prints for what it is asked; skips where pip fails."""
+        # ours come last: hudi-rs answers with PyArrow
+        paths = [str(self.installed()), *(path for path in sys.path if path.endswith("site-packages"))]
+        done = subprocess.run(
+            [sys.executable, "-c", _START + self.program, json.dumps(asked)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd="/",  # ClickHouse reads files only below its folder
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(f"{self.name} cannot read {asked}: {done.stderr[-2_000:]}")
+        return done.stdout
 
     def installed(self) -> Path:
         """The folder of the packages, filled by pip where it does not exist yet."""

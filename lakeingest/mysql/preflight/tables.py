@@ -1,13 +1,13 @@
 """Preflight of the tables: the user's privileges, and whether each table can be copied exactly."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import pymysql
 
 from lakeingest.config.tables import Tables
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import RESERVED, Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import schema_reader
 from lakeingest.mysql.connection import query, table_name
@@ -48,14 +48,20 @@ def engines(server: Server) -> Finding:
 
 
 def read_schemas(
-    connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
+    connection: pymysql.Connection, tables: Collection[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
     """The definitions of the tables that can be copied; and a condition that is not met if a table cannot be copied.
 
     The condition has the reasons.
     """
-    answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in tables})
+    free = [table for table in tables if not table.is_reserved]
+    answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in free})
     reasons = [str(answer) for answer in answers.values() if isinstance(answer, OperatorNeeded)]
+    reasons += [
+        f"{table}: databases whose names begin with {RESERVED} are for tables that lakeingest itself makes; exclude it"
+        for table in tables
+        if table.is_reserved
+    ]
     schemas = {table: answer for table, answer in answers.items() if not isinstance(answer, OperatorNeeded)}
     return schemas, Checked("keys and types", "; ".join(reasons) or None)
 

@@ -111,6 +111,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     with edges.profile.stage("merges: commit"):
         merged, effects = edges.target.commit_merge(staged, parts, progress_after)
     table.advance(merged, sound=all(part.sound for part in written))
+    edges.tally.merged(table.id, effects, (part.counts for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
     seconds = time.monotonic() - began
@@ -164,5 +165,6 @@ def _write_rows(
     """Write the new rows of all slices."""
     executors, merges_by = edges.executors, edges.target.capabilities.merges_by
     groups = in_groups([slice_.new for slice_ in replaced], row_bytes)
-    tasks = [WriteRows(rows, schema, stop, merger, merges_by) for rows in groups]
+    counts = edges.config.quality.unusual == "warn"
+    tasks = [WriteRows(rows, schema, stop, merger, merges_by, counts) for rows in groups]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakeingest.core import usual
 from lakeingest.core.change import DELETED
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableSchema
@@ -79,22 +81,30 @@ class ReplaceRows:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """The files of new rows. `sound`: the rows were checked and agree with the table's definition."""
+    """The files of new rows. `sound`: the rows were checked and agree with the table's definition.
+
+    `counts`: the numbers of rows, and of NULLs in each column that can have some; zeros if nobody wants to know.
+    """
 
     files: Written
     sound: bool
     profile: Profile
+    counts: usual.Written
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """The task of one executor: read rows from files of the spool, and write them to a file of the target."""
+    """The task of one executor: read rows from files of the spool, and write them to a file of the target.
+
+    `counts`: whether the rows and their NULLs are counted.
+    """
 
     rows: "Sequence[tuple[File, np.ndarray]]"
     schema: TableSchema
     stop: Place
     merger: Merger
     merges_by: MergesBy
+    counts: bool = False
 
     def run(self) -> WrittenRows:
         """Write the rows. Nothing refers to their files before the commit."""
@@ -110,7 +120,14 @@ class WriteRows:
             sound = is_sound(default_suite(self.schema, len(rows)), rows)
         with profile.stage("merges: write"):
             files = self.merger.write(rows)
-        return WrittenRows(files, sound, profile)
+        return WrittenRows(files, sound, profile, self._counted(rows) if self.counts else usual.Written())
+
+    def _counted(self, rows: pa.Table) -> usual.Written:
+        """The numbers of rows that are not deleted, and of their NULLs."""
+        if DELETED in rows.column_names and pc.any(rows[DELETED]).as_py():  # not in the copy, or marked there
+            rows = rows.filter(pc.invert(rows[DELETED]))
+        nulls = {column.name: rows[column.name].null_count for column in self.schema.columns if column.nullable}
+        return usual.Written(rows=rows.num_rows, nulls=nulls)
 
 
 def _numbers_among(keys: pa.Table | None, changes: pa.Table, key: Sequence[str]) -> tuple[int, ...]:

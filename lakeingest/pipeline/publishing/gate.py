@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import GateFailed
+from lakeingest.errors import GateFailed, StorageAway, StorageFailed
 from lakeingest.files.file import File
-from lakeingest.pipeline.events import GateRun
+from lakeingest.pipeline.events import GateRun, Undelivered
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.gates import GateReport, joined_reports, run_gate
@@ -79,6 +79,17 @@ def gate(
         else:
             report = evaluate(rows(), [definition_suite, *suites])
         page = save_report(edges.state, table.id, stage, expected_rows, report)
+        if edges.config.quality.ledger is not None:
+            _note(edges, table, stage, expected_rows, report)
     counts = len(report.outcomes), len(report.failures), len(report.warnings)
     edges.observe(GateRun(table.id, stage, *counts, time.monotonic() - began))
     return Checked(table.id, stage, report, page)
+
+
+def _note(edges: Edges, table: TableRun, stage: str, rows: int, report: GateReport) -> None:
+    """Note the results for the ledger. If they cannot be noted, the run goes on without them."""
+    position = None if table.has_missing_chunks else table.progress.position  # chunks are not of one position
+    try:
+        edges.results.note(edges.writing, table.id, stage, rows, position, report)
+    except (StorageAway, StorageFailed) as error:
+        edges.observe(Undelivered("quality.ledger", error.line))

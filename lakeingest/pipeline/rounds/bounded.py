@@ -7,11 +7,13 @@ from datetime import timedelta
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.recopying import recopy_altered
+from lakeingest.pipeline.rounds.ledger import Ledger
 from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.rounds.proving import Proving
+from lakeingest.pipeline.rounds.usual import Comparing
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.documents import process_signals
 from lakeingest.pipeline.signals.restarts import restart_stopped
@@ -23,7 +25,8 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
     While `throttle.window` is closed, no chunk is read, and missing chunks are left to the next run.
     """
-    until, measuring, proving = run.written(), Measuring(run), Proving(run)
+    until, proving = run.written(), Proving(run)
+    measuring = Measuring(run, proving)
     while bring_up_to_date(run, stopping, lambda: run.edges.throttle.is_window_closed, until):
         work_off(run, stopping)
         if proving.prove(stopping):  # then rows are to be read again, and compared once more
@@ -31,9 +34,17 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
             proving.prove(stopping)
         measuring.measure()
         if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
+            _finish(run, proving)
             return True
     measuring.measure()
+    _finish(run, proving)
     return False
+
+
+def _finish(run: OpenRun, proving: Proving) -> None:
+    """Say what is unusual, and write the ledger, once readers see what the run has published."""
+    Comparing(run).compare()
+    Ledger(run.edges).write(proving.known)
 
 
 def bring_up_to_date(

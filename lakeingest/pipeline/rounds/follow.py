@@ -14,10 +14,12 @@ from lakeingest.pipeline.rounds.bounded import bring_up_to_date
 from lakeingest.pipeline.rounds.counting import Counting
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import worth_a_retry
+from lakeingest.pipeline.rounds.ledger import Ledger
 from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.one_round import Beside, take_round
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.rounds.proving import Proving
+from lakeingest.pipeline.rounds.usual import Comparing
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
@@ -42,7 +44,9 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
     """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
-    pace, measuring = Pace(run.edges.config.target.publish_every), Measuring(run, Counting(run.edges))
+    pace = Pace(run.edges.config.target.publish_every)
+    measuring = Measuring(run, proving, Counting(run.edges))
+    ledger, comparing = Ledger(run.edges), Comparing(run)
     run.signals.folder.trim()
 
     def work() -> bool:
@@ -50,12 +54,16 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
         worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
         measuring.measure_if_due(worked=worked)
         proving.step()
+        comparing.compare_if_due()
+        ledger.write_if_due(proving.known)
         return worked
 
     try:
         while not stopping() and (run.going_on or run.paused or worth_a_retry(run)):  # paused tables may be resumed
             if not persistently(run, stopping, work):
                 wait(min(pace.seconds_left or POLL_SECONDS, POLL_SECONDS), stopping)
+        comparing.compare()
+        ledger.write(proving.known)
     finally:
         proving.end()
         beside.copying.cancel()

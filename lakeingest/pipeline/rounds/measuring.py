@@ -12,6 +12,7 @@ from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
 from lakeingest.pipeline.rounds.counting import Counting
 from lakeingest.pipeline.rounds.due import has_changes
+from lakeingest.pipeline.rounds.proving import Proving
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun, Trust
@@ -27,9 +28,9 @@ ASK_AGAIN_SECONDS = 300.0
 class Measuring:
     """Measures all tables of a run, those that the run is for and those that it only keeps in the spool."""
 
-    def __init__(self, run: OpenRun, counting: Counting | None = None) -> None:
+    def __init__(self, run: OpenRun, proving: Proving, counting: Counting | None = None) -> None:
         """`counting`: counts what following costs; None: the run does not follow."""
-        self._run, self._counting = run, counting
+        self._run, self._proving, self._counting = run, proving, counting
         self._notes = read_fresh(run.edges.state)
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
@@ -82,6 +83,8 @@ class Measuring:
             error=self._error_of(table),
             paused=table.paused,
             max_staleness=None if staleness is None else staleness.total_seconds(),
+            quarantined=None if table.copy is None else len(table.progress.quarantine),
+            proven_since=self._proving.proven_since(table),
         )
 
     def _is_current(self, table: TableRun) -> bool:

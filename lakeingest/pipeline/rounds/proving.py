@@ -8,7 +8,7 @@ with those that its proofs were stored with, so that no kill in between hides a 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.config.quality import Proofs
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.proof import Budget, Facts, RangeProof, State, TableProof, next_due
+from lakeingest.core.proof import Budget, Facts, Failed, RangeProof, State, TableProof, next_due
 from lakeingest.core.schema import INTEGERS, TableId
 from lakeingest.core.signals import Action, Scope, Signal
 from lakeingest.core.signals import State as SignalState
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # numba and numpy: a run without `quality.verify` does not ne
 
 RETRY_SECONDS = 300.0  # after an error of a table's comparison
 MOST_KEYS = 1_000  # of one repair: for more keys, the range is read again
+WAIT_SECONDS = 30.0  # after which `status` is told why comparisons wait
 LOOK_SECONDS = 1.0  # between two looks for a range that is due, or longer:
 LOOKING_SHARE = 0.005  # of a processor's time, for looks at many tables
 
@@ -63,6 +64,8 @@ class Proving:
     _comparison: _Comparison | None = field(default=None, init=False)
     _documents_at_begin: list[SignalDocument] = field(default_factory=list, init=False)
     _look_at: float = field(default=0.0, init=False)  # the time of the monotonic clock of the next look
+    _waits: str = field(default="", init=False)  # why due comparisons wait, and since when by the monotonic clock
+    _waits_since: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self._settings = self.run.edges.config.quality.verify
@@ -75,6 +78,11 @@ class Proving:
         self._read_proofs()
         self._proofs = {table: _to_check_soon(proof) for table, proof in self._proofs.items()}
         self.hold_back()
+
+    @property
+    def known(self) -> Mapping[TableId, TableProof]:
+        """What is known of the ranges of each table; nothing without `quality.verify`."""
+        return self._proofs
 
     def hold_back(self) -> None:
         """Stop each table with a range that differs, if `on_difference` says so; not while its rows are read again.
@@ -110,6 +118,8 @@ class Proving:
         now = time.time()
         chosen = self._next(now)
         self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.thread_time() - cpu) / LOOKING_SHARE)
+        if time.monotonic() - self._waits_since > WAIT_SECONDS:
+            self._note_wait()
         if chosen is not None:
             table, task, spent = chosen
             job = BackgroundJob(task.workers, partial(task.run, now, spent))
@@ -130,7 +140,13 @@ class Proving:
                 break
             table, task, spent = chosen
             self._take(table, partial(task.run, began, spent), spent)
+        self._note_wait()
         return len(self._repaired) > repaired
+
+    def proven_since(self, table: TableRun) -> float | None:
+        """Every row of the copy was last found equal to the source's at this time or later; None if unknown."""
+        proof = self._proofs.get(table.id)
+        return None if proof is None or table.copy is None else proof.under(self._facts(table)).proven_since
 
     def end(self) -> None:
         """Give up the comparison beside the rounds. What it has compared is not known."""
@@ -200,10 +216,7 @@ class Proving:
         if chosen is None:
             return None
         name, proof = chosen
-        try:
-            if edges.throttle.reason_to_wait() is not None:
-                return None
-        except LakeIngestError:  # the load is not known; a round or a copy reports that
+        if self._must_wait():
             return None
         table = self.run.tables[name]
         rows = self._proofs[name].rows
@@ -211,6 +224,24 @@ class Proving:
         workers = edges.executors.for_tasks(small=table.progress.rows <= rows)
         bounds = (proof.keys.lower, self._proofs[name].end_after(proof)) if is_ordered else (None, None)
         return name, RangeTask(edges.config, name, *bounds, rows, workers), SourceTime()
+
+    def _must_wait(self) -> bool:
+        """Whether `throttle` lets a comparison that is due wait."""
+        throttle = self.run.edges.throttle
+        try:
+            reason = throttle.reason_to_wait() or ""
+        except LakeIngestError as error:  # a round or a copy reports that, too
+            reason = f"the load of the source is not known: {error.line}"
+        waits = "" if throttle.seconds_left else reason  # each wave of a copy waits for the pace, and not for long
+        if waits != self._waits:
+            self._waits, self._waits_since = waits, time.monotonic()
+        return reason != ""
+
+    def _note_wait(self) -> None:
+        """Store why comparisons wait, unless it is stored already. What is stored after a comparison removes it."""
+        if self._waits != self._budget.waits:
+            self._budget = replace(self._budget, waits=self._waits)
+            store_budget(self.run.edges.writing, self._budget)
 
     def _can_compare(self, table: TableRun) -> bool:
         is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
@@ -223,8 +254,10 @@ class Proving:
         edges = self.run.edges
         try:
             proved = result()
-        except LakeIngestError:  # such as SourceMoved: the table changes too fast, or it is published just now
+        except LakeIngestError as error:  # such as SourceMoved: it changes too fast, or it is published just now
             self._retry_at[name] = time.monotonic() + RETRY_SECONDS
+            self._proofs[name] = replace(self._proofs[name], failed=Failed(time.time(), error.line))
+            store_proof(edges.writing, name, self._proofs[name])
         else:
             known = {each.keys for each in self._proofs[name].ranges if each.state is State.DIFFERS}
             self._proofs[name] = self._proofs[name].with_ranges(proved.ranges, proved.rate)
@@ -233,7 +266,7 @@ class Proving:
                 self._react(self.run.tables[name], found, proved, is_known=found[0].keys in known)
             else:
                 self.hold_back()
-        self._budget = self._budget.spent(spent.seconds)
+        self._budget = replace(self._budget.spent(spent.seconds), waits="")
         store_budget(edges.writing, self._budget)
 
     def _react(self, table: TableRun, found: list[RangeProof], proved: "Proved", *, is_known: bool) -> None:

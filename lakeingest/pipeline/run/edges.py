@@ -14,8 +14,10 @@ from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.run.executors import Executors
+from lakeingest.pipeline.run.ledger import Results
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
+from lakeingest.pipeline.run.tally import Tally
 from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.pipeline.run.witnessing import Witness
 from lakeingest.state.evidence import Evidence
@@ -32,7 +34,9 @@ class Edges:
 
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.
-    `began`: when the run began, by the monotonic clock. `audit_costs`: by table, the cost of the run's audits.
+    `began`: when the run began, by the monotonic clock. `results`: what gates have found, for the ledger. `tally`: what
+    merges have written. `unusual`: by table, what is unusual about that. `audit_costs`: by table, the cost of the run's
+    audits.
     """
 
     config: Config
@@ -49,6 +53,9 @@ class Edges:
     witness: Witness
     profile: Profile = field(default_factory=Profile)
     began: float = field(default_factory=time.monotonic)
+    results: Results = field(default_factory=Results)
+    tally: Tally = field(default_factory=Tally)
+    unusual: dict[TableId, str] = field(default_factory=dict)
     audit_costs: defaultdict[TableId, Cost] = field(default_factory=lambda: defaultdict(Cost))
 
     @property

@@ -1,0 +1,148 @@
+"""Writes the ledger: what gates and comparisons have found becomes tables in the lake (`core.ledger`).
+
+It is done by the steps with which a copy is written: rows are merged by their keys on staging, then published. So a run
+that dies in between leaves a commit that readers do not see, and the next run writes the same rows once more, under the
+same keys. What cannot be written is kept for the next time. It stops neither the run nor a table.
+"""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.change import DELETED
+from lakeingest.core.ledger import (
+    KEY,
+    Row,
+    begun,
+    differences,
+    digest,
+    proof_rows,
+    proofs_table,
+    quality_table,
+    written,
+)
+from lakeingest.core.proof import TableProof
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError, NotOurTable, StateUnreadable
+from lakeingest.lake.target import Staged
+from lakeingest.pipeline.events import Undelivered
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.rows import table_schema
+from lakeingest.state.ledger import MOST_GATES, given_proofs, note_proofs, noted_results, remove_results
+
+PAUSE_SECONDS = 300.0  # between two commits of a run that follows
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger of a run. It does nothing, and reads nothing, without `quality.ledger`."""
+
+    edges: Edges
+    _next_at: float = field(default_factory=lambda: time.monotonic() + PAUSE_SECONDS, init=False)
+
+    def write_if_due(self, proofs: Mapping[TableId, TableProof]) -> None:
+        """Write what is new, unless that was done within PAUSE_SECONDS."""
+        if time.monotonic() >= self._next_at:
+            self.write(proofs)
+
+    def write(self, proofs: Mapping[TableId, TableProof]) -> None:
+        """Write the noted results of gates, and the states of the ranges in `proofs`, as far as they are new.
+
+        Rows of tables that are not in `proofs` stay. An error is reported, and the run goes on.
+        """
+        database = self.edges.config.quality.ledger
+        if database is None:
+            return
+        write_results = partial(self._write_results, quality_table(database))
+        write_proofs = partial(self._write_proofs, proofs_table(database), proofs)
+        for write in (write_results, write_proofs):
+            try:
+                with translate_errors(self.edges.source.settings, self.edges.target):
+                    write()
+            except LakeIngestError as error:
+                self.edges.observe(Undelivered("quality.ledger", error.line))
+        self._next_at = time.monotonic() + PAUSE_SECONDS
+
+    def _write_results(self, schema: TableSchema) -> None:
+        paths, rows = noted_results(self.edges.state)
+        if len(paths) > MOST_GATES:  # they could not be written for long
+            remove_results(self.edges.writing, paths[:-MOST_GATES])
+        complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may have noted others
+        if complete:
+            self._publish(schema, self._loaded(schema), complete)
+        if paths:
+            remove_results(self.edges.writing, paths)
+
+    def _write_proofs(self, schema: TableSchema, proofs: Mapping[TableId, TableProof]) -> None:
+        wanted = list(proof_rows(proofs))
+        if not wanted or given_proofs(self.edges.state) == digest(wanted):
+            return
+        staged = self._loaded(schema)
+        tables = set(map(str, proofs))
+        present = [row for row in self._present(schema, staged) if row["source_table"] in tables]
+        changed, gone = differences(present, wanted)
+        if changed or gone:
+            self._publish(schema, staged, changed, gone)
+        note_proofs(self.edges.writing, digest(wanted))
+
+    def _loaded(self, schema: TableSchema) -> Staged:
+        """The table at its last commit, which readers see if they see the table at all. A missing table is made."""
+        target = self.edges.committing
+        target.types(schema)  # raises UnsupportedTable if the catalog cannot have the name
+        staged = target.recover(schema.table)
+        if staged is None:
+            return self.edges.committing.create(schema, begun(schema))
+        if staged.progress.fingerprint != schema.fingerprint:
+            raise NotOurTable(
+                f"{schema.table} has other columns than this version of lakeingest writes; rename or drop it"
+            )
+        if staged.published is not None and not staged.visible:  # a run died before its publish
+            return self._shown(schema, staged)
+        return staged
+
+    def _present(self, schema: TableSchema, staged: Staged) -> list[Row]:
+        """The rows that readers see."""
+        if staged.published is None:
+            return []
+        readers = self.edges.target.batch_readers(schema.table, staged.published, schema.names)
+        if readers is None:
+            raise StateUnreadable(
+                f"{schema.table} is not as lakeingest wrote it; drop it, and the next run makes it anew"
+            )
+        fields = [pa.field(field.name, _in_micros(field.type)) for field in table_schema(schema)]
+        batches = (batch.select(schema.names) for reader in readers for batch in reader.batches())
+        return [row for batch in batches for row in batch.cast(pa.schema(fields)).to_pylist()]
+
+    def _publish(self, schema: TableSchema, staged: Staged, rows: Collection[Row], gone: Collection[str] = ()) -> None:
+        """Put the rows into the table, in the place of rows with the same ids. Remove the rows with the ids `gone`."""
+        target, fields = self.edges.target, [*table_schema(schema), pa.field(DELETED, pa.bool_())]
+        last = {row[KEY]: row | {DELETED: False} for row in rows}  # by id, of several rows the last one
+        removed = [dict.fromkeys(schema.names) | {KEY: id_, DELETED: True} for id_ in gone]
+        columns = pa.schema([field.with_nullable(True) for field in fields])  # removed rows have their key alone
+        changes = pa.Table.from_pylist([*last.values(), *removed], columns).sort_by(KEY)
+        ends = pc.min_max(changes[KEY])
+        merger = target.merger(staged, schema.key, (ends["min"].as_py(), ends["max"].as_py()))
+        new = changes
+        if target.capabilities.merges_by == "rows":
+            new = changes.filter(pc.invert(changes[DELETED])).drop(DELETED).cast(table_schema(schema))
+        parts = [merger.replace(changes.select([KEY, DELETED])), *([merger.write(new)] if new.num_rows else [])]
+        merged, _ = self.edges.committing.commit_merge(
+            staged, parts, lambda effects: written(staged.progress, effects.inserted, effects.deleted)
+        )
+        self._shown(schema, merged)
+
+    def _shown(self, schema: TableSchema, staged: Staged) -> Staged:
+        """Let readers see a commit."""
+        audited = replace(staged, progress=staged.progress.audited())
+        published = self.edges.committing.publish(audited, schema, {})
+        return replace(published, progress=published.progress.published())
+
+
+def _in_micros(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values in a `Row`."""
+    return pa.int64() if pa.types.is_timestamp(kind) else kind

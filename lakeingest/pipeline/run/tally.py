@@ -1,0 +1,26 @@
+"""Adds up what the merges of a run write, table by table (`core.usual`)."""
+
+from collections.abc import Iterable
+
+from lakeingest.core.schema import TableId
+from lakeingest.core.usual import Written
+from lakeingest.lake.target import Effects
+
+
+class Tally:
+    """What merges have written into each table since somebody has last taken it.
+
+    Threads may call it for different tables at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[TableId, Written] = {}
+
+    def merged(self, table: TableId, effects: Effects, parts: Iterable[Written]) -> None:
+        """A merge was committed, which has written these parts."""
+        changed = effects.inserted + effects.updated + effects.deleted
+        self._written[table] = sum(parts, self._written.get(table, Written()) + Written(changed))
+
+    def take(self, table: TableId) -> Written:
+        """What was written into the table since the last call."""
+        return self._written.pop(table, Written())
