@@ -20,3 +20,14 @@ def in_background(work: Callable[[], Result]) -> Future[Result]:
 
     threading.Thread(target=run, daemon=True).start()
     return future
+
+
+def outcomes(sending: Future[list[Exception | None]], count: int, seconds: float) -> list[Exception | None]:
+    """For each of `count` documents that are on their way, the error; None if it has arrived.
+
+    Waits for `seconds` at most. What has not ended by then, or fails as a whole, has failed for each document.
+    """
+    try:
+        return sending.result(seconds)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not fail the run
+        return [error] * count

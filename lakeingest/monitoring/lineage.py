@@ -19,7 +19,7 @@ from lakeingest.config.notify import OpenLineage
 from lakeingest.config.target import Target
 from lakeingest.core.schema import TableId
 from lakeingest.exits import EXIT_INTERRUPTED
-from lakeingest.monitoring.background import in_background
+from lakeingest.monitoring.background import in_background, outcomes
 from lakeingest.monitoring.webhook import post
 from lakeingest.pipeline.events import (
     Event,
@@ -151,10 +151,7 @@ class Lineage:
         """Note which events have arrived; if some are on their way, wait for so many seconds."""
         if self._sent is None or not (seconds or self._sent.done()):
             return
-        try:
-            results = self._sent.result(seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not fail the run
-            results = [error] * len(self._sending)
+        results = outcomes(self._sent, len(self._sending), seconds)
         self._sent = None
         left = [doc for doc, result in zip(self._sending, results, strict=True) if result is not None]
         self._waiting.extendleft(reversed(left))

@@ -10,7 +10,7 @@ from lakeingest.core.notices import RUN, Known, Notice, notices_of_run, notices_
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
-from lakeingest.monitoring.background import in_background
+from lakeingest.monitoring.background import in_background, outcomes
 from lakeingest.monitoring.webhook import document, post, slack
 from lakeingest.pipeline.events import Event, Measured, Observer, Undelivered
 from lakeingest.state.notified import read_notified, store_notified
@@ -81,10 +81,7 @@ class Notifier:
         """Note which notices have arrived; if some are on their way, wait for so many seconds."""
         if self._sent is None or not (seconds or self._sent.done()):
             return
-        try:
-            results = self._sent.result(seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not fail the run
-            results = [error] * len(self._sending)
+        results = outcomes(self._sent, len(self._sending), seconds)
         self._sent = None
         failed = {notice.table for notice, result in zip(self._sending, results, strict=True) if result is not None}
         if failed:
