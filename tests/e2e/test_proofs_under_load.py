@@ -11,7 +11,6 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -106,7 +105,6 @@ class Trouble:
     def __init__(self, job: Job, log: Path) -> None:
         self.job, self.log, self.chance = job, log, random.Random(VERIFIES)
         self.changes = self.kills = self.alterations = 0
-        self.follower: subprocess.Popen[str] | None = None
 
     def work(self, number: int, is_over: Callable[[], bool]) -> None:
         """One of the two threads."""
@@ -141,27 +139,21 @@ class Trouble:
 
     def _spoil(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            self._start()
+            with self.log.open("ab") as log:
+                follower = self.job.start("run", "--follow", stdout=log)
             until = time.monotonic() + self.chance.uniform(0.5, 1.5) * KILL_SECONDS
             while time.monotonic() < until and not is_over():
                 time.sleep(0.1)
             self._alter()
             if self.chance.random() < 0.5:  # in half of the cases the run is killed while it has seen no DDL yet
                 time.sleep(self.chance.uniform(0, 3))
-            self.end(kill=True)
+            self._kill(follower)
 
-    def _start(self) -> None:
-        with self.log.open("ab") as log:
-            self.follower = self.job.start("run", "--follow", stdout=log)
-
-    def end(self, *, kill: bool) -> None:
-        """End the run that follows."""
-        follower, self.follower = self.follower, None
-        if follower is not None:
-            assert follower.poll() is None, self.log.read_text()[-3_000:]  # nobody but the test ends it
-            (follower.kill if kill else follower.terminate)()
-            follower.wait(120)
-            self.kills += kill
+    def _kill(self, follower: "subprocess.Popen[str]") -> None:
+        assert follower.poll() is None, self.log.read_text()[-3_000:]  # nobody but the test ends it
+        follower.kill()
+        follower.wait(120)
+        self.kills += 1
 
     def _alter(self) -> None:
         """DDL of one of the tables: a column that fills its rows, a wider one, or one less."""
@@ -174,14 +166,6 @@ class Trouble:
         changes = [f"ADD COLUMN c{number} INT NOT NULL DEFAULT {number}", f"MODIFY v VARCHAR({41 + number})"]
         changes += [f"DROP COLUMN {added}"] if added else []
         self.job.sql(f"ALTER TABLE {self.job.database}.{table} {changes[number % len(changes)]}")
-
-
-@contextmanager
-def trouble(job: Job, log: Path) -> Iterator[Trouble]:
-    """Let the two work while the block runs; then the last run that follows comes to its end."""
-    made = Trouble(job, log)
-    with beside(made.work, 2):
-        yield made
 
 
 def compared(job: Job, spark: SparkSession, tables: tuple[str, ...] = ()) -> dict[str, TableVerification]:
@@ -251,7 +235,8 @@ def test_no_difference_is_false_and_none_is_missed(
     equal, later, proofs = 0, 0, set[tuple[str, str]]()
     kinds = [kind for kind in SPOILED if kind != MINUS_ZERO or holds_minus_zero(job.server)]
     job.sql(f"ALTER TABLE {job.database}.integers ADD COLUMN lifted INT NOT NULL DEFAULT 5")
-    with trouble(job, log) as disturbed:
+    trouble = Trouble(job, log)
+    with beside(trouble.work, 2):
         for _ in range(VERIFIES):
             results = compared(job, spark)
             assert not [result for result in results.values() if result.differs]
@@ -267,13 +252,13 @@ def test_no_difference_is_false_and_none_is_missed(
             assert repaired.repaired in {(difference,), ()}  # a repair that was killed may have done it
             assert not found(job, spark, table).differs
             proofs |= set(proven(job).items())
-    seconds, rate = time.monotonic() - began, disturbed.changes / (time.monotonic() - began)
+    seconds, rate = time.monotonic() - began, trouble.changes / (time.monotonic() - began)
     assert job.run()[0] == 0
     assert [result.equal for result in compared(job, spark).values()] == [True] * len(KEYS)
     record_property(
         "proofs under load",
         f"{job.server.flavor.name}, {job.lake_format}: {VERIFIES} comparisons of {len(KEYS)} tables ({equal} equal,"
         f" {later} for later), {len(proofs)} proofs of tables by runs, {DIFFERENCES} differences found and repaired,"
-        f" {disturbed.kills} kills, {disturbed.alterations} times DDL, {rate:.0f} changes a second, {seconds:.0f} s",
+        f" {trouble.kills} kills, {trouble.alterations} times DDL, {rate:.0f} changes a second, {seconds:.0f} s",
     )
     assert equal > later
