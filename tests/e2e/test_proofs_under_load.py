@@ -77,7 +77,7 @@ def names_of(name: str) -> str:
 def job(tmp_path: Path, any_server: LocalServer, lake_config: Config) -> Iterator[Job]:
     """Five filled tables with different keys, and a pipeline that proves all it can and reports differences."""
     target = lake_config.target
-    name = f"proofs_{target.format}"
+    name = f"proofs_{target.format}_{any_server.port}"  # servers share the warehouse of the tests
     job = Job(tmp_path / "job", any_server, name, 5_000, str(target.warehouse), target.format).write()
     file = Path(str(job.folder)) / "pipeline.yml"
     document = json.loads(file.read_text())
@@ -229,7 +229,8 @@ def test_no_difference_is_false_and_none_is_missed(
     job: Job, spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """First comparisons alone; then each difference is found by itself, and repaired, and nothing else is."""
-    assert job.run()[0] == 0
+    code, said = job.run()
+    assert code == 0, said
     log, began = Path(str(tmp_path)) / "follow.log", time.monotonic()
     log.touch()
     equal, later, proofs = 0, 0, set[tuple[str, str]]()
