@@ -70,7 +70,7 @@ lock: ## resolve pyproject.toml anew into the two lock files
 	$(COMPILE) --group build --output-file requirements.lock
 	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
-package: ## build wheel and sdist in dist, check them, and run the wheel in an environment of its own
+package: ## build wheel and sdist in dist, check them, and run the wheel in a new environment
 	$(call suits,13)
 	$(PYTHON) -m venv --clear .venv-package
 	.venv-package/bin/pip install --quiet build==1.6.1 twine==7.0.0

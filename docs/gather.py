@@ -52,7 +52,7 @@ def _for_site(text: str, path: Path, place: Path) -> str:
 
 
 def gather(folder: Path) -> None:
-    """Fill a folder with the files of the site; what was in it before is removed."""
+    """Write the files of the site into a folder. Removes everything that the folder has before."""
     shutil.rmtree(folder, ignore_errors=True)
     for path in sorted(one for name in PLACES for one in (ROOT / name, *(ROOT / name).rglob("*"))):
         place = place_of(path) if path.is_file() else None

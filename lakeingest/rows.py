@@ -200,3 +200,13 @@ def _place_texts(changes: pa.Table) -> pa.ChunkedArray:
         for name, width in zip(change.PLACE, _PLACE_DIGITS, strict=True)
     ]
     return pc.binary_join_element_wise(*parts, ".")
+
+
+def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The values of a column, with the type of `field`; NULLs if the rows lack the column and it may be NULL.
+
+    Raises KeyError if they lack a column that may not be NULL.
+    """
+    if field.name not in rows.column_names and field.nullable:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    return rows[field.name].cast(field.type)

@@ -182,9 +182,9 @@ def test_the_readme_is_read_in_minutes() -> None:
     assert len(README.splitlines()) <= README_LINES_MAX
 
 
-def generator() -> ModuleType:
-    """`docs/generate.py`, which is a script and in no package."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def script(name: str) -> ModuleType:
+    """A script of docs/, which is in no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -195,7 +195,7 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("name", sorted(GENERATED))
 def test_a_reference_page_is_current(name: str) -> None:
     """It is what the code says now; `make docs` makes it anew."""
-    made = {f"docs/reference/{page}": make for page, make in generator().PAGES.items()}
+    made = {f"docs/reference/{page}": make for page, make in script("generate").PAGES.items()}
     assert made.keys() == GENERATED
     assert PAGES[name] == made[name]()
 

@@ -1,37 +1,25 @@
 """The site: every page is in the menu, every link leads somewhere, and a browser asks nobody else for anything."""
 
 import html.parser
-import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 
-from tests.test_docs import PAGES, ROOT, RUNBOOKS
+from tests.test_docs import PAGES, ROOT, RUNBOOKS, script
 
 SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 # Attributes by which a browser fetches something without a click
 FETCHES = {("img", "src"), ("link", "href"), ("script", "src"), ("source", "src"), ("iframe", "src"), ("use", "href")}
 
 
-def gatherer() -> ModuleType:
-    """`docs/gather.py`, which is a script and in no package."""
-    spec = importlib.util.spec_from_file_location("gather", ROOT / "docs" / "gather.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_page_is_in_the_menu(tmp_path: Path) -> None:
     """Once, the runbooks too; and the menu has no page that is not there."""
-    module = gatherer()
+    module = script("gather")
     module.gather(tmp_path)
     pages = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.md"))
     parts = [part for parts in SETTINGS["nav"] for part in parts.items()]
@@ -41,7 +29,7 @@ def test_every_page_is_in_the_menu(tmp_path: Path) -> None:
 
 def test_the_site_has_the_folder_that_is_gathered() -> None:
     """Or Zensical would build an older one."""
-    assert ROOT / SETTINGS["docs_dir"] == gatherer().GATHERED
+    assert ROOT / SETTINGS["docs_dir"] == script("gather").GATHERED
 
 
 def test_a_page_is_changed_for_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +39,7 @@ def test_a_page_is_changed_for_the_site(tmp_path: Path, monkeypatch: pytest.Monk
         "[c](../../infra/README.md), [d](https://example.com/docs/x.md), [e](verify.md), [f](#here)\n"
         "1. One\n\n   ```sh exit=3\n   lakeingest run\n   ```\n\n```sh exit=1\n   x [g](../../infra/README.md)\n```\n"
     )
-    module, place = gatherer(), Path("howto/page.md")
+    module, place = script("gather"), Path("howto/page.md")
     path = tmp_path / "docs" / place
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -68,7 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it, in another folder."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    gatherer().gather(folder / SETTINGS["docs_dir"])
+    script("gather").gather(folder / SETTINGS["docs_dir"])
     build = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(build, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,7 @@
-"""The course of a run: what its events have said so far, for reports and for live displays. Its memory is bounded."""
+"""The course of a run: what its events have said so far, for reports and for live displays.
+
+Its memory is bounded, but for eight bytes for each wave and each chunk, and what it keeps of each table.
+"""
 
 import math
 from array import array

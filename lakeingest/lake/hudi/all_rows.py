@@ -77,15 +77,14 @@ class AllRows:
         """
         if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
-        columns = pa.unify_schemas([_columns(file) for file in self.rows])
+        staged = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
             roll_back(self.folder)  # first, because `record_key_of` raises Unfit if a write is incomplete
         try:
             # Step 1: find out the record key, the file groups and the columns of the files
-            files_columns = columns
-            record_key, groups = self._record_key(columns), self._groups()
-            if RECORD_KEY in record_key:  # our own column, which the files of staging do not have
-                columns = columns.append(pa.field(RECORD_KEY, pa.string()))
+            record_key, groups = self._record_key(staged), self._groups()
+            has_own_key = RECORD_KEY in record_key  # a column that the files of staging do not have
+            columns = staged.append(pa.field(RECORD_KEY, pa.string())) if has_own_key else staged
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
             # Step 2: write the files
             if self.published is None:
@@ -93,7 +92,7 @@ class AllRows:
             commit = Commit.begin(self.folder)
             writer = BucketWriter(commit, groups, schema, self.key, record_key)
             if spark is None:
-                written = self._write(writer, files_columns)
+                written = self._write(writer, staged)
             else:
                 written = write_in_tasks(
                     spark,
@@ -139,8 +138,11 @@ class AllRows:
         groups = groups_of(present_files, self.buckets)
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
-    def _write(self, writer: BucketWriter, columns: pa.Schema) -> list[WrittenFile]:
-        """Write the files of all buckets in this process, in threads. Each thread has a file or a pass in memory."""
+    def _write(self, writer: BucketWriter, staged: pa.Schema) -> list[WrittenFile]:
+        """Write the files of all buckets in this process, in threads. Each thread has a file or a pass in memory.
+
+        `staged` has the columns of the files of staging.
+        """
         changes = last_changes(self.merges, self.key)
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
         passes = self._passes(_PASS_BYTES)
@@ -153,7 +155,7 @@ class AllRows:
         def write(number: int) -> list[WrittenFile]:
             return writer.write(passes[number], divided.rows(number), changes_by_bucket)
 
-        with pass_files(columns) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
+        with pass_files(staged) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(divide, self.rows))
             return [file for written in pool.map(write, range(len(passes))) for file in written]
 

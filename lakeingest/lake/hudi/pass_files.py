@@ -11,6 +11,8 @@ from threading import Lock
 
 import pyarrow as pa
 
+from lakeingest.rows import values_of
+
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -29,7 +31,7 @@ class PassFiles:
         """
         with self._lock:
             for number, rows in rows_by_pass.items():
-                columns = [_values(rows, field) for field in self._schema]
+                columns = [values_of(rows, field) for field in self._schema]
                 self._writer(number).write_table(pa.table(columns, schema=self._schema))
 
     def rows(self, number: int) -> pa.Table | None:
@@ -50,11 +52,6 @@ class PassFiles:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}.arrows"
-
-
-def _values(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """The values of a column; NULLs if the rows do not have it."""
-    return rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
 from lakeingest.lake.iceberg.projection import project, project_batches
+from lakeingest.rows import values_of
 
 choose_dictionaries()
 
@@ -56,13 +57,6 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     with storage_errors(table.location):
         files = _dataframe_to_data_files(untruncated, pa.table(columns, schema=schema), table.io)
         return [truncate_bounds(file, metadata) for file in files]
-
-
-def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The values of the table's column `field`, with its type; NULLs if `rows` lacks the column and it is optional."""
-    if field.name not in rows.column_names and field.nullable:
-        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-    return rows[field.name].cast(field.type)
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int | None = None) -> pa.Table:

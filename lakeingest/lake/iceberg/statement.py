@@ -20,10 +20,11 @@ from lakeingest import errors
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg.data_files import as_integers, values_of
+from lakeingest.lake.iceberg.data_files import as_integers
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.merge_into import merge_into
+from lakeingest.rows import values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
