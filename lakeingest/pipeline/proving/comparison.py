@@ -77,12 +77,17 @@ class SourceTime:
             self.seconds += time.monotonic() - began
 
 
+def _uncounted(_rows: int) -> None:
+    """Nobody wants to know how far a comparison is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The two sides of a comparison: a table in the source, and the rows of its copy.
 
     `copy`: reads the rows. `files`: reads the checksums of all chunks while the source computes its own; None: `copy`
     reads them afterwards. `connections`: so many queries of the source run at a time. `spent`: the time of the source.
+    `on_range`: called with the number of rows of each range that the source has read, from several threads.
     """
 
     source: Source
@@ -91,6 +96,7 @@ class Sides:
     files: CopyFiles | None
     connections: int
     spent: SourceTime = field(default_factory=SourceTime)
+    on_range: Callable[[int], None] = _uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +272,14 @@ def _both_sums(
     """
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, max(1, buckets), numbers) for keys in chunks]
 
+    def read_range(task: ChecksumRange) -> dict[int, Checksum]:
+        found = task.run()
+        sides.on_range(sum(checksum.rows for checksum in found.values()))
+        return found
+
     def in_source() -> list[dict[int, Checksum]]:
         with sides.spent.counted():
-            return side_by_side(ChecksumRange.run, tasks, sides.connections)  # in threads, which wait for the server
+            return side_by_side(read_range, tasks, sides.connections)  # in threads, which wait for the server
 
     if files is None:
         return in_source(), None
