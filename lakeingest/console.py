@@ -13,7 +13,6 @@ from rich.text import Text
 
 from lakeingest.bars import COLUMNS, Bars
 from lakeingest.core.bill import priced
-from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
 from lakeingest.monitoring.event_lines import level, line_maker
