@@ -19,7 +19,7 @@ from lakeingest.cluster.workflow import workflow_files
 from lakeingest.commands.hand_over import TOKEN
 from lakeingest.commands.report import Report
 from lakeingest.commands.submit import assert_submittable, load_service, load_submittable, request_of
-from lakeingest.config import read_document, validate
+from lakeingest.config.load import read_document, validate
 from lakeingest.config.secrets import is_reference
 from lakeingest.errors import ConfigError, UsageError
 

@@ -47,7 +47,7 @@ STACK = json.dumps(
 @pytest.fixture
 def laptop(tmp_path: Path) -> Path:
     """A pipeline.yml whose copy is in a folder of this machine."""
-    (tmp_path / "ca.pem").write_text("a certificate")
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
     path = tmp_path / "pipeline.yml"
     path.write_text(LAPTOP)
     return path
