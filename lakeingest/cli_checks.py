@@ -110,13 +110,12 @@ def verify(
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
     from lakeingest.commands.extent import Extent, column_names
-    from lakeingest.pipeline.events import in_turn
 
     extent = Extent.of(sample, seed, max_seconds, None if columns is None else column_names(columns))
     compare = repairing.repair_tables if repair else stage.compare_tables
     loaded = loaded_config(config, overrides)
     with console.observer(Console(stderr=True)) as draw:
-        results = compare(loaded, tables or (), extent=extent, observe=in_turn(draw))
+        results = compare(loaded, tables or (), extent=extent, observe=draw)
     print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
     unequal = [str(result.table) for result in results if result.differs]
     if unequal:

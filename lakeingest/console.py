@@ -16,7 +16,7 @@ from lakeingest.core.bill import priced
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
 from lakeingest.monitoring.event_lines import level, line_maker
-from lakeingest.pipeline.events import Event, Observer
+from lakeingest.pipeline.events import Event, Observer, in_turn
 from lakeingest.terminal import is_json, log, log_line
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def observer(console: Console) -> Iterator[Observer]:
             if text := line_of(event):
                 console.print(Text(log_line(text, level(event))))
 
-        yield draw
+        yield in_turn(draw)
 
 
 def _facts(event: Event) -> dict[str, str | int | float | bool]:
