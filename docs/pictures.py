@@ -92,7 +92,6 @@ def main() -> None:
                 check=True,
             )
             commands = [
-                "lakeingest plan",
                 "lakeingest run",
                 "lakeingest verify",
                 "lakeingest status --html status.html",
