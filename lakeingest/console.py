@@ -177,7 +177,7 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
-        if plan.copy is None:  # the table cannot be copied: only the reasons are shown
+        if plan.copy is None:  # the table cannot be copied, or no run changes its copy any more
             continue
         copy = plan.copy
         retention = "for ever"

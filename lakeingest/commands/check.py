@@ -121,7 +121,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
     tables_of_source = source.tables()
     of_pipeline = known_tables(config, source, tables_of_source)
-    tables = of_pipeline.tables
+    tables = of_pipeline.updated()
     preflight = Preflight.of(config, source, tables)
     in_lake = preflight.held
     # copies that no run can continue; with a Retryable, the next run may be able to read and continue the copy
@@ -147,7 +147,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         Checked("statements in the unread binlog", _statement_warning(config, source, schemas), fatal=False),
         _unchanged_definitions(changed, follows=config.evolves),
         _copies_without_table(of_pipeline.left),
-        suites_of(config, tables),
+        suites_of(config, of_pipeline.tables),
         *_state_and_positions(config, source, schemas, unchanged),
         *(parity_conditions(source, schemas) if parity else ()),
     ], bytes_left

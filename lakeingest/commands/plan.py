@@ -30,6 +30,8 @@ from lakeingest.pipeline.run.executors import tasks_at_once
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
 
+COPIED_ONCE = "copied once"  # the state of a table whose copy no run changes any more
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
@@ -66,8 +68,9 @@ class CopyPlan:
 class TablePlan:
     """The plan of a run for a table.
 
-    `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. In the last case `reasons` say why, and
-    of the other fields only `table`, `target` and `retention_seconds` are set. `lossy` names the columns whose values
+    `state` is `new`, `goes on` if the table has a copy, `copied once` if no run changes this copy any more, or
+    `cannot be copied`. In the last case `reasons` say why. In the last two cases only `table`, `target` and
+    `retention_seconds` are set beside that. `lossy` names the columns whose values
     are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
     costs a day, all tables of the plan together.
@@ -169,7 +172,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
 
     def _totals(self, copies: Sequence[CopyPlan]) -> str:
         """What one run does for all these tables together, in one line. It copies one table after the other."""
-        refused = len(self) - len(copies)
+        refused = sum(bool(plan.reasons) for plan in self)
         return (
             f"in all: {len(self):,} tables{f', of which {refused:,} cannot be copied' if refused else ''}; about"
             f" {sum(copy.rows for copy in copies):,} rows and {sum(copy.bytes for copy in copies):,} bytes to copy, in"
@@ -185,18 +188,27 @@ def _all_rows(plan: TablePlan) -> int:
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables; without names, of all included tables, also of those that cannot be copied."""
     with BinlogSource.open(config.source) as source:
-        chosen = config.tables.choose(known_tables(config, source).tables, tables)
+        known = known_tables(config, source)
+        chosen = config.tables.choose(known.tables, tables)
         target = open_target(config)
         existing_copies = copies(target, chosen)
         server, generated = Server.of(source.connection, chosen), GeneratedColumns(config.source, source.connection)
         unlogged = unlogged_keys(server, chosen)
         following = _bound(config, len(chosen))
-        plans = (
-            _plan_table(config, source, server, target, table, existing_copies, unlogged, generated) for table in chosen
-        )
-        result = Plans(replace(plan, following=following) for plan in plans)
+        plans = [_plan_of_done(config, server, table) for table in chosen if table in known.done]
+        plans += [
+            _plan_table(config, source, server, target, table, existing_copies, unlogged, generated)
+            for table in known.updated(chosen)
+        ]
+        result = Plans(replace(plan, following=following) for plan in sorted(plans, key=lambda plan: plan.table))
     result.following, result.connections = following, config.source.max_connections
     return result
+
+
+def _plan_of_done(config: Config, server: Server, table: TableId) -> TablePlan:
+    """The plan of a table whose copy no run changes any more."""
+    retention = server.retention_seconds
+    return TablePlan(table, table_name(config.target, table), COPIED_ONCE, reasons=(), retention_seconds=retention)
 
 
 def _bound(config: Config, tables: int) -> Bound:

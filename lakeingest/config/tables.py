@@ -91,6 +91,11 @@ class Tables(BaseModel):
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
 
+    @property
+    def copies_once(self) -> bool:
+        """Whether each table is copied only once: after its first copy no run changes it."""
+        return self.startup == "snapshot_only"
+
     @model_validator(mode="after")
     def _assert_folder_per_table(self) -> "Self":
         for pattern, options in self.options.items():

@@ -54,9 +54,11 @@ def require(
     chosen: Collection[TableId],
     *,
     spark: bool,
+    done: Collection[TableId] = (),
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """Check all preconditions of a run. `spark`: True if the run itself has to start a session of Spark.
 
+    `known`: the tables that a run may change. `done`: other tables of the pipeline, which no run changes any more.
     Returns the definitions of the tables that the run watches: the `chosen` tables that can be copied, and all tables
     with a copy. Returns also, for each table that cannot be copied, the reason.
 
@@ -76,7 +78,7 @@ def require(
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
     # Step 2: check all of them at once
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
-    checked += [*folders(config), suites_of(config, known)]
+    checked += [*folders(config), suites_of(config, [*known, *done])]
     if spark:
         checked.append(spark_of(config))
     # Step 3: if conditions are unmet, find out for which tables; the other tables can go on

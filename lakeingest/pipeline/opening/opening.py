@@ -70,10 +70,10 @@ def opened(
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
-        requested = config.tables.choose(known.tables, tables)
+        requested = known.updated(config.tables.choose(known.tables, tables))
         # `schemas` has every table with a copy, because the spool continues for all of them, also if they are not
         # `requested`
-        schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
+        schemas, refused = require(config, source, known.updated(), requested, spark=spark is None, done=known.done)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
             # Step 2: under the lease, claim the state folder. After a failover it stays the old server's until step 3
@@ -109,7 +109,7 @@ def opened(
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
-            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated)
+            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated, done=known.done)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:

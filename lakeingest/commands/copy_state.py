@@ -1,0 +1,28 @@
+"""What `status` calls the state of a copy, and what readers see of it."""
+
+from lakeingest.core.shown import Shown
+from lakeingest.lake.target import Staged
+
+
+def state_of_copy(staged: Staged, shown: Shown | None) -> str:
+    """The state of a copy, as a word or two. `shown` is the result of `shown_state`."""
+    progress = staged.progress
+    if staged.visible:
+        return "published"
+    if progress.gap:  # changes are lost, so all rows are read again and compared
+        return "comparing"
+    if staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
+        return "copying again"
+    return progress.phase.value if shown is None else "published"
+
+
+def shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
+    """The state that readers see; None if nothing is published. `recorded` is the state that the last publish stored.
+
+    If readers see the newest commit, the position is that of the newest progress, not that of the last publish: the
+    position of a quiet table moves forward without a publish.
+    """
+    if staged.visible:
+        progress = staged.progress
+        return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
+    return None if staged.published is None else recorded
