@@ -142,13 +142,13 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     }
     options = ("chunk_key", "partition_by", "columns")
     given: dict[str, Any] = {
-        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "latest"}},
+        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "adopt"}},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
         "target.table": {"target": {"table": "lake.orders"}},
         "changelog.table": {"changelog": {"table": True}},
         "points": {"points": {}},
     }
-    assert named - {"initial", "tables.options"} == given.keys()
+    assert named - {"adopt", "time", "tables.options"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
     for key, part_of_it in given.items():
         with pytest.raises(NotBuiltYet, match=key.rpartition(".")[2]):

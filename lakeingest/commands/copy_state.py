@@ -1,5 +1,8 @@
 """What `status` calls the state of a copy, and what readers see of it."""
 
+from collections.abc import Iterator
+
+from lakeingest.core.schema import TableId
 from lakeingest.core.shown import Shown
 from lakeingest.lake.target import Staged
 
@@ -26,3 +29,11 @@ def shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
         progress = staged.progress
         return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
     return None if staged.published is None else recorded
+
+
+def notes_of_start(table: TableId, began_empty: str | None, *, copied_once: bool) -> Iterator[str]:
+    """Notes about a copy that does not follow its table from its first row on, because `tables.startup` says so."""
+    if began_empty is not None:
+        yield f"{table}: began empty at {began_empty}; `lakeingest resnapshot {table}` copies all its rows"
+    if copied_once:
+        yield f"{table}: copied once, as tables.startup says; `lakeingest resnapshot {table}` copies it again"

@@ -68,10 +68,10 @@ class CopyPlan:
 class TablePlan:
     """The plan of a run for a table.
 
-    `state` is `new`, `goes on` if the table has a copy, `copied once` if no run changes this copy any more, or
-    `cannot be copied`. In the last case `reasons` say why. In the last two cases only `table`, `target` and
-    `retention_seconds` are set beside that. `lossy` names the columns whose values
-    are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
+    `state` is `new`, `begins empty` if only changes will be copied, `goes on` if the table has a copy, `copied once` if
+    no run changes this copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases
+    only `table`, `target` and `retention_seconds` are set beside that. `lossy` names the columns whose values are
+    changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
     costs a day, all tables of the plan together.
     """
@@ -259,7 +259,8 @@ def _plan_table(
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
-            copy = _copy_plan(source, schema, planner, staged)
+            is_begun_empty = staged is None and config.tables.begins_empty
+            copy = _no_chunks(source, planner) if is_begun_empty else _copy_plan(source, schema, planner, staged)
     except Retryable:
         raise
     except LakeIngestError as error:
@@ -269,7 +270,7 @@ def _plan_table(
             return TablePlan(
                 table,
                 name,
-                "goes on" if staged else "new",
+                _state_of(config, staged),
                 reasons=(),
                 key=schema.key,
                 key_path=key_path,
@@ -280,6 +281,13 @@ def _plan_table(
                 margin_seconds=None if retention is None else retention - copy.seconds,
             )
     return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
+
+
+def _state_of(config: Config, staged: Staged | None) -> str:
+    """The state of a table that can be copied."""
+    if staged is not None:
+        return "goes on"
+    return "begins empty" if config.tables.begins_empty else "new"
 
 
 def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
@@ -302,6 +310,22 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
     return f"integer key, gappy or without rows{declared}: the server finds boundaries"
 
 
+def _no_chunks(source: BinlogSource, planner: Planner) -> CopyPlan:
+    """The plan of a copy that has no chunk left to read."""
+    return CopyPlan(
+        rows=0,
+        bytes=0,
+        chunk_rows=planner.chunk_rows,
+        chunks=0,
+        waves=0,
+        at_once=tasks_at_once(source.settings),
+        seconds=0.0,
+        cpu_seconds=0.0,
+        dollars=dollars(0),
+        all_rows=planner.estimated_rows,
+    )
+
+
 def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
     """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
@@ -309,18 +333,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
-            return CopyPlan(
-                rows=0,
-                bytes=0,
-                chunk_rows=planner.chunk_rows,
-                chunks=0,
-                waves=0,
-                at_once=at_once,
-                seconds=0.0,
-                cpu_seconds=0.0,
-                dollars=dollars(0),
-                all_rows=planner.estimated_rows,
-            )
+            return _no_chunks(source, planner)
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
         bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from lakeingest.commands.copy_state import shown_state, state_of_copy
+from lakeingest.commands.copy_state import notes_of_start, shown_state, state_of_copy
 from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -71,6 +71,8 @@ class TableStatus:
     `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
     `proof`: what runs have found that compare ranges with the source (`quality.verify`); None if nothing is known.
+    `began_empty`: where the copy began without rows (`tables.startup`), so that it lacks rows that never changed since;
+    None for any other copy.
     `copied_once`: the table is copied only once (`tables.startup`), and no run changes its copy any more.
     """
 
@@ -102,6 +104,7 @@ class TableStatus:
     max_staleness_seconds: float | None = None
     following: Followed | None = field(default=None, compare=False)
     proof: ProofStatus | None = None
+    began_empty: str | None = None
     copied_once: bool = False
 
     @property
@@ -218,9 +221,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         ]
         notes += [note_of_quarantine(table.table, table.quarantined) for table in self if table.quarantined]
         notes += [
-            f"{table.table}: copied once, as tables.startup says; `lakeingest resnapshot {table.table}` copies it again"
-            for table in self
-            if table.copied_once
+            note for one in self for note in notes_of_start(one.table, one.began_empty, copied_once=one.copied_once)
         ]
         notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
@@ -382,6 +383,7 @@ def _table_status(
         gate=json.loads(gate) if gate else None,
         nulled=progress.nulled,
         quarantined=len(progress.quarantine),
+        began_empty=progress.began_empty,
         binlog_seconds=(
             None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
         ),

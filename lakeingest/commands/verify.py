@@ -72,8 +72,9 @@ def compare_tables(
     """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
     `extent` says how much of each table is compared. For tables in `plans`, the chosen chunks of their plans are
-    compared instead, whatever time that takes. Rows of the copy that are marked as deleted are left out. A table that
-    cannot be compared is in `refused` with its error: for example, a table whose current definition is not published.
+    compared instead, whatever time that takes. Rows of the copy that are marked as deleted are left out. A copy that
+    began empty lacks rows by the user's choice: its result says that it was not compared. A table that cannot be
+    compared is in `refused` with its error: for example, a table whose current definition is not published.
     Errors that concern all tables are raised, and UsageError for columns that a table does not have.
     """
 
@@ -91,7 +92,11 @@ def compare_tables(
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
                 extent.compared(schema)  # raises the error of an unknown column
-                await_published(config, target, schema)  # raises the reason why the table cannot be compared
+                # raises the reason why the table cannot be compared
+                staged = await_published(config, target, schema)
+                if staged.progress.began_empty is not None:
+                    results.append(_not_compared(table, extent, staged.progress.began_empty))
+                    continue
                 prepared[table] = schema
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
@@ -124,8 +129,8 @@ def compare_tables(
     return Verifications.of(results, refused)
 
 
-def _not_compared(table: TableId, extent: Extent) -> TableVerification:
-    """The result of a table for which no time was left."""
+def _not_compared(table: TableId, extent: Extent, began_empty: str | None = None) -> TableVerification:
+    """The result of a table for which no time was left, or whose copy `began_empty`."""
     return TableVerification(
         table,
         Checksum(),
@@ -137,6 +142,7 @@ def _not_compared(table: TableId, extent: Extent) -> TableVerification:
         all_chunks=0,
         columns=extent.columns,
         seed=extent.seed,
+        began_empty=began_empty,
     )
 
 

@@ -85,7 +85,6 @@ class Config(Frozen):
         lake, on_cluster = FORMATS[self.target.format], info.context
         catalogs = lake.cluster_catalogs if on_cluster else lake.catalogs
         for key, value, usable in (
-            ("tables.startup", self.tables.startup, ("initial", "snapshot_only")),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
             ("changelog.table", self.changelog.table, (False,)),
         ):

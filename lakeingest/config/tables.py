@@ -9,9 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
+from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
 from lakeingest.core.schema import Choices, TableId
-from lakeingest.errors import OperatorNeeded, UsageError
+from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -95,6 +96,27 @@ class Tables(BaseModel):
     def copies_once(self) -> bool:
         """Whether each table is copied only once: after its first copy no run changes it."""
         return self.startup == "snapshot_only"
+
+    @property
+    def begins_at(self) -> StartAt | None:
+        """The place at which copies of new tables begin empty; None if `startup` names no place."""
+        return None if isinstance(self.startup, str) else StartAt.of(self.startup)
+
+    @property
+    def begins_empty(self) -> bool:
+        """Whether copies of new tables begin empty, with only the changes from a place on."""
+        return self.startup == "latest" or self.begins_at is not None
+
+    @model_validator(mode="after")
+    def _assert_startup(self) -> "Self":
+        if self.startup == "adopt":
+            raise NotBuiltYet(
+                "tables.startup: adopt is not built yet; this version has initial, snapshot_only, latest, position and"
+                " gtid"
+            )
+        if not isinstance(self.startup, str):
+            StartAt.of(self.startup)  # raises the error of a mistake
+        return self
 
     @model_validator(mode="after")
     def _assert_folder_per_table(self) -> "Self":

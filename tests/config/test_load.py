@@ -13,7 +13,9 @@ import yaml
 from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
+from lakeingest.config.startup import StartAt
 from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet, UsageError
 
@@ -48,6 +50,7 @@ quality: {suites: ./quality, on_failure: stop}
 spark: {jars: auto, conf: {}}
 """
 
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 PIN = "sha256:" + "A" * 43 + "="
 LEAST = {
     "name": "shop",
@@ -129,10 +132,8 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
-        ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
-        ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
-        ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
+        ("tables/startup={time: '2026-11-30T00:00:00Z'}", "tables.startup.time is not built yet"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -238,6 +239,36 @@ def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_copies_begin_where_startup_says() -> None:
+    """A word, or a place in the source's history."""
+    assert parsed("tables/startup=snapshot_only").tables.copies_once
+    latest, position, gtids = (
+        parsed(f"tables/startup={value}").tables
+        for value in ("latest", "{position: 'binlog.000001:157'}", f"{{gtid: '{UUID}:1-5:7'}}")
+    )
+    assert (latest.begins_empty, latest.begins_at) == (True, None)
+    assert position.begins_at == StartAt(FilePosition("binlog.000001", 157))
+    assert gtids.begins_at == StartAt(None, GtidSet.parse(f"{UUID}:1-5:7"))
+    assert not parsed("tables/startup=initial").tables.begins_empty
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("{position: 'binlog.000001'}", "startup.position: 'binlog.000001' is not FILE:BYTE"),
+        ("{gtid: 0-1-5}", "startup.gtid: '0-1-5' is not a GTID set of MySQL"),
+        ("{gtid: ''}", "startup.gtid: '' is not a GTID set"),
+        ("{}", "needs either position or gtid, and nothing else"),
+        (f"{{position: 'binlog.000001:4', gtid: '{UUID}:1'}}", "needs either position or gtid, and nothing else"),
+        ("{offset: 4}", "needs either position or gtid"),
+    ],
+)
+def test_a_wrong_place_to_begin_at_is_a_mistake(value: str, why: str) -> None:
+    """It is named with its key."""
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        parsed(f"tables/startup={value}")
+
+
 def test_several_errors_are_reported_together() -> None:
     """One look at the message mends the whole file."""
     with pytest.raises(ConfigError, match=r"source\.port: .*; unknown key tabels; did you mean tables\?"):
@@ -245,7 +276,7 @@ def test_several_errors_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "later", ["target/warehouse=abfss://bucket/lake", "points={every: 1h}", "tables/startup=latest"]
+    "later", ["target/warehouse=abfss://bucket/lake", "points={every: 1h}", "tables/startup=adopt"]
 )
 def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
     """A misspelt key is reported whatever else is in the file."""

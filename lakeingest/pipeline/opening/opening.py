@@ -22,6 +22,7 @@ from lakeingest.pipeline.opening.failover import commit_failover
 from lakeingest.pipeline.opening.first_spool import open_spool
 from lakeingest.pipeline.opening.loading import Loaded, load_tables, unless_table_fails
 from lakeingest.pipeline.opening.resumption import asked_to_read_again, owner
+from lakeingest.pipeline.opening.starts import begin_copies, with_starts
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.rolling_back import roll_all_back
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -84,10 +85,10 @@ def opened(
             roll_all_back(config, lease, observe)
             # Step 3: load the copies from the lake, and open a spool that covers their marks
             target = open_target(config, executors.open, quiet)
-            in_lake = load_tables(config, source, target, schemas)
+            in_lake, starts = with_starts(config, source, load_tables(config, source, target, schemas))
             _report_findings(source, in_lake.staged, observe)
             asked = asked_to_read_again(config, requested, in_lake.staged) - refused.keys()
-            start = open_spool(config, source, target, in_lake, asked)
+            start = open_spool(config, source, target, in_lake, asked, starts)
             spool, loaded = start.spool, start.loaded
             spool.guard(lease.assert_held)
             if predecessor is not None:
@@ -116,6 +117,7 @@ def opened(
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             commit_failover(edges, runs, start.moved, start.back)
+            begin_copies(edges, spool, runs, start.starts)
             _keep_definitions(edges, runs, loaded, again)
             if _needs_workers_soon(run):
                 executors.warm_up()
