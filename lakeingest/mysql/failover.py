@@ -12,7 +12,7 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.core.failover import Found, Logged, find, is_related, newest
 from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after, is_before
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import (
@@ -103,8 +103,10 @@ class ThisServer:
         Raises BinlogGone if the binlog from there on is purged, and OperatorNeeded if no transaction ends there.
         """
         # Step 1: read the file up to the place, for the transactions and for the history that later runs compare
+        if is_before(at, file_start(self._files[0])):
+            raise BinlogGone(f"the source has purged {at.file}; its first binlog file is {self._files[0]}")
         if at.file not in self._files:
-            raise BinlogGone(f"the source has no binlog file {at.file} (any more); its first is {self._files[0]}")
+            raise OperatorNeeded(f"no transaction of the source's binlog ends at {at}: it has no such file")
         facts, has_gtids = SegmentFacts(), self._state.executed is not None
         gtids = self._before_file(at.file) if has_gtids else None
         try:

@@ -87,7 +87,8 @@ def test_a_copy_that_began_empty_has_exactly_the_keys_that_changed_since(
         plan = plan_merge(progress.splits, at(stop).place, log_of([]), progress.covered_from)
         applied = collapse(change for change in changes if plan.should_apply(change.place, change.key))
         before = len(copy)
-        for (key,), change in applied.items():
+        for change in applied.values():
+            key = int(change.key[0])
             copy.pop(key, None)
             if not change.kind.is_delete:
                 copy[key] = change.values["v"]

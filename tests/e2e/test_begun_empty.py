@@ -116,11 +116,11 @@ def test_a_copy_from_a_position_has_the_rows_that_changed_since(shop: Pipe) -> N
     shop.sql("UPDATE t SET v = -1 WHERE id = 20")
     place = now(shop)
     change(shop)
-    shop.sql("FLUSH BINARY LOGS", "UPDATE t SET v = 7 WHERE id = 12", "UPDATE s SET v = 1 WHERE id = 1")
+    shop.sql("FLUSH BINARY LOGS", "UPDATE t SET v = 7 WHERE id = 12", "UPDATE s SET v = 9 WHERE id = 1")
     start_at(shop, position=place)
     shop.run()
     assert shop.rows("t") == expected(shop, CHANGED | {12})
-    assert shop.rows("s") == [(1, 1)]
+    assert shop.rows("s") == [(1, 9)]
     shop.sql("UPDATE t SET v = 8 WHERE id = 13")
     shop.run()
     assert shop.rows("t") == expected(shop, CHANGED | {12, 13})
@@ -171,7 +171,7 @@ def test_a_place_that_is_not_there_is_refused_by_name(shop: Pipe) -> None:
     assert shop.rows("t") == expected(shop, {0, 1, 2})
     shop.sql("CREATE TABLE u (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
     shop.purge()
-    with pytest.raises(BinlogGone, match="has no binlog file"):
+    with pytest.raises(BinlogGone, match="has purged"):
         shop.run("u")
 
 
@@ -206,8 +206,8 @@ def test_a_run_that_follows_takes_new_tables_from_then_on(shop: Pipe) -> None:
     def work() -> None:
         fill(shop, "u")
         soon(lambda: published(shop, "u") is not None)
-        change(shop, "u")
         change(shop)
+        change(shop, "u")
         shown(shop, "u")
 
     follow_while(shop, work)

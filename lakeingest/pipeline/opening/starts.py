@@ -54,9 +54,10 @@ def start_position(source: BinlogSource, begins: StartAt) -> Position:
 def begin_copies(
     edges: Edges, spool: Spool, tables: Mapping[TableId, TableRun], starts: Mapping[TableId, Progress]
 ) -> None:
-    """Make the copies that begin with this progress; the spool watches their tables from its beginning on.
+    """Make the copies that begin with this progress. From now on the spool watches their tables.
 
-    A table stops if DDL has changed it since the spool's beginning: nobody knows its definition before that DDL.
+    A table stops if DDL has changed it in the part of the binlog that is read for it: nobody knows its definition
+    before that DDL.
     """
     joining = {table: tables[table] for table in starts if tables[table].failure is None}
     for table in joining.values():  # the definition that is in force now
@@ -65,10 +66,13 @@ def begin_copies(
     schemas = {table.id: table.schema for table in joining.values() if table.failure is None}
     if not schemas:
         return
-    altered = edges.source.last_ddl(Segment.after(spool.opened, edges.source.written()), schemas)
+    # a stored spool that does not watch a table yet has no changes of it before the spool's end
+    is_ahead = all(spool.watched_from(table) == spool.position.place for table in schemas)
+    since = spool.position if is_ahead else spool.opened
+    altered = edges.source.last_ddl(Segment.after(since, edges.source.written()), schemas)
     for name, table in joining.items():
         if name in altered:
-            why = f"its changes are read from {spool.opened.at} on, and DDL changed it after that"
+            why = f"its changes are read from {since.at} on, and DDL changed it after that"
             fail(edges, table, SchemaChanged(f"{name}: {why}: name a later place in tables.startup"))
         if table.failure is None:
             with working_on(edges, table):
