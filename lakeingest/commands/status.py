@@ -301,7 +301,8 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             **_freshness(config, in_lake, notes.get(table)),
             proof=proofs.get(table),
             copied_once=table in done,
-            **({"binlog_seconds": None, "binlog_gone": False} if table in done else {}),  # no run needs it
+            binlog_seconds=None if table in done else in_lake.binlog_seconds,  # no run needs it
+            binlog_gone=in_lake.binlog_gone and table not in done,
         )
         states.append(state)
     statuses = Statuses(states)
