@@ -195,6 +195,22 @@ def test_ddl_is_followed_and_what_cannot_be_followed_waits_for_a_person(shop: Pi
     shop.assert_equal("t")
 
 
+@pytest.mark.formats
+@pytest.mark.long("whole runs")
+def test_a_row_that_is_deleted_before_the_copy_has_it_is_marked(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer
+) -> None:
+    """Where deleted rows stay: with the values that the binlog has of it."""
+    pipe = pipe_on(mysql_server, deletes="soft")
+    starting(pipe, "latest")
+    fill(pipe, "t", 5)
+    pipe.run()
+    pipe.sql("DELETE FROM t WHERE id = 3", "UPDATE t SET v = 9 WHERE id = 2", "DELETE FROM t WHERE id = 2")
+    pipe.sql("UPDATE t SET v = 8 WHERE id = 1")
+    pipe.run()
+    assert pipe.rows("t") == [(1, 8, False), (2, 9, True), (3, 3, True)]
+
+
 @pytest.mark.long("follows a source")
 @pytest.mark.parametrize("shop", ["GTIDs", "MariaDB"], indirect=True)
 def test_a_run_that_follows_takes_new_tables_from_then_on(shop: Pipe) -> None:
