@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
+from lakeingest.core import partitioning
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Bound, bound_of
@@ -70,7 +71,7 @@ class TablePlan:
     of the other fields only `table`, `target` and `retention_seconds` are set. `lossy` names the columns whose values
     are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
-    costs a day, all tables of the plan together.
+    costs a day, all tables of the plan together. `partitions`: how the copy is divided; () if it is not.
     """
 
     table: TableId
@@ -81,6 +82,7 @@ class TablePlan:
     key_path: str = ""
     columns: tuple[ColumnPlan, ...] = ()
     lossy: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
     copy: CopyPlan | None = None
     retention_seconds: int | None = None
     margin_seconds: float | None = None
@@ -121,6 +123,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
         "state",
         "key",
         "key path",
+        "partitions",
         "rows",
         "bytes",
         "chunks",
@@ -149,6 +152,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
                 plan.state,
                 key,
                 plan.key_path,
+                ", ".join(plan.partitions),
                 *counts,
                 "; ".join(plan.lossy),
                 "; ".join(plan.reasons),
@@ -243,6 +247,8 @@ def _plan_table(
             reasons += [str(condition.finding)] if condition.finding and condition.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
+            elif reason := partitioning.refusal(config.tables.of(table).partitions, schema):
+                reasons.append(reason)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
@@ -262,6 +268,7 @@ def _plan_table(
                 key=schema.key,
                 key_path=key_path,
                 columns=columns,
+                partitions=config.tables.of(table).partition_by,
                 lossy=(*_lossy_columns(schema), *missing_changes),
                 copy=copy,
                 retention_seconds=retention,

@@ -40,7 +40,6 @@ _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
-    "tables.options.*.partition_by",
     "tables.options.*.columns",
     "points",
 )
@@ -105,7 +104,7 @@ class Config(Frozen):
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
-        self._assert_properties_and_locations()
+        self._assert_form_of_copies()
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
@@ -134,14 +133,14 @@ class Config(Frozen):
             )
         return self
 
-    def _assert_properties_and_locations(self) -> None:
+    def _assert_form_of_copies(self) -> None:
         """Raise NotBuiltYet for keys that the format does not have yet, ValueError for a location in a wrong store."""
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
-            if FORMATS[self.target.format].by_folder and (block.properties or block.location):
-                key = "properties" if block.properties else "location"
-                raise NotBuiltYet(f"{where}.{key}: {self.target.format} tables do not have it yet; leave it out")
+            missing = [key for key in ("properties", "location", "partition_by") if getattr(block, key, None)]
+            if FORMATS[self.target.format].by_folder and missing:
+                raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
             location = block.location or ""
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")

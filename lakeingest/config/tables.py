@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.table_properties import Properties
+from lakeingest.core.partitioning import PartitionField, parse_all
 from lakeingest.core.schema import Choices, TableId
 from lakeingest.errors import OperatorNeeded, UsageError
 
@@ -24,6 +25,11 @@ def _checked_pattern(text: str) -> str:
         except re.error as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from error
     return text
+
+
+def _as_written(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each partition in the form that `PartitionField` writes. Raises ValueError for a text that is no partition."""
+    return tuple(map(str, parse_all(texts)))
 
 
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
@@ -63,6 +69,12 @@ class TableOptions(BaseModel):
     max_staleness: Duration | None = None  # the objective for the age of what readers see
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
+    partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]:
+        """The partitions of the copy; () if the copy has none."""
+        return parse_all(self.partition_by)
 
     @property
     def choices(self) -> Choices:

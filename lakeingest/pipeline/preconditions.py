@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
+from lakeingest.core import partitioning
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
@@ -37,6 +38,7 @@ OF_ONE_TABLE = {
     "generated columns",
     "columns in quality suites",
     "columns in the target",
+    "columns in partition_by",
     "keys that are named",
     "target tables",
 }
@@ -198,6 +200,7 @@ class Preflight:
             usable,
             self.generated.checked(schemas.values()),
             _columns_in_target(self.target, schemas.values()),
+            _columns_in_partitions(self.config, new),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
@@ -215,6 +218,15 @@ def _columns_in_target(target: Tables, schemas: Iterable[TableSchema]) -> Checke
         except UnsupportedTable as error:
             refused.append(f"{schema.table}: {error}")
     return Checked("columns in the target", "; ".join(refused) or None)
+
+
+def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Checked:
+    """The condition that new copies can be divided as `partition_by` says."""
+    found = {
+        schema.table: partitioning.refusal(config.tables.of(schema.table).partitions, schema) for schema in schemas
+    }
+    reasons = [f"{table}: {reason}" for table, reason in found.items() if reason is not None]
+    return Checked("columns in partition_by", "; ".join(reasons) or None)
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:

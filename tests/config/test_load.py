@@ -125,7 +125,6 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
     ("setting", "named"),
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
-        ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
