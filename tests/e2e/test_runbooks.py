@@ -275,7 +275,7 @@ TROUBLES: dict[str, Trouble] = {
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "`lakeingest rollback"),
     "changed columns": ("ForeignWrite", change_columns, ForeignWrite, "v was renamed value"),
-    "other partitions": ("PartitionsDiffer", ask_for_partitions, PartitionsDiffer, "its copy has no partitions"),
+    "other partitions": ("PartitionsDiffer", ask_for_partitions, PartitionsDiffer, "orders has no partitions"),
     "another pipeline's copy": ("NotOurCopy", take_over, NotOurCopy, "its copy belongs to the pipeline"),
     "name that is taken": ("NotOurTable", take_name, PreflightFailed, "is no copy of"),
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),

@@ -80,8 +80,8 @@ def assert_wanted(table: TableId, loaded: Table, wanted: Sequence[PartitionField
     )
     if not is_same:
         raise PartitionsDiffer(
-            f"{table}: pipeline.yml asks for {_listed(wanted)}, and its copy has {_listed(made)}; set partition_by to"
-            " what the copy has, or drop the copy to copy it again"
+            f"{table}: pipeline.yml asks for {_listed(wanted)}, and its copy {'.'.join(loaded.name())} has"
+            f" {_listed(made)}; set partition_by to what the copy has, or drop the copy to copy it again"
         )
 
 

@@ -167,9 +167,9 @@ def test_a_compaction_by_spark_is_built_on(divide: Divide, opened: Opened) -> No
 
 def test_names_of_columns_are_data(divide: Divide, opened: Opened) -> None:
     """With blanks, quotes, parentheses, tags and emoji."""
-    names = ("id", "day, (of) `it` 😀", '<script>"v"')
+    names = ("id", "day, (of) `it` 😀", '<script>"größe"')
     columns = tuple(replace(column, name=name) for column, name in zip(COLUMNS, names, strict=True))
-    lake = divide("day(`day, (of) ``it`` 😀`)", 'truncate(2, <script>"v")', columns=columns)
+    lake = divide("day(`day, (of) ``it`` 😀`)", 'truncate(2, <script>"größe")', columns=columns)
     lake.published(*ROWS)
     lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
     assert_seen(lake, opened(lake), MOVED)
@@ -190,14 +190,14 @@ def test_other_partitions_in_pipeline_yml_are_refused_by_name(divide: Divide) ->
         other = divide(*texts)
         other.schema = lake.schema
         for step in (other.open().recover, other.open().inspect, other.open().writer):
-            message = f"asks for .*{wanted}, and its copy has the partitions day.d.; set partition_by to .* or drop"
+            message = f"asks for .*{wanted}, and its copy contract.* has the partitions day.d.; set partition_by to .* or drop"
             with pytest.raises(PartitionsDiffer, match=message):
                 step(lake.table)
     plain = divide()
     plain.published(*ROWS)
     divided = divide("d")
     divided.schema = plain.schema
-    with pytest.raises(PartitionsDiffer, match="its copy has no partitions"):
+    with pytest.raises(PartitionsDiffer, match="its copy contract.* has no partitions"):
         divided.loaded()
     lake.publish(lake.merge(staged, *MOVES, pos=30))
 
