@@ -180,3 +180,20 @@ def test_a_pattern_that_means_other_tables_is_refused_by_name(
         pipe.run()
     assert pipe.rows("a") == [(1, pipe.rows("a")[0][1]), (2, None)]
     pipe.assert_equal("a")
+
+
+def test_a_column_of_another_type_stops_its_table_by_name(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer
+) -> None:
+    """Each run says the same, until the copy is dropped; then it is made with the new type."""
+    pipe = pipe_on(mysql_server, partition_by=["country"])
+    pipe.sql("CREATE TABLE orders (id INT PRIMARY KEY, country VARCHAR(9))", "INSERT INTO orders VALUES (1, '1')")
+    pipe.run()
+    pipe.sql("ALTER TABLE orders MODIFY country INT", "INSERT INTO orders VALUES (2, 2)")
+    for _ in range(2):
+        with pytest.raises(PartitionsDiffer, match="is divided by country, which DDL dropped or gave another type"):
+            pipe.run()
+        assert pipe.rows("orders") == [(1, "1")]
+    pipe.spark.sql(f"DROP TABLE lake.{pipe.database}.orders")
+    pipe.run()
+    assert_exact(pipe, 1)
