@@ -92,8 +92,8 @@ def assert_exact(pipe: Pipe, fields: int) -> int:
     return len(set(found.values()))
 
 
-@pytest.mark.parametrize("texts", [["days(`made at`)"], ["months(stamp)", "country"], ["bucket(3, id)"]], ids="-".join)
-@pytest.mark.long("a variant", only=("months(stamp)-country", "bucket(3, id)"))
+@pytest.mark.parametrize("texts", [["days(`made at`)"], ["months(stamp)", "country"], ["bucket(3, id)"]], ids=" and ".join)
+@pytest.mark.long("a variant", only=("months(stamp) and country", "bucket(3, id)"))
 def test_rows_that_move_are_once_in_the_copy(
     pipe_on: Callable[..., Pipe], any_server: LocalServer, texts: list[str]
 ) -> None:
