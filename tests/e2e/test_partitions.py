@@ -35,7 +35,7 @@ def _on_iceberg(lake_format: str) -> None:
 def fill(pipe: Pipe) -> None:
     """Rows of some days, before and after 1970, and rows whose partition is NULL."""
     rows = [
-        f"({key}, {'NULL' if key % 7 == 0 else moment(key % DAYS)}, {'NULL' if key % 5 == 0 else moment(0)},"
+        f"({key}, {'NULL' if key % 7 == 0 else moment(key % DAYS)}, {'NULL' if key % 5 == 0 else moment(1 + key % 3)},"
         f" {'NULL' if key % 11 == 0 else quoted(key % 3)}, {key}.25, 'v{key}')"
         for key in range(ROWS)
     ]
