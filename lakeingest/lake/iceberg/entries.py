@@ -223,9 +223,14 @@ class Entries:
     def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
         """Make a table with its first progress, in the `chosen` folder; None: in a new folder.
 
-        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier;
-        NotOurTable if the folder is in use, or if a run has begun the table with other columns; UnsupportedTable if the
-        table cannot be divided as the form says.
+        Returns the snapshot that has the progress.
+
+        Raises:
+            UnsupportedTable: the table cannot be divided as the form says.
+            StaleWriter: another run has made the table earlier.
+            NotOurTable: the folder is in use, or a run has begun the table with other columns.
+            PartitionsDiffer: a run has begun the table with other partitions.
+
         """
         table, own = schema.table, self._settings.identifier(schema.table)
         if reason := refusal(form.partitions, schema):
