@@ -95,7 +95,7 @@ def test_each_row_is_in_its_partition(kind: str, text: str, data: st.DataObject)
 def test_several_fields_make_a_partition_together(drawn: list[tuple[int | None, date | None]]) -> None:
     """Each combination is a partition of its own."""
     metadata = metadata_of(["a", "day(d)"], a=IntegerType(), d=DateType())
-    columns = list(zip(*drawn, strict=True)) if drawn else [[], []]
+    columns: list[Any] = list(zip(*drawn, strict=True)) if drawn else [[], []]
     rows = pa.table({"a": pa.array(columns[0], pa.int32()), "d": pa.array(columns[1], pa.date32())})
     found: dict[Any, list[Any]] = {}
     for partition, part in divided(metadata, rows):

@@ -1,6 +1,6 @@
 """Copies with partitions: each file is in the partition of its rows, through copies, merges, compactions and DDL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 
@@ -88,12 +88,12 @@ def test_rows_move_between_partitions_and_back(divide: Divide, opened: Opened, t
     assert_seen(lake, opened(lake), [*ROWS[:4], (5, EPOCH, "e2"), ROWS[5]])
 
 
-def assert_seen(lake: Lake, table: Table, rows: list[tuple[object, ...]]) -> None:
+def assert_seen(lake: Lake, table: Table, rows: Sequence[tuple[object, ...]]) -> None:
     """What Spark and PyIceberg read, and where the rows are."""
     found = lake.spark.table(f"{CATALOG}.{lake.table}").collect()
-    assert sorted(map(tuple, found), key=lambda row: row[0]) == rows
+    assert sorted(map(tuple, found), key=lambda row: row[0]) == list(rows)
     columns = [table.scan().to_arrow()[name].to_pylist() for name in lake.schema.names]
-    assert sorted(zip(*columns, strict=True), key=lambda row: row[0]) == rows
+    assert sorted(zip(*columns, strict=True), key=lambda row: row[0]) == list(rows)
     places(table)
 
 
