@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
+from operator import attrgetter
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFileContent
@@ -24,6 +26,7 @@ from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import BOUNDARIES, numbers
 from tests.lake.partitioned import places
 from tests.lake.steps import UUID, Lake
+from tests.servers.engines import CLICKHOUSE, DUCKDB, Engine
 
 pytestmark = pytest.mark.spark
 
@@ -310,6 +313,20 @@ def test_spark_finds_each_row_in_the_partition_that_it_would_choose(divide: Divi
     assert len(rows) == len(days)
     for row in rows:
         assert tuple(row)[:3] == tuple(row)[3:]
+
+
+@pytest.mark.parametrize("engine", [DUCKDB, CLICKHOUSE], ids=attrgetter("name"))
+@pytest.mark.long("starts another engine", only=("ClickHouse",))
+def test_other_engines_read_the_rows_of_all_partitions(divide: Divide, opened: Opened, engine: Engine) -> None:
+    """Each delete is applied in its partition, and a value of a partition is no value of a row."""
+    lake = divide("month(d)", "bucket(2, id)", "v")
+    lake.published(*ROWS)
+    lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
+    table = opened(lake)
+    found = engine.read(table.metadata_location, table.location())
+    types = zip(lake.schema.names, (pa.int32(), pa.date32(), pa.string()), strict=True)
+    columns = [found[name].cast(kind).to_pylist() for name, kind in types]
+    assert sorted(zip(*columns, strict=True), key=lambda row: row[0]) == MOVED
 
 
 def test_an_empty_partition_is_no_file(divide: Divide, opened: Opened) -> None:
