@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.table_properties import Properties
+from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.schema import Choices, TableId
 from lakeingest.errors import OperatorNeeded, UsageError
 
@@ -48,6 +49,15 @@ class Types(BaseModel):
     generated: Literal["keep", "skip"] = "keep"
 
 
+class Columns(BaseModel):
+    """Which columns are copied; `core.column_choice.ColumnChoice` describes the options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    include: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    exclude: tuple[str, ...] = ()
+
+
 class TableOptions(BaseModel):
     """The options of a table, or of all tables that a pattern matches."""
 
@@ -56,6 +66,7 @@ class TableOptions(BaseModel):
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
     types: Types = Types()
+    columns: Columns = Columns()
     cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
@@ -78,6 +89,7 @@ class TableOptions(BaseModel):
             generated=types.generated,
             deletes=self.deletes,
             metadata=self.metadata,
+            columns=ColumnChoice(self.columns.include or (), self.columns.exclude),
         )
 
 
@@ -124,8 +136,8 @@ class Tables(BaseModel):
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
-                # `types` and `properties` are mappings: a later pattern replaces single keys in them
-                for key in {"types", "properties"} & set_here.keys():
+                # these are mappings: a later pattern replaces single keys in them
+                for key in {"types", "properties", "columns"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
         return TableOptions(**merged)

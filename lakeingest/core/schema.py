@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
+from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.default import Default, Value
 from lakeingest.core.generation import may_change_later
 
@@ -104,6 +105,7 @@ class Choices:
     `generated`, for all generated columns: keep | skip.
     `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
     `metadata`: the chosen metadata columns, among op, position and committed_at, in any order.
+    `columns`: the columns that are copied.
     """
 
     key: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ class Choices:
     generated: str = "keep"
     deletes: str = "hard"
     metadata: tuple[str, ...] = ()
+    columns: ColumnChoice = ALL_COLUMNS
 
 
 USUAL = Choices()
@@ -210,7 +213,8 @@ _METADATA = (  # they come after the source's columns, if the user asks for them
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped`: the names of generated columns that the user left out; rows in the binlog may have them.
+    `skipped`: the names of columns that the user left out, by name or as generated ones; rows in the binlog may have
+    them.
     `generated`: the names of generated columns that are copied.
     `index`: the name of the unique index that is the key; '' if it is not known, or if the user named the key columns.
     `comment`: the table's comment, for readers of the copy.
@@ -238,6 +242,11 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         """The column names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The skipped columns that the user left out by name."""
+        return tuple(name for name in self.skipped if self.choices.columns.leaves_out(name))
 
     @property
     def changed_by_any_ddl(self) -> tuple[str, ...]:
@@ -361,6 +370,8 @@ class TableSchema:
         mapped: list[object] = [str(self.table), columns, self.key]
         if self.metadata:
             mapped.append([column.name for column in self.metadata])
+        if self.left_out:  # so that each definition of such a table says which columns of a row image are left out
+            mapped.append({"left out": sorted(self.left_out)})
         text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

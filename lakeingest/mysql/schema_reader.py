@@ -190,23 +190,35 @@ class _Descriptions:
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        extra_of_generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+        in_row_images = tuple(str(row["column_name"]) for row in rows)
+        left_out = {name for name in in_row_images if choices.columns.leaves_out(name)}
+        reasons += [f"the name of column {name!r} cannot be printed" for name in left_out if not name.isprintable()]
         skipped_kinds = _skipped_kinds(choices)
-        skipped = tuple(
-            name for name, extra in extra_of_generated.items() if any(kind in extra for kind in skipped_kinds)
-        )
-        columns = tuple(
-            replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
+        unskipped = tuple(
+            # whatever the type of a column that is left out, it is no reason against the table
+            replace(
+                _column(row, choices, [] if row["column_name"] in left_out else reasons),
+                default=_default(row, is_mariadb=self.is_mariadb),
+            )
             for row in rows
-            if row["column_name"] not in skipped
+            if not any(kind in str(row["extra"]).upper() for kind in skipped_kinds)
         )
+        columns = tuple(column for column in unskipped if column.name not in left_out)
         if len({column.name.lower() for column in columns}) < len(columns):
             reasons.append("two columns differ only by case")
-        key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
+        # a column that is left out can be in the key: then the table is refused, and gets no other key by itself
+        key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
+        reasons += [
+            f"tables.options → columns leaves out {name}, a column of its key; copy it, or name other columns that are"
+            " unique with tables.options → key"
+            for name in key
+            if name in left_out
+        ]
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied_generated = tuple(name for name in extra_of_generated if name not in skipped)
-        in_row_images = tuple(str(row["column_name"]) for row in rows)
+        copied_names = {column.name for column in columns}
+        generated_names = (str(row["column_name"]) for row in rows if _is_generated(row))
+        skipped = tuple(name for name in in_row_images if name not in copied_names)
         # row images have the hidden columns after all others
         in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
         return TableSchema(
@@ -215,7 +227,7 @@ class _Descriptions:
             key,
             choices,
             skipped=skipped,
-            generated=copied_generated,
+            generated=tuple(name for name in generated_names if name in copied_names),
             index=index,
             comment=comment,
             stored=in_row_images,

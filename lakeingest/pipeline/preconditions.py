@@ -201,6 +201,7 @@ class Preflight:
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
+            table_conditions.chosen_columns(schemas.values()),
             table_conditions.zero_date_defaults(self.server, schemas.values()),
             *lake_of(self.held, refused),
         ], schemas

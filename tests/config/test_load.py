@@ -14,6 +14,7 @@ from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet, UsageError
 
@@ -121,12 +122,23 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
             parsed(f"tables/options={{'*.*': {{{setting}}}}}")
 
 
+def test_columns_are_chosen_by_name() -> None:
+    """A later pattern replaces one list and leaves the other; a list of nothing to copy is refused."""
+    chosen = "{'*.*': {columns: {exclude: [ssn, iban]}}, 'shop.*': {columns: {include: [id, v]}}}"
+    tables = parsed(f"tables/options={chosen}").tables
+    assert tables.of(TableId("shop", "orders")).choices.columns == ColumnChoice(("id", "v"), ("ssn", "iban"))
+    assert tables.of(TableId("crm", "orders")).choices.columns == ColumnChoice((), ("ssn", "iban"))
+    for columns in ("include: []", "exclude: ssn", "hide: [ssn]"):
+        with pytest.raises(ConfigError, match=columns.partition(":")[0]):
+            parsed(f"tables/options={{'*.*': {{columns: {{{columns}}}}}}}")
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
-        ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
+        ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", r"shop\.orders\.columns\.hash is not"),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),

@@ -43,6 +43,8 @@ class FieldType(enum.IntEnum):
     TIMESTAMP2 = 17
     DATETIME2 = 18
     TIME2 = 19
+    BLOB_COMPRESSED = 140  # this and the next are MariaDB's; only columns that are left out may have these types
+    VARCHAR_COMPRESSED = 141
     VECTOR = 242
     JSON = 245
     NEWDECIMAL = 246

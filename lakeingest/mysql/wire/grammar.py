@@ -224,7 +224,11 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
             table: Alteration(name_changes_of(query, schema), is_barrier=True, statement=excerpt)
             for table, schema in schemas.items()
         }
-    text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
+    [schema] = schemas.values()
+    names = {name for change in alterations[0].changes for name in (change.name, change.to)}
+    # a statement may have any bytes, and defaults, which are values; those of columns that are left out are not kept
+    is_kept = not any(map(schema.choices.columns.leaves_out, names))
+    text = query.text.encode(errors="backslashreplace").decode() if is_kept else ""
     return dict.fromkeys(schemas, replace(alterations[0], statement=excerpt, text=text))
 
 
