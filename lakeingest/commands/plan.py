@@ -275,7 +275,8 @@ def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
     nulls = (
         f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
     )
-    return (*nulls, *(f"{name}: left out" for name in schema.skipped))
+    hidden = (f"{column.name}: {column.choice}" for column in schema.columns if column.is_hidden)
+    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped))
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:

@@ -264,6 +264,7 @@ def _tls_files(config: Config) -> dict[str, bytes]:
 def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
     """The values of pipeline.yml that are secrets, or that may be secrets. Yields the key and the value of each."""
     yield "source.password", config.source.password.get_secret_value()
+    yield "tables.hash_key", config.tables.secret.decode()
     yield "metrics.push_password", config.metrics.push_password.get_secret_value()
     webhook = "" if config.notify.webhook is None else config.notify.webhook.get_secret_value()
     yield "notify.webhook", "" if _VARIABLE.search(webhook) else webhook  # a variable may be a part of the URL

@@ -41,8 +41,6 @@ _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
     "tables.options.*.partition_by",
-    "tables.options.*.columns.hash",
-    "tables.options.*.columns.mask",
     "tables.options.*.columns.rename",
     "tables.options.*.columns.cast",
     "tables.options.*.rows",
@@ -186,6 +184,7 @@ class Config(Frozen):
             spark = spark.model_copy(update={"jars": jars})
         ssh = None if self.source.ssh is None else self.source.ssh.below(folder)
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
+        source = source.with_hash_key(self.tables.secret)
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
         # the default folder counts only if it exists
@@ -213,8 +212,9 @@ def load_config(
     Raises the errors of `parse_config`. A ConfigError names the key, the variable or the file with the mistake.
     """
     doc = read_document(path, overrides)
-    if offline and isinstance(doc.get("source"), dict):
-        doc["source"].pop("password", None)
+    for block, key in (("source", "password"), ("tables", "hash_key")) if offline else ():
+        if isinstance(doc.get(block), dict):
+            doc[block].pop(key, None)
     return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
 
 

@@ -1,11 +1,12 @@
 """Which tables are copied, and how: `tables` of pipeline.yml."""
 
 import fnmatch
+import hmac
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+_KEY_CHARACTERS = 16  # the fewest of the key of hashes
+_KEY_ID_DIGITS = 8
+
+
 def _checked_pattern(text: str) -> str:
     if text.startswith("re:"):
         try:
@@ -25,6 +30,12 @@ def _checked_pattern(text: str) -> str:
         except re.error as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from error
     return text
+
+
+def _checked_key(key: SecretStr) -> SecretStr:
+    if len(key) < _KEY_CHARACTERS:
+        raise ValueError(f"a key of hashes has {_KEY_CHARACTERS} characters or more")
+    return key
 
 
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
@@ -56,6 +67,15 @@ class Columns(BaseModel):
 
     include: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     exclude: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _assert_one_form(self) -> "Self":
+        masked = {name.casefold() for name in self.mask}
+        if both := [name for name in self.hash if name.casefold() in masked]:
+            raise ValueError(f"hash and mask both name {', '.join(both)}")
+        return self
 
 
 class TableOptions(BaseModel):
@@ -74,6 +94,7 @@ class TableOptions(BaseModel):
     max_staleness: Duration | None = None  # the objective for the age of what readers see
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
+    _key_id: str = PrivateAttr("")  # of tables.hash_key
 
     @property
     def choices(self) -> Choices:
@@ -89,8 +110,20 @@ class TableOptions(BaseModel):
             generated=types.generated,
             deletes=self.deletes,
             metadata=self.metadata,
-            columns=ColumnChoice(self.columns.include or (), self.columns.exclude),
+            columns=ColumnChoice(
+                self.columns.include or (),
+                self.columns.exclude,
+                self.columns.hash,
+                self.columns.mask,
+                self._key_id if self.columns.hash else "",
+            ),
         )
+
+    def with_key(self, key_id: str) -> "Self":
+        """The same options, for hashes with the key of which this is the digest."""
+        options = self.model_copy()
+        options._key_id = key_id  # noqa: SLF001 - of this class
+        return options
 
 
 class Tables(BaseModel):
@@ -100,6 +133,7 @@ class Tables(BaseModel):
 
     include: tuple[Pattern, ...] = Field(min_length=1)
     exclude: tuple[Pattern, ...] = ()
+    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # of the hashes of options.*.columns
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
 
@@ -140,7 +174,17 @@ class Tables(BaseModel):
                 for key in {"types", "properties", "columns"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
-        return TableOptions(**merged)
+        return TableOptions(**merged).with_key(self.key_id)
+
+    @property
+    def secret(self) -> bytes:
+        """The key of the hashes; empty without one."""
+        return b"" if self.hash_key is None else self.hash_key.get_secret_value().encode()
+
+    @property
+    def key_id(self) -> str:
+        """A short digest of the key, by which a copy knows that its hashes have this key; '' without one."""
+        return hmac.digest(self.secret, b"lakeingest", "sha256").hex()[:_KEY_ID_DIGITS] if self.secret else ""
 
 
 def table_named(included: Iterable[TableId], name: str) -> TableId:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from lakeingest.core.column_choice import HASHED
 from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unfitting_properties
@@ -140,6 +141,8 @@ class Lift:
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
+        if column.choice == HASHED and default != Value(None):
+            self._refuse(f"what older rows have in {column.name}, which is new and hashed, is not known")
         if isinstance(default, Value):
             if default.value is None and not column.nullable:
                 self._refuse(f"the default of {column.name} is NULL, and it cannot be NULL: older rows are not known")

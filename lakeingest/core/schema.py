@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.default import Default, Value
 from lakeingest.core.generation import may_change_later
 
@@ -150,7 +150,7 @@ class Column:
     `precision` and `scale`: those of a decimal, which is stored as a number or as text.
     `fraction`: the number of digits of a second.
     `length`: the n of a BINARY(n), whose zero padding the binlog leaves out; 0 for other types.
-    `choice`: a choice of the user that the kind does not express, NULL_DATES or EWKB; '' if there is none.
+    `choice`: a choice of the user that the kind does not express: NULL_DATES, EWKB, HASHED, MASKED or, without one, ''.
 
     Columns that differ only in the following fields are equal, because these fields change no row.
 
@@ -158,6 +158,7 @@ class Column:
     `default`: the default at the time when the definition was read.
     `charset` and `collation`: those of a text or of members; '' for other types, or if they are not known.
     `generation`: the expression of a generated column as the server prints it; '' for other columns.
+    `secret`: the key of the hashes, only while values are read, and never stored.
 
     A field that is added here needs a rule in `core.widening`.
     """
@@ -176,6 +177,12 @@ class Column:
     charset: str = field(default="", compare=False)
     collation: str = field(default="", compare=False)
     generation: str = field(default="", compare=False)
+    secret: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the copy hides the values: in their place it has hashes or masked texts."""
+        return self.choice in HIDDEN
 
     @property
     def is_geometry(self) -> bool:
@@ -372,6 +379,8 @@ class TableSchema:
             mapped.append([column.name for column in self.metadata])
         if self.left_out:  # so that each definition of such a table says which columns of a row image are left out
             mapped.append({"left out": sorted(self.left_out)})
+        if any(column.choice == HASHED for column in self.columns):
+            mapped.append({"key of hashes": self.choices.columns.key_id})
         text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

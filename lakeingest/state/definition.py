@@ -151,7 +151,8 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 
 def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
-    columns = ColumnChoice(**{name: tuple(names) for name, names in doc.get("columns", {}).items()})
+    chosen = doc.get("columns", {})
+    columns = ColumnChoice(**{name: tuple(one) if isinstance(one, list) else one for name, one in chosen.items()})
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 

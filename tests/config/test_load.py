@@ -1,6 +1,7 @@
 """pipeline.yml: what is understood, and how what is not is named."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.column_choice import ColumnChoice
+from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet, UsageError
 
@@ -128,9 +129,27 @@ def test_columns_are_chosen_by_name() -> None:
     tables = parsed(f"tables/options={chosen}").tables
     assert tables.of(TableId("shop", "orders")).choices.columns == ColumnChoice(("id", "v"), ("ssn", "iban"))
     assert tables.of(TableId("crm", "orders")).choices.columns == ColumnChoice((), ("ssn", "iban"))
-    for columns in ("include: []", "exclude: ssn", "hide: [ssn]"):
+    for columns in ("include: []", "exclude: ssn", "hide: [ssn]", "hash: [e], mask: [E]"):
         with pytest.raises(ConfigError, match=columns.partition(":")[0]):
             parsed(f"tables/options={{'*.*': {{columns: {{{columns}}}}}}}")
+
+
+def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> None:
+    """Options of tables without hashes do not depend on it. A short one is refused without being shown."""
+    options = "tables/options={'shop.*': {columns: {hash: [email]}}}"
+    config = parsed(options, "tables/hash_key=hush-hush-hush-hush")
+    choices = {name: config.tables.of(TableId(name, "t")).choices.columns for name in ("shop", "crm")}
+    assert choices["crm"] == ALL_COLUMNS
+    assert (choices["shop"].hash, len(choices["shop"].key_id)) == (("email",), 8)
+    assert config.source.hash_key == b"hush-hush-hush-hush"
+    assert pickle.loads(pickle.dumps(config.source)).of_rows.hash_key == config.source.hash_key  # noqa: S301
+    assert "hush" not in repr(config)
+    other = parsed(options, "tables/hash_key=another-key-of-hashes").tables.of(TableId("shop", "t")).choices.columns
+    assert other.key_id not in {"", choices["shop"].key_id}
+    assert parsed(options).tables.of(TableId("shop", "t")).choices.columns.key_id == ""
+    with pytest.raises(ConfigError, match=r"tables\.hash_key") as refused:
+        parsed("tables/hash_key=hush")
+    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +157,10 @@ def test_columns_are_chosen_by_name() -> None:
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
-        ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", r"shop\.orders\.columns\.hash is not"),
+        (
+            "tables/options/shop.orders/columns={exclude: [ssn], rename: {a: b}}",
+            r"shop\.orders\.columns\.rename is not",
+        ),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 import pymysql
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.column_choice import ColumnChoice
+from lakeingest.core.column_choice import HASHED, ColumnChoice
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import RESERVED, Column, Kind, TableId, TableSchema
@@ -66,6 +66,13 @@ def read_schemas(
         if table.is_reserved
     ]
     schemas = {table: answer for table, answer in answers.items() if not isinstance(answer, OperatorNeeded)}
+    without_key = {
+        table
+        for table, schema in schemas.items()
+        if not options.secret and any(column.choice == HASHED for column in schema.columns)
+    }
+    reasons += [f"{table}: columns → hash needs a key; set tables.hash_key" for table in sorted(without_key)]
+    schemas = {table: schema for table, schema in schemas.items() if table not in without_key}
     return schemas, Checked("keys and types", "; ".join(reasons) or None)
 
 

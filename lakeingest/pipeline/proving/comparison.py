@@ -24,7 +24,9 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving.copy_files import CopyFiles, add
+from lakeingest.pipeline.proving.source_rows import SourceRows, hides_values
 from lakeingest.side_by_side import side_by_side
+from lakeingest.spark.row_hashes import Widths
 
 CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
@@ -150,7 +152,7 @@ class Compared:
 class ChecksumRange:
     """A task: let the source compute the checksum of each bucket of a range.
 
-    `numbers`: the buckets; None: all of them.
+    `numbers`: the buckets; None: all of them. If the copy hides values, the rows are read, and `widths` are needed.
     """
 
     source: Settings
@@ -158,9 +160,12 @@ class ChecksumRange:
     keys: KeyRange
     buckets: int
     numbers: Sequence[int] | None
+    widths: Widths
 
     def run(self) -> dict[int, Checksum]:
-        """The checksums that the source computes, by the number of the bucket."""
+        """The checksums of the source's rows, by the number of the bucket."""
+        if hides_values(self.schema):
+            return SourceRows(self.source, self.schema, self.keys, self.widths).sums(self.buckets, self.numbers)
         return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets, self.numbers)
 
 
@@ -231,8 +236,12 @@ class _RowsCompared:
         are left out, because it is not known whether that side has them.
         """
         sides = self._sides
+        settings, widths = sides.source.settings, sides.source.double_widths
         with sides.spent.counted():
-            source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
+            if hides_values(sides.schema):
+                source_rows = SourceRows(settings, sides.schema, keys, widths).row_checksums(KEYS_NAMED, buckets)
+            else:
+                source_rows = source_side.row_checksums(settings, sides.schema, keys, KEYS_NAMED, buckets)
         target_rows = sides.copy.row_checksums(keys, buckets, KEYS_NAMED)
         found = differences(source_rows, target_rows)
         target_keys = [key for key, _ in target_rows]
@@ -264,7 +273,8 @@ def _both_sums(
 
     The target's are None without `files`, and if only Spark can read them. `numbers`: the buckets; None: all of them.
     """
-    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, max(1, buckets), numbers) for keys in chunks]
+    settings, widths = sides.source.settings, sides.source.double_widths
+    tasks = [ChecksumRange(settings, sides.schema, keys, max(1, buckets), numbers, widths) for keys in chunks]
 
     def in_source() -> list[dict[int, Checksum]]:
         with sides.spent.counted():
