@@ -151,8 +151,9 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 
 def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
-    chosen = doc.get("columns", {})
-    columns = ColumnChoice(**{name: tuple(one) if isinstance(one, list) else one for name, one in chosen.items()})
+    chosen: dict[str, Any] = dict(doc.get("columns", {}))
+    key_id = str(chosen.pop("key_id", ""))
+    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 

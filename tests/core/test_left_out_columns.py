@@ -204,9 +204,9 @@ def test_a_table_without_columns_is_followed_as_the_whole_table_is(
     names = tuple(name for name in start if name == "id" or name in start[:count])
     states, ddl = [names], list[Alteration]()
     for step in steps:
-        if found := altered(states[-1], *step):
-            states.append(found[0])
-            ddl.append(found[1])
+        if statement := altered(states[-1], *step):
+            states.append(statement[0])
+            ddl.append(statement[1])
     definitions = [table(*each) for each in states]
     try:
         whole = lifts(definitions[0], ddl, definitions[-1])

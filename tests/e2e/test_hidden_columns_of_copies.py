@@ -41,11 +41,11 @@ def digest(value: object) -> str | None:
     return None if value is None else hmac.new(KEY.encode(), str(value).encode(), "sha256").hexdigest()
 
 
-def mask(value: str | None) -> str | None:
+def mask(value: object) -> str | None:
     """The mask of a text of ASCII."""
     if value is None:
         return None
-    return re.sub("[0-9]", "9", re.sub("[A-Z]", "X", re.sub("[a-z]", "x", value)))
+    return re.sub("[0-9]", "9", re.sub("[A-Z]", "X", re.sub("[a-z]", "x", str(value))))
 
 
 def assert_hidden(pipe: Pipe, table: str = "t") -> None:
