@@ -21,6 +21,7 @@ PLACES = {
     "lakeingest/runbooks": ("runbooks", {".md"}),
     "benchmarks/measured": ("measured", {".png"}),
     "infra": ("infra", {"", ".json", ".md", ".py", ".sql", ".yml"}),
+    "lakeingest/cluster/templates": ("infra", {".json", ".yml"}),  # links in infra/ lead there
     "CHANGELOG.md": ("changelog.md", {".md"}),
 }
 

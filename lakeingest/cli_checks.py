@@ -113,7 +113,9 @@ def verify(
 
     extent = Extent.of(sample, seed, max_seconds, None if columns is None else column_names(columns))
     compare = repairing.repair_tables if repair else stage.compare_tables
-    results = compare(loaded_config(config, overrides), tables or (), extent=extent)
+    loaded = loaded_config(config, overrides)
+    with console.observer(Console(stderr=True)) as draw:
+        results = compare(loaded, tables or (), extent=extent, observe=draw)
     print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
     unequal = [str(result.table) for result in results if result.differs]
     if unequal:

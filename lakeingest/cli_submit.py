@@ -20,6 +20,13 @@ def submit(
         Name, typer.Argument(metavar="SERVICE", help="emr, emr-serverless, dataproc, or dataproc-serverless.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
+    init: Annotated[
+        bool,
+        typer.Option(
+            "--init",
+            help="Write what is missing for a scheduled job (emr-serverless, dataproc); send nothing.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and exit with its exit code.")] = False,
     cancel: Annotated[
         str | None, typer.Option("--cancel", metavar="JOB", help="End the job with this id; start none.")
@@ -34,9 +41,15 @@ def submit(
     from lakeingest.commands import submit as stage
     from lakeingest.commands import submitted
 
+    if (init or cancel is not None) and dry_run + wait + init > (cancel is None):
+        raise UsageError("--init and --cancel go with no other of --dry-run, --init, --wait and --cancel")
+    if init:
+        from lakeingest.commands.deployment import deploy
+
+        deployment = deploy(config, service, overrides or ())
+        print_result(deployment, as_json, repr(deployment).splitlines())
+        return
     if cancel is not None:
-        if dry_run or wait:
-            raise UsageError("--cancel goes with neither --dry-run nor --wait")
         stage.load_service(config, service, overrides or ()).cancel(cancel)
         _say(f"job {cancel} is asked to end; what it has committed stays")
         return

@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.text import Text
 
+from lakeingest.bars import COLUMNS, Bars
 from lakeingest.core.bill import priced
-from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
 from lakeingest.monitoring.event_lines import level, line_maker
-from lakeingest.pipeline.events import Event, Observer, Planned, WaveCommitted
+from lakeingest.pipeline.events import Event, Observer, in_turn
 from lakeingest.terminal import is_json, log, log_line
 
 if TYPE_CHECKING:
@@ -91,26 +83,15 @@ def observer(console: Console) -> Iterator[Observer]:
 
         yield write
         return
-    name = TextColumn("{task.description}", markup=False)
-    speed = TextColumn("{task.fields[speed]}", markup=False)
-    columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), speed, TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bars:
-        bar_of: dict[str, TaskID] = {}  # by the table's name, for tables that were planned in this run
+    with Progress(*COLUMNS, console=console) as progress:
+        bars = Bars(progress)
 
         def draw(event: Event) -> None:
-            if isinstance(event, Planned):
-                table = str(event.table)
-                bar_of[table] = bars.add_task(printable(table), total=event.estimated_rows, speed="")
-            elif isinstance(event, WaveCommitted) and str(event.table) in bar_of:
-                bar = bar_of[str(event.table)]
-                speed = f"{event.rows / event.seconds:,.0f} rows/s" if event.seconds else ""
-                bars.update(bar, advance=event.rows, speed=speed)
-                if event.complete:  # the total was an estimate: now it is the number of rows that were copied
-                    bars.update(bar, total=bars.tasks[bar].completed)
+            bars.draw(event)
             if text := line_of(event):
-                bars.console.print(Text(log_line(text, level(event))))
+                console.print(Text(log_line(text, level(event))))
 
-        yield draw
+        yield in_turn(draw)
 
 
 def _facts(event: Event) -> dict[str, str | int | float | bool]:
@@ -177,7 +158,7 @@ def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
-        if plan.copy is None:  # the table cannot be copied: only the reasons are shown
+        if plan.copy is None:  # the table cannot be copied, or no run changes its copy any more
             continue
         copy = plan.copy
         retention = "for ever"

@@ -245,6 +245,12 @@ class UnsupportedTable(OperatorNeeded):
     scope = Scope.TABLE
 
 
+class PartitionsDiffer(OperatorNeeded):
+    """A copy has other partitions than pipeline.yml asks for, or DDL took away what its partitions are made of."""
+
+    scope = Scope.TABLE
+
+
 class UnsupportedValue(OperatorNeeded):
     """A value that the target type cannot hold exactly, such as a zero date."""
 

@@ -1,21 +1,26 @@
 """What the console says of a run."""
 
+import io
 from datetime import UTC, datetime
 
 import pytest
+from rich.console import Console
 
+from lakeingest import console
 from lakeingest.committed import Committed
 from lakeingest.core.freshness import Measure
 from lakeingest.core.load import Load
 from lakeingest.core.schema import TableId
 from lakeingest.monitoring.event_lines import line_maker
 from lakeingest.pipeline.events import (
+    ComparisonBegun,
     Event,
     Following,
     Measured,
     Merged,
     Planned,
     Published,
+    RangeCompared,
     SourceLost,
     Spooled,
     WaveCommitted,
@@ -96,3 +101,22 @@ def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
     committed = Committed()
     committed.collecting_before(lambda _: None)(Following(12.34))
     assert committed.caught_up
+
+
+def test_a_terminal_has_a_bar_for_each_table() -> None:
+    """Of the rows that are copied, and of the ranges that are compared; elsewhere a comparison says nothing."""
+    drawn, logged = io.StringIO(), io.StringIO()
+    strange = TableId("shop", "[red]\x1b[2J")
+    events = [Planned(ORDERS, 30_000), wave(1, 20_000), ComparisonBegun(strange, 3), RangeCompared(strange, 50_000)]
+    with console.observer(Console(file=drawn, force_terminal=True, width=160, color_system=None)) as draw:
+        for event in events:
+            draw(event)
+    assert "shop.orders" in drawn.getvalue()
+    assert "20000/30000 20,000 rows/s" in drawn.getvalue()
+    assert "shop.[red]" in drawn.getvalue()
+    assert "\x1b[2J" not in drawn.getvalue()
+    assert "1/3" in drawn.getvalue()
+    with console.observer(Console(file=logged)) as draw:
+        for event in events[2:]:
+            draw(event)
+    assert logged.getvalue() == ""

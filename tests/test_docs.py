@@ -115,7 +115,7 @@ def test_a_part_of_a_pipeline_is_understood(name: str, text: str) -> None:
     """Each part that a page shows is taken by a pipeline.yml; one with `submit` is for a cluster."""
     part = yaml.safe_load(text)
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
-    environment = dict.fromkeys(re.findall(r"\$\{(\w+)", text), "x")
+    environment = dict.fromkeys(re.findall(r"\$\{(\w+)", text), "x" * 16)
     assert parse_config(doc | part, ROOT, environment, cluster="submit" in part).tables.include, name
 
 
@@ -140,15 +140,16 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     named = {
         key for line in part.splitlines() if line.startswith("- ") for key in re.findall(r"`([a-z_.-]+)[`:]", line)
     }
-    options = ("chunk_key", "partition_by", "columns")
+    options, of_columns = ("chunk_key", "rows"), ("rename", "cast")
     given: dict[str, Any] = {
-        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "latest"}},
+        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "adopt"}},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
+        **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {"columns": {key: "x"}}}}} for key in of_columns},
         "target.table": {"target": {"table": "lake.orders"}},
         "changelog.table": {"changelog": {"table": True}},
         "points": {"points": {}},
     }
-    assert named - {"initial", "tables.options"} == given.keys()
+    assert named - {"adopt", "time", "tables.options", "columns"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
     for key, part_of_it in given.items():
         with pytest.raises(NotBuiltYet, match=key.rpartition(".")[2]):
@@ -158,8 +159,8 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
 def test_keys_that_other_tools_have_are_on_the_page_of_limits() -> None:
     """What the comparison says is not built is refused; a key that is built leaves that page, too."""
     lacking = PAGES["docs/comparison.md"].partition("## What lakeingest does not do")[2].partition("\n## ")[0]
-    keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options"}
-    assert "partition_by" in keys
+    keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options", "columns"}
+    assert "rows" in keys
     assert keys <= set(re.findall(r"`([a-z_.-]+)[`:]", PAGES["docs/guarantees.md"].partition("not built yet:")[2]))
 
 

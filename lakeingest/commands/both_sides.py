@@ -21,6 +21,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
 from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.key_values import key_table
 from lakeingest.mysql.keyed_rows import rows_of
 from lakeingest.pipeline.proving.published_copy import await_published
@@ -107,7 +108,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
         staged = await_published(config, target, schema)
         position = staged.progress.position
         assert position is not None  # noqa: S101 - it is published
-        in_source = rows_of(source.connection, schema, [asked])
+        in_source = rows_of(source.connection, keyed(schema, config.source), [asked])
         # the source finds texts by its collation, so its row may have the key in other letters
         asked = in_source.select(schema.key).to_pylist()[0] if in_source.num_rows else asked
         in_copy = _row_of_copy(open_versions(config), schema, staged.version, asked)

@@ -40,6 +40,7 @@ from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.opening.resumption import asked_to_read_again, owner, resumption
+from lakeingest.pipeline.opening.starts import start_position
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.run.clocks import disagreement
 from lakeingest.pipeline.run.executors import tasks_at_once
@@ -121,7 +122,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
     tables_of_source = source.tables()
     of_pipeline = known_tables(config, source, tables_of_source)
-    tables = of_pipeline.tables
+    tables = of_pipeline.updated()
     preflight = Preflight.of(config, source, tables)
     in_lake = preflight.held
     # copies that no run can continue; with a Retryable, the next run may be able to read and continue the copy
@@ -147,7 +148,8 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         Checked("statements in the unread binlog", _statement_warning(config, source, schemas), fatal=False),
         _unchanged_definitions(changed, follows=config.evolves),
         _copies_without_table(of_pipeline.left),
-        suites_of(config, tables),
+        _place_of_start(config, source, has_new=len(progress) < len(schemas)),
+        suites_of(config, of_pipeline.tables),
         *_state_and_positions(config, source, schemas, unchanged),
         *(parity_conditions(source, schemas) if parity else ()),
     ], bytes_left
@@ -266,6 +268,18 @@ def _unchanged_definitions(changed: Sequence[TableId], *, follows: bool) -> Chec
         way_out = "the next run lets the copy follow, or says why it cannot"
     finding = f"DDL changed the definition of {names} since the copy; {way_out}"
     return Checked("definitions as copied", finding if changed else None, fatal=not follows)
+
+
+def _place_of_start(config: Config, source: BinlogSource, *, has_new: bool) -> Checked:
+    """The condition that the source's binlog has the place at which new copies begin, if `tables.startup` names one."""
+    name, begins = "place where copies begin", config.tables.begins_at
+    if begins is None or not has_new:
+        return Checked(name, None)
+    try:
+        start_position(source, begins)
+    except (RestartNeeded, OperatorNeeded) as error:
+        return Checked(name, f"tables.startup: {error}")
+    return Checked(name, None)
 
 
 def _copies_without_table(tables: Mapping[TableId, str]) -> Checked:

@@ -51,7 +51,7 @@ def _datetime_type(column: Column) -> dict[str, Any]:
 
 
 def _string_type(column: Column) -> dict[str, Any]:
-    if not column.members:
+    if not column.members or column.is_hidden:
         return {"type": "string"}
     name = "Enum" if column.source_type.name == "enum" else "EnumSet"
     allowed = {"parameters": {"allowed": ",".join(column.members)}} if column.has_exact_members else {}

@@ -22,6 +22,7 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import start_of_newest
+from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # so many rows of each table are compared at most
@@ -82,7 +83,9 @@ def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]
     in_binlog = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
     # Step 2: read the same rows from the tables; of each table, those that were changed last.
     in_table = {
-        table: rows_of(source.connection, schema, list(in_binlog[table].values())[-ROWS:]).to_pylist()
+        table: rows_of(
+            source.connection, keyed(schema, source.settings), list(in_binlog[table].values())[-ROWS:]
+        ).to_pylist()
         for table, schema in schemas.items()
     }
     # Step 3: read the changes after `stop`. Step 2 may have read rows with these changes: such rows are left out.

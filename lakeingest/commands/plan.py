@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
+from lakeingest.core import partitioning
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Bound, bound_of
@@ -29,6 +30,8 @@ from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.run.executors import tasks_at_once
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
+
+COPIED_ONCE = "copied once"  # the state of a table whose copy no run changes any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,12 @@ class CopyPlan:
 class TablePlan:
     """The plan of a run for a table.
 
-    `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. In the last case `reasons` say why, and
-    of the other fields only `table`, `target` and `retention_seconds` are set. `lossy` names the columns whose values
-    are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
+    `state` is `new`, `begins empty` if only changes will be copied, `goes on` if the table has a copy, `copied once` if
+    no run changes this copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases
+    only `table`, `target` and `retention_seconds` are set beside that. `lossy` names the columns whose values are
+    changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
-    costs a day, all tables of the plan together.
+    costs a day, all tables of the plan together. `partitions`: how the copy is divided; () if it is not.
     """
 
     table: TableId
@@ -81,6 +85,7 @@ class TablePlan:
     key_path: str = ""
     columns: tuple[ColumnPlan, ...] = ()
     lossy: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
     copy: CopyPlan | None = None
     retention_seconds: int | None = None
     margin_seconds: float | None = None
@@ -121,6 +126,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
         "state",
         "key",
         "key path",
+        "partitions",
         "rows",
         "bytes",
         "chunks",
@@ -149,6 +155,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
                 plan.state,
                 key,
                 plan.key_path,
+                ", ".join(plan.partitions),
                 *counts,
                 "; ".join(plan.lossy),
                 "; ".join(plan.reasons),
@@ -169,7 +176,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
 
     def _totals(self, copies: Sequence[CopyPlan]) -> str:
         """What one run does for all these tables together, in one line. It copies one table after the other."""
-        refused = len(self) - len(copies)
+        refused = sum(bool(plan.reasons) for plan in self)
         return (
             f"in all: {len(self):,} tables{f', of which {refused:,} cannot be copied' if refused else ''}; about"
             f" {sum(copy.rows for copy in copies):,} rows and {sum(copy.bytes for copy in copies):,} bytes to copy, in"
@@ -185,18 +192,27 @@ def _all_rows(plan: TablePlan) -> int:
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables; without names, of all included tables, also of those that cannot be copied."""
     with BinlogSource.open(config.source) as source:
-        chosen = config.tables.choose(known_tables(config, source).tables, tables)
+        known = known_tables(config, source)
+        chosen = config.tables.choose(known.tables, tables)
         target = open_target(config)
         existing_copies = copies(target, chosen)
         server, generated = Server.of(source.connection, chosen), GeneratedColumns(config.source, source.connection)
         unlogged = unlogged_keys(server, chosen)
         following = _bound(config, len(chosen))
-        plans = (
-            _plan_table(config, source, server, target, table, existing_copies, unlogged, generated) for table in chosen
-        )
-        result = Plans(replace(plan, following=following) for plan in plans)
+        plans = [_plan_of_done(config, server, table) for table in chosen if table in known.done]
+        plans += [
+            _plan_table(config, source, server, target, table, existing_copies, unlogged, generated)
+            for table in known.updated(chosen)
+        ]
+        result = Plans(replace(plan, following=following) for plan in sorted(plans, key=lambda plan: plan.table))
     result.following, result.connections = following, config.source.max_connections
     return result
+
+
+def _plan_of_done(config: Config, server: Server, table: TableId) -> TablePlan:
+    """The plan of a table whose copy no run changes any more."""
+    retention = server.retention_seconds
+    return TablePlan(table, table_name(config.target, table), COPIED_ONCE, reasons=(), retention_seconds=retention)
 
 
 def _bound(config: Config, tables: int) -> Bound:
@@ -243,11 +259,14 @@ def _plan_table(
             reasons += [str(condition.finding)] if condition.finding and condition.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
+            elif reason := partitioning.refusal(config.tables.of(table).partitions, schema):
+                reasons.append(reason)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
-            copy = _copy_plan(source, schema, planner, staged)
+            is_begun_empty = staged is None and config.tables.begins_empty
+            copy = _no_chunks(source, planner) if is_begun_empty else _copy_plan(source, schema, planner, staged)
     except Retryable:
         raise
     except LakeIngestError as error:
@@ -257,11 +276,12 @@ def _plan_table(
             return TablePlan(
                 table,
                 name,
-                "goes on" if staged else "new",
+                _state_of(config, staged),
                 reasons=(),
                 key=schema.key,
                 key_path=key_path,
                 columns=columns,
+                partitions=config.tables.of(table).partition_by,
                 lossy=(*_lossy_columns(schema), *missing_changes),
                 copy=copy,
                 retention_seconds=retention,
@@ -270,12 +290,20 @@ def _plan_table(
     return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
 
 
+def _state_of(config: Config, staged: Staged | None) -> str:
+    """The state of a table that can be copied."""
+    if staged is not None:
+        return "goes on"
+    return "begins empty" if config.tables.begins_empty else "new"
+
+
 def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
     """The columns whose values are changed or left out because the user chose so, each with the effect."""
     nulls = (
         f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
     )
-    return (*nulls, *(f"{name}: left out" for name in schema.skipped))
+    hidden = (f"{column.name}: {column.choice}" for column in schema.columns if column.is_hidden)
+    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped))
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:
@@ -290,6 +318,22 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
     return f"integer key, gappy or without rows{declared}: the server finds boundaries"
 
 
+def _no_chunks(source: BinlogSource, planner: Planner) -> CopyPlan:
+    """The plan of a copy that has no chunk left to read."""
+    return CopyPlan(
+        rows=0,
+        bytes=0,
+        chunk_rows=planner.chunk_rows,
+        chunks=0,
+        waves=0,
+        at_once=tasks_at_once(source.settings),
+        seconds=0.0,
+        cpu_seconds=0.0,
+        dollars=dollars(0),
+        all_rows=planner.estimated_rows,
+    )
+
+
 def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
     """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
@@ -297,18 +341,7 @@ def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, stag
     rows_left, bytes_left = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:
-            return CopyPlan(
-                rows=0,
-                bytes=0,
-                chunk_rows=planner.chunk_rows,
-                chunks=0,
-                waves=0,
-                at_once=at_once,
-                seconds=0.0,
-                cpu_seconds=0.0,
-                dollars=dollars(0),
-                all_rows=planner.estimated_rows,
-            )
+            return _no_chunks(source, planner)
         lower = staged.progress.splits.copied_up_to
         rows_left = max(0, planner.estimated_rows - staged.progress.rows)
         bytes_left = planner.estimated_bytes * rows_left // max(planner.estimated_rows, 1)

@@ -58,7 +58,7 @@ def repair_tables(
     In each TableVerification, `repaired` has the differences that were repaired. The owner of the lease reads the rows
     again; if nobody holds the lease, this process does. Raises the errors of `compare_tables` and of a re-snapshot.
     """
-    results = compare_tables(config, tables, spark, extent)
+    results = compare_tables(config, tables, spark, extent, observe=observe)
     repaired, refused = list[TableVerification](), dict(results.refused)
     for result in results:
         try:

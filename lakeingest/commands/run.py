@@ -14,9 +14,11 @@ from lakeingest.config import Config
 from lakeingest.core.bill import Bill
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
+from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_target, package_of
 from lakeingest.monitoring.reporting import reported
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
+from lakeingest.pipeline.opening.absent_tables import none_to_update
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds.bounded import run_bounded
 from lakeingest.pipeline.rounds.follow import follow as follow_source
@@ -55,7 +57,8 @@ class RunResult(Report):
     has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
     table, the table is no longer included, or its missing chunks wait for `throttle.window`. `profile` is the time that
     each stage took, `bill` what the whole run took and costs. `unusual` are tables into which more or less was written
-    than usual, each with the numbers.
+    than usual, each with the numbers. `done` are tables that are copied only once (`tables.startup`), and
+    that an earlier run has copied: this run has left them as they are.
     """
 
     tables: tuple[TableResult, ...]
@@ -68,6 +71,7 @@ class RunResult(Report):
     left: tuple[tuple[TableId, str], ...] = ()
     bill: Bill | None = None
     unusual: tuple[tuple[TableId, str], ...] = ()
+    done: tuple[TableId, ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -85,7 +89,8 @@ class RunResult(Report):
         not_updated = (f"{table} {reason}" for table, reason in self.left)
         unusual = (f"{table}: unusual: {finding}" for table, finding in self.unusual)
         bill = () if self.bill is None else (str(self.bill),)
-        return [self._ending_note, *stopped, *paused, *not_updated, *unusual, *bill]
+        done = (f"{len(self.done):,} tables are copied, and are copied only once",) if self.done else ()
+        return [self._ending_note, *stopped, *paused, *not_updated, *done, *unusual, *bill]
 
     @property
     def _ending_note(self) -> str:
@@ -136,7 +141,11 @@ def run(
 
     A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
     these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
+
+    Raises UsageError for `follow` if tables are copied only once.
     """
+    if follow and config.tables.copies_once:
+        raise UsageError("tables.startup is snapshot_only, so there is nothing to follow; run without --follow")
 
     def observed(observe: Observer) -> RunResult:
         return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
@@ -161,6 +170,9 @@ def _run(
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
+    with translate_errors(config.source, open_target(config)):
+        if done := none_to_update(config, tables):
+            return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))
     with (
         translate_errors(config.source, open_target(config)),
         opened(config, tables, observe, spark, nursery) as open_run,
@@ -192,6 +204,7 @@ def _run(
         left=left,
         bill=bill,
         unusual=tuple(open_run.edges.unusual.items()),
+        done=tuple(sorted(open_run.done)),
     )
     if failures:
         error = most_serious(failure.error for failure in failures)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from lakeingest.commands.copy_state import notes_of_start, shown_state, state_of_copy
 from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -27,7 +28,8 @@ from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Target
+from lakeingest.pipeline.opening.absent_tables import copied_once
 from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
@@ -69,6 +71,9 @@ class TableStatus:
     `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
     `proof`: what runs have found that compare ranges with the source (`quality.verify`); None if nothing is known.
+    `began_empty`: where the copy began without rows (`tables.startup`), so that it lacks rows that never changed since;
+    None for any other copy.
+    `copied_once`: the table is copied only once (`tables.startup`), and no run changes its copy any more.
     """
 
     table: TableId
@@ -99,6 +104,8 @@ class TableStatus:
     max_staleness_seconds: float | None = None
     following: Followed | None = field(default=None, compare=False)
     proof: ProofStatus | None = None
+    began_empty: str | None = None
+    copied_once: bool = False
 
     @property
     def is_stale(self) -> bool:
@@ -146,6 +153,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         for table in self:
             position = None if table.position is None else str(table.position.at)
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
+            if table.copied_once:
+                state += ", copied once"
             if table.binlog_gone:
                 state += ", binlog gone"
             if table.paused is not None:
@@ -211,6 +220,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             if table.keeps_deleted
         ]
         notes += [note_of_quarantine(table.table, table.quarantined) for table in self if table.quarantined]
+        notes += [
+            note for one in self for note in notes_of_start(one.table, one.began_empty, copied_once=one.copied_once)
+        ]
         notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
         if self.unread:
@@ -268,6 +280,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
     proofs, states = proofs_of(config, chosen), list[TableStatus]()
+    done = copied_once(config, chosen, held.staged)
     for table in chosen:
         in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped
@@ -287,6 +300,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             following=following,
             **_freshness(config, in_lake, notes.get(table)),
             proof=proofs.get(table),
+            copied_once=table in done,
+            binlog_seconds=None if table in done else in_lake.binlog_seconds,  # no run needs it
+            binlog_gone=in_lake.binlog_gone and table not in done,
         )
         states.append(state)
     statuses = Statuses(states)
@@ -353,24 +369,14 @@ def _table_status(
     if staged is None:
         return without_copy
     progress, properties = staged.progress, target.properties(table)
-    shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
+    shown = shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     shows_earlier_commit = shown is not None and not staged.visible
-    if staged.visible:
-        state = "published"
-    elif progress.gap:  # changes are lost, so all rows are read again and compared
-        state = "comparing"
-    elif staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
-        state = "copying again"
-    elif shows_earlier_commit:
-        state = "published"
-    else:
-        state = progress.phase.value
     gate, unread_since = properties.get(GATE), unread_from(spool, progress)
     return TableStatus(
         table,
         name,
-        state,
+        state_of_copy(staged, shown),
         rows=rows,
         waves=progress.wave,
         position=position,
@@ -378,6 +384,7 @@ def _table_status(
         gate=json.loads(gate) if gate else None,
         nulled=progress.nulled,
         quarantined=len(progress.quarantine),
+        began_empty=progress.began_empty,
         binlog_seconds=(
             None if retention is None or unread_since is None else retention.seconds_left(config, unread_since)
         ),
@@ -386,15 +393,3 @@ def _table_status(
         staged=progress.position if shows_earlier_commit else None,
         rolled_back=signals.rollback_note(table, staged.published),
     )
-
-
-def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
-    """The state that readers see; None if nothing is published. `recorded` is the state that the last publish stored.
-
-    If readers see the newest commit, the position is that of the newest progress, not that of the last publish: the
-    position of a quiet table moves forward without a publish.
-    """
-    if staged.visible:
-        progress = staged.progress
-        return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
-    return None if staged.published is None else recorded

@@ -16,7 +16,7 @@ from lakeingest.cluster.dataproc_serverless import DataprocBatches
 from lakeingest.cluster.emr import EmrSteps
 from lakeingest.cluster.emr_serverless import EmrServerlessJobs
 from lakeingest.cluster.service import Job, Service
-from lakeingest.config import FORMATS, Config, load_config
+from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.catalogs import is_secret
 from lakeingest.config.secrets import is_reference
 from lakeingest.errors import DAMAGED, ConfigError, OperatorNeeded
@@ -137,7 +137,7 @@ def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _P
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
     service = _checked_service(config, key, path)
-    _assert_submittable(config)
+    assert_submittable(config)
     # Step 2: build the job's archive, and the job
     pins = archive.requirements(*service.extra, *_packages(config))
     with _build_errors(folder):
@@ -163,6 +163,11 @@ def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _P
     )
     secret_of_variable = {name: service.secrets.get(name) for name in sorted(variables.names | service.secrets.keys())}
     return _Prepared(service, config, secret_of_variable, pins, job_file, job)
+
+
+def load_submittable(document: Mapping[str, Any], folder: Path) -> Config:
+    """The configuration in a document as a job has it. Raises ConfigError if a cluster cannot run it."""
+    return parse_config(document, folder, _Variables(), cluster=True)
 
 
 def load_service(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
@@ -213,7 +218,7 @@ def _build_errors(folder: Path) -> Iterator[None]:
         raise OperatorNeeded(f"a job's files cannot be built in {folder}: {reason}; make it writable") from error
 
 
-def _assert_submittable(config: Config) -> None:
+def assert_submittable(config: Config) -> None:
     """Raise ConfigError if pipeline.yml has something that must not be sent, or that is of no use on a cluster.
 
     That is: a secret that is written out, a variable in a key that the request needs, a setting of Spark that holds a
@@ -264,6 +269,7 @@ def _tls_files(config: Config) -> dict[str, bytes]:
 def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
     """The values of pipeline.yml that are secrets, or that may be secrets. Yields the key and the value of each."""
     yield "source.password", config.source.password.get_secret_value()
+    yield "tables.hash_key", config.tables.secret.decode()
     yield "metrics.push_password", config.metrics.push_password.get_secret_value()
     webhook = "" if config.notify.webhook is None else config.notify.webhook.get_secret_value()
     yield "notify.webhook", "" if _VARIABLE.search(webhook) else webhook  # a variable may be a part of the URL

@@ -28,6 +28,8 @@ class TableVerification:
     `seed`: the seed by which the chunks were drawn; None if nothing was left to chance.
     `quarantined`: the keys in quarantine whose rows are in the source alone: they are no differences.
     `plan`: the chunks, for another comparison of the same ones.
+    `began_empty`: where the copy began without rows (`tables.startup`); None for any other copy. It lacks rows by the
+    user's choice, so it is not compared.
     """
 
     table: TableId
@@ -44,6 +46,7 @@ class TableVerification:
     seed: int | None = None
     quarantined: tuple[Key, ...] = ()
     plan: ChunkPlan | None = field(default=None, repr=False, compare=False)
+    began_empty: str | None = None
 
     @property
     def differs(self) -> bool:
@@ -74,6 +77,8 @@ class TableVerification:
 
         Rows in quarantine are named: they are missing in the target.
         """
+        if self.began_empty is not None:
+            return f"not compared, because the copy began empty at {self.began_empty}"
         if not self.compared_chunks:
             return "not compared, because the time was over"
         sign = "≠" if self.differs else "="
@@ -120,7 +125,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
 
     @property
     def equal(self) -> bool:
-        """Whether all tables could be compared, and source = target for each."""
+        """Whether all tables were compared, and source = target for each."""
         return not self.refused and all(result.equal for result in self)
 
     @property
@@ -138,7 +143,9 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         error: LakeIngestError | None = None
         if self.refused:
             error = most_serious(self.refused.values())
-        elif self and not any(result.compared_chunks for result in self):
+        elif any(not one.compared_chunks for one in self if one.began_empty is None) and not any(
+            one.compared_chunks for one in self
+        ):
             error = Retryable("no chunk was compared, because the time was over; give more seconds to --max-seconds")
         if error is not None:
             error.result = self

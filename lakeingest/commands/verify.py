@@ -27,6 +27,7 @@ from lakeingest.errors import (
 from lakeingest.lake.target import Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import named_errors
+from lakeingest.pipeline.events import ComparisonBegun, Observer, RangeCompared, unobserved
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.proving.comparison import ChunkPlan, Sides
 from lakeingest.pipeline.proving.copy_by_spark import CopyBySpark
@@ -68,13 +69,16 @@ def compare_tables(
     spark: "SparkSession | None" = None,
     extent: Extent = WHOLE,
     plans: Mapping[TableId, ChunkPlan] = MappingProxyType({}),
+    observe: Observer = unobserved,
 ) -> Verifications:
     """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
     `extent` says how much of each table is compared. For tables in `plans`, the chosen chunks of their plans are
-    compared instead, whatever time that takes. Rows of the copy that are marked as deleted are left out. A table that
-    cannot be compared is in `refused` with its error: for example, a table whose current definition is not published.
-    Errors that concern all tables are raised, and UsageError for columns that a table does not have.
+    compared instead, whatever time that takes. `observe` is told how far the comparison of each table is. Rows of the
+    copy that are marked as deleted are left out. A copy that began empty lacks rows by the user's choice: its result
+    says that it was not compared. A table that cannot be compared is in `refused` with its error: for example, a table
+    whose current definition is not published. Errors that concern all tables are raised, and UsageError for columns
+    that a table does not have.
     """
 
     def open_spark() -> "SparkSession":
@@ -91,7 +95,11 @@ def compare_tables(
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
                 extent.compared(schema)  # raises the error of an unknown column
-                await_published(config, target, schema)  # raises the reason why the table cannot be compared
+                # raises the reason why the table cannot be compared
+                staged = await_published(config, target, schema)
+                if staged.progress.began_empty is not None:
+                    results.append(_not_compared(table, extent, staged.progress.began_empty))
+                    continue
                 prepared[table] = schema
         # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
@@ -115,17 +123,17 @@ def compare_tables(
                 others = sorted(parents - {table})
                 parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
                 schema = prepared[table]
-                sides = _BothSides(source, target, executors, schema, extent.compared(schema))
+                sides = _BothSides(source, target, executors, schema, extent.compared(schema), observe)
                 comparison = TableComparison(
                     config, source, target, schema, sides.opened, parent_schemas, table in parents
                 )
-                results.append(_verified(comparison, extent, plan, may_begin))
+                results.append(_verified(comparison, extent, plan, may_begin, observe))
     results.sort(key=lambda result: result.table)
     return Verifications.of(results, refused)
 
 
-def _not_compared(table: TableId, extent: Extent) -> TableVerification:
-    """The result of a table for which no time was left."""
+def _not_compared(table: TableId, extent: Extent, began_empty: str | None = None) -> TableVerification:
+    """The result of a table for which no time was left, or whose copy `began_empty`."""
     return TableVerification(
         table,
         Checksum(),
@@ -137,6 +145,7 @@ def _not_compared(table: TableId, extent: Extent) -> TableVerification:
         all_chunks=0,
         columns=extent.columns,
         seed=extent.seed,
+        began_empty=began_empty,
     )
 
 
@@ -164,6 +173,7 @@ class _BothSides:
     executors: Executors | None
     schema: TableSchema
     compared: TableSchema
+    observe: Observer
 
     def opened(self, version: int, plan: ChunkPlan) -> Sides:
         """Both sides, with this version of the copy. Spark reads single rows, and chunks that are not all chunks."""
@@ -175,7 +185,10 @@ class _BothSides:
         files = self._files(version) if plan.is_whole else None
         # one connection less than allowed, because `source` holds one
         connections = max(1, self.source.settings.max_connections - 1)
-        return Sides(self.source, self.compared, copy, files, connections)
+        return Sides(self.source, self.compared, copy, files, connections, on_range=self._count)
+
+    def _count(self, rows: int) -> None:
+        self.observe(RangeCompared(self.schema.table, rows))
 
     def _files(self, version: int) -> CopyFiles | None:
         """The files of a commit of the copy, if they can be read without Spark."""
@@ -189,11 +202,16 @@ class _BothSides:
 
 
 def _verified(
-    comparison: TableComparison, extent: Extent, given: ChunkPlan | None, may_begin: Callable[[], bool]
+    comparison: TableComparison,
+    extent: Extent,
+    given: ChunkPlan | None,
+    may_begin: Callable[[], bool],
+    observe: Observer,
 ) -> TableVerification:
     """Compare the chosen chunks of the plan `given`; None: those of a new plan, as long as they `may_begin`."""
     began, schema = time.monotonic(), comparison.schema
     plan = given or plan_chunks(comparison.source, schema, extent)
+    observe(ComparisonBegun(schema.table, len(plan.ranges if plan.buckets else plan.chosen)))
     found = comparison.confirmed(plan, always if given else may_begin)
     columns = extent.compared(schema)
     return TableVerification(

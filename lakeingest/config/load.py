@@ -40,8 +40,9 @@ _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
-    "tables.options.*.partition_by",
-    "tables.options.*.columns",
+    "tables.options.*.columns.rename",
+    "tables.options.*.columns.cast",
+    "tables.options.*.rows",
     "points",
 )
 
@@ -85,7 +86,6 @@ class Config(Frozen):
         lake, on_cluster = FORMATS[self.target.format], info.context
         catalogs = lake.cluster_catalogs if on_cluster else lake.catalogs
         for key, value, usable in (
-            ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
             ("changelog.table", self.changelog.table, (False,)),
         ):
@@ -105,7 +105,7 @@ class Config(Frozen):
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
-        self._assert_properties_and_locations()
+        self._assert_form_of_copies()
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
@@ -134,14 +134,14 @@ class Config(Frozen):
             )
         return self
 
-    def _assert_properties_and_locations(self) -> None:
+    def _assert_form_of_copies(self) -> None:
         """Raise NotBuiltYet for keys that the format does not have yet, ValueError for a location in a wrong store."""
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
-            if FORMATS[self.target.format].by_folder and (block.properties or block.location):
-                key = "properties" if block.properties else "location"
-                raise NotBuiltYet(f"{where}.{key}: {self.target.format} tables do not have it yet; leave it out")
+            missing = [key for key in ("properties", "location", "partition_by") if getattr(block, key, None)]
+            if FORMATS[self.target.format].by_folder and missing:
+                raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
             location = block.location or ""
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")
@@ -182,6 +182,7 @@ class Config(Frozen):
             spark = spark.model_copy(update={"jars": jars})
         ssh = None if self.source.ssh is None else self.source.ssh.below(folder)
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
+        source = source.with_hash_key(self.tables.secret)
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
         # the default folder counts only if it exists
@@ -209,8 +210,9 @@ def load_config(
     Raises the errors of `parse_config`. A ConfigError names the key, the variable or the file with the mistake.
     """
     doc = read_document(path, overrides)
-    if offline and isinstance(doc.get("source"), dict):
-        doc["source"].pop("password", None)
+    for block, key in (("source", "password"), ("tables", "hash_key")) if offline else ():
+        if isinstance(doc.get(block), dict):
+            doc[block].pop(key, None)
     return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
 
 

@@ -21,6 +21,7 @@ _GOOGLE_NAME = re.compile(r"projects/[^/]+/secrets/[^/]+(/versions/[^/]+)?")
 # The keys of pipeline.yml that hold secrets; `*` stands for each key of a mapping.
 _SECRET_KEYS = (
     ("source", "password"),
+    ("tables", "hash_key"),
     ("metrics", "push_password"),
     ("notify", "webhook"),
     ("notify", "openlineage", "api_key"),

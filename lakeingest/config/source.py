@@ -130,6 +130,7 @@ class Source(Frozen):
     replica: Replica | None = None
     server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
+    _hash_key: bytes = PrivateAttr(b"")
 
     @property
     def of_rows(self) -> Self:
@@ -146,6 +147,17 @@ class Source(Frozen):
         if self.tls.pin:
             return "required"
         return "preferred" if self.is_local and self.tls.ca is None else "verify_identity"
+
+    @property
+    def hash_key(self) -> bytes:
+        """The key of `tables.hash_key`, with which executors hash values that they read; empty without it."""
+        return self._hash_key
+
+    def with_hash_key(self, key: bytes) -> Self:
+        """The same source with this key. The key is pickled with the object, so that tasks elsewhere have it."""
+        source = self.model_copy()
+        source._hash_key = key  # noqa: SLF001 - of this class
+        return source
 
     @property
     def is_local(self) -> bool:

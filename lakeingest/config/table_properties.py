@@ -25,7 +25,7 @@ REFUSED = {  # by a regular expression for names of properties: why users cannot
     r"write\.target-file-size-bytes|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*": (
         "lakeingest chooses the sizes of files and pages"
     ),
-    r"write\.summary\.partition-limit": "copies have no partitions",
+    r"write\.summary\.partition-limit": "summaries of commits have no values of rows",
     r"schema\.name-mapping\.default": "columns are found by their ids",
     r"py-io-impl": "target.storage says how a store is reached",
     PLACES: "all files of a copy are in its own folder; target.location says where that is",

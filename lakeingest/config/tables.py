@@ -1,20 +1,28 @@
 """Which tables are copied, and how: `tables` of pipeline.yml."""
 
 import fnmatch
+import hmac
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
+from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
+from lakeingest.core.column_choice import ColumnChoice
+from lakeingest.core.partitioning import PartitionField, parse_all
 from lakeingest.core.schema import Choices, TableId
-from lakeingest.errors import OperatorNeeded, UsageError
+from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+_KEY_CHARACTERS = 16  # the fewest of the key of hashes
+_KEY_ID_DIGITS = 8
 
 
 def _checked_pattern(text: str) -> str:
@@ -24,6 +32,17 @@ def _checked_pattern(text: str) -> str:
         except re.error as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from error
     return text
+
+
+def _as_written(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each partition in the form that `PartitionField` writes. Raises ValueError for a text that is no partition."""
+    return tuple(map(str, parse_all(texts)))
+
+
+def _checked_key(key: SecretStr) -> SecretStr:
+    if len(key) < _KEY_CHARACTERS:
+        raise ValueError(f"a key of hashes has {_KEY_CHARACTERS} characters or more")
+    return key
 
 
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
@@ -48,6 +67,24 @@ class Types(BaseModel):
     generated: Literal["keep", "skip"] = "keep"
 
 
+class Columns(BaseModel):
+    """Which columns are copied; `core.column_choice.ColumnChoice` describes the options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    include: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    exclude: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _assert_one_form(self) -> "Self":
+        masked = {name.casefold() for name in self.mask}
+        if both := [name for name in self.hash if name.casefold() in masked]:
+            raise ValueError(f"hash and mask both name {', '.join(both)}")
+        return self
+
+
 class TableOptions(BaseModel):
     """The options of a table, or of all tables that a pattern matches."""
 
@@ -56,6 +93,7 @@ class TableOptions(BaseModel):
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
     types: Types = Types()
+    columns: Columns = Columns()
     cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
@@ -63,6 +101,13 @@ class TableOptions(BaseModel):
     max_staleness: Duration | None = None  # the objective for the age of what readers see
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
+    partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
+    _key_id: str = PrivateAttr("")  # of tables.hash_key
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]:
+        """The partitions of the copy; () if the copy has none."""
+        return parse_all(self.partition_by)
 
     @property
     def choices(self) -> Choices:
@@ -78,7 +123,20 @@ class TableOptions(BaseModel):
             generated=types.generated,
             deletes=self.deletes,
             metadata=self.metadata,
+            columns=ColumnChoice(
+                self.columns.include or (),
+                self.columns.exclude,
+                self.columns.hash,
+                self.columns.mask,
+                self._key_id if self.columns.hash else "",
+            ),
         )
+
+    def with_key(self, key_id: str) -> "Self":
+        """The same options, for hashes with the key of which this is the digest."""
+        options = self.model_copy()
+        options._key_id = key_id  # noqa: SLF001 - of this class
+        return options
 
 
 class Tables(BaseModel):
@@ -88,8 +146,35 @@ class Tables(BaseModel):
 
     include: tuple[Pattern, ...] = Field(min_length=1)
     exclude: tuple[Pattern, ...] = ()
+    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # of the hashes of options.*.columns
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
+
+    @property
+    def copies_once(self) -> bool:
+        """Whether each table is copied only once: after its first copy no run changes it."""
+        return self.startup == "snapshot_only"
+
+    @property
+    def begins_at(self) -> StartAt | None:
+        """The place at which copies of new tables begin empty; None if `startup` names no place."""
+        return None if isinstance(self.startup, str) else StartAt.of(self.startup)
+
+    @property
+    def begins_empty(self) -> bool:
+        """Whether copies of new tables begin empty, with only the changes from a place on."""
+        return self.startup == "latest" or self.begins_at is not None
+
+    @model_validator(mode="after")
+    def _assert_startup(self) -> "Self":
+        if self.startup == "adopt":
+            raise NotBuiltYet(
+                "tables.startup: adopt is not built yet; this version has initial, snapshot_only, latest, position and"
+                " gtid"
+            )
+        if not isinstance(self.startup, str):
+            StartAt.of(self.startup)  # raises the error of a mistake
+        return self
 
     @model_validator(mode="after")
     def _assert_folder_per_table(self) -> "Self":
@@ -124,11 +209,21 @@ class Tables(BaseModel):
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
-                # `types` and `properties` are mappings: a later pattern replaces single keys in them
-                for key in {"types", "properties"} & set_here.keys():
+                # these are mappings: a later pattern replaces single keys in them
+                for key in {"types", "properties", "columns"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
-        return TableOptions(**merged)
+        return TableOptions(**merged).with_key(self.key_id)
+
+    @property
+    def secret(self) -> bytes:
+        """The key of the hashes; empty without one."""
+        return b"" if self.hash_key is None else self.hash_key.get_secret_value().encode()
+
+    @property
+    def key_id(self) -> str:
+        """A short digest of the key, by which a copy knows that its hashes have this key; '' without one."""
+        return hmac.digest(self.secret, b"lakeingest", "sha256").hex()[:_KEY_ID_DIGITS] if self.secret else ""
 
 
 def table_named(included: Iterable[TableId], name: str) -> TableId:

@@ -4,14 +4,17 @@ A statement says which columns were added, dropped, renamed and moved. Only the 
 the server tells only the current definition. So the definition between two statements is put together, column by
 column. If no later statement defined the column, its current definition was in force already. If no earlier statement
 defined the column, its definition from before all statements was still in force. Types are never read from statements.
+
+The user may leave columns out by name. Statements about such columns are followed by name alone.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
+from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.lift import Lift, NotLiftable, Unexplained
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import Column, TableId, TableSchema
@@ -98,11 +101,15 @@ class Ddl:
 class _Identity:
     """A column through all statements, whatever its name is.
 
-    `first`: the column's definition before all statements; None if a statement added the column.
+    `first`: the column's definition before all statements; None if it was left out then, or if a statement added it.
+    `computed`: it was left out as a generated column, not by its name.
+    `placed`: its place among the columns is known.
     """
 
     number: int
     first: Column | None = None
+    computed: bool = False
+    placed: bool = True
 
 
 Names = dict[_Identity, str]  # the names of a table's columns, in the order of the columns
@@ -119,34 +126,34 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
         Unexplained: the statements do not lead to `now`.
 
     """
-    table = before.table
+    table, choice = before.table, now.choices.columns
     if any(alteration.is_barrier for alteration in alterations):
         raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
     # Step 1: the names of the columns after each statement. Statements are numbered from 1, so [0] is before all
-    names_after: list[Names] = [
-        {_Identity(number, column): column.name for number, column in enumerate(before.columns)}
-    ]
+    names_after = [_names_of(before)]
     defined: dict[_Identity, list[int]] = {}  # by column, the numbers of the statements that defined it
-    next_number = len(before.columns)  # for the identity of a new column
+    next_number = len(names_after[0])  # for the identity of a new column
     for statement, alteration in enumerate(alterations, start=1):
         names = dict(names_after[-1])
         for identity in _apply_statement(table, names, alteration, next_number):
             defined.setdefault(identity, []).append(statement)
         names_after.append(names)
         next_number += len(alteration.changes)  # each change adds one column at most
-    if tuple(names_after[-1].values()) != now.names:
+    copied_after = [_copied(names, choice) for names in names_after]
+    if tuple(copied_after[-1].values()) != now.names:
         raise Unexplained(
-            f"{table}: by its DDL its columns would be {', '.join(names_after[-1].values())}, and they are"
+            f"{table}: by its DDL its columns would be {', '.join(copied_after[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
     # Step 2: the table's definition after each statement; as in `names_after`, [0] is before all
-    current = dict(zip(names_after[-1], now.columns, strict=True))  # by column, its definition in `now`
+    current = dict(zip(copied_after[-1], now.columns, strict=True))  # by column, its definition in `now`
     schemas = [before]
     for statement, names in enumerate(names_after[1:], start=1):
+        copied = copied_after[statement]
         columns = tuple(
-            _definition_after(table, identity, name, statement, defined, current) for identity, name in names.items()
+            _definition_after(table, identity, name, statement, defined, current) for identity, name in copied.items()
         )
-        schemas.append(_schema(before, now, names, columns))
+        schemas.append(_schema(before, now, names, copied, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
     _assert_explained(table, defined, current)
@@ -156,13 +163,16 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
     # Step 3: a lift for each statement n, from schemas[n - 1] to schemas[n]
-    lifted = []
-    for statement, (old, new) in enumerate(pairwise(schemas), start=1):
-        old_names, new_names = names_after[statement - 1], names_after[statement]
-        origins = tuple(old_names.get(identity) for identity in new_names)
-        redefined = frozenset(name for identity, name in new_names.items() if statement in defined.get(identity, ()))
-        lifted.append(Lift(old, new, origins, redefined))
-    return lifted
+    return [
+        _lift(
+            old,
+            new,
+            names_after[number : number + 2],
+            copied_after[number : number + 2],
+            _defined_by(number + 1, defined),
+        )
+        for number, (old, new) in enumerate(pairwise(schemas))
+    ]
 
 
 def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> frozenset[str]:
@@ -170,6 +180,53 @@ def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     changes = [change for alteration in alterations for change in alteration.changes]
     names = {change.to.casefold() for change in changes if change.act is Act.ADD}
     return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
+
+
+def _names_of(schema: TableSchema) -> Names:
+    """The names of the columns of a definition, in MySQL's order. Columns that are left out are among them.
+
+    If nobody knows the places of the columns that are left out, they come last.
+    """
+    copied = {column.name: column for column in schema.columns}
+    known = [name for name in schema.stored if name in copied or name in schema.skipped]  # without hidden columns
+    computed = {*schema.skipped} - {*schema.left_out}
+    return {
+        _Identity(number, copied.get(name), computed=name in computed, placed=bool(known) or name in copied): name
+        for number, name in enumerate(known or (*schema.names, *schema.skipped))
+    }
+
+
+def _copied(names: Names, choice: ColumnChoice) -> Names:
+    """Those of the columns that are copied."""
+    return {column: name for column, name in names.items() if not column.computed and not choice.leaves_out(name)}
+
+
+def _defined_by(statement: int, defined: Mapping[_Identity, Sequence[int]]) -> set[_Identity]:
+    """The columns that the statement of this number defines."""
+    return {column for column, definers in defined.items() if statement in definers}
+
+
+def _lift(
+    old: TableSchema, new: TableSchema, names: Sequence[Names], copied: Sequence[Names], defined: Collection[_Identity]
+) -> Lift:
+    """The lift over one statement. `names` and `copied`: the columns before and after the statement.
+
+    Raises NotLiftable if a column is copied from now on that was there, and was left out.
+    """
+    (old_names, new_names), (old_copied, new_copied) = names, copied
+    if unread := [new_copied[column] for column in new_copied if column in old_names and column not in old_copied]:
+        raise NotLiftable(
+            f"{new.table}: {', '.join(unread)} was left out, so the values of its older rows are not known"
+        )
+    origins = tuple(old_copied.get(column) for column in new_copied)
+    redefined = frozenset(name for column, name in new_copied.items() if column in defined)
+    unseen = frozenset(
+        name
+        for here, copied_here, there in ((old_names, old_copied, new_names), (new_names, new_copied, old_names))
+        for column, name in here.items()
+        if column not in copied_here and (there.get(column) != name or column in defined)
+    )
+    return Lift(old, new, origins, redefined, unseen=unseen)
 
 
 def _apply_statement(table: object, names: Names, alteration: Alteration, number: int) -> list[_Identity]:
@@ -214,17 +271,21 @@ def _put_column(table: object, names: Names, column: _Identity, change: Change) 
     if change.after == FIRST:
         index = 0
     elif change.after is not None:
-        neighbour = _find_by_name(table, names, change.after)
+        neighbour = _find_by_name(table, names, change.after, by_place=True)
         index = list(names).index(neighbour) + 1
     order.insert(index, (column, change.to))
     names.clear()
     names.update(order)
 
 
-def _find_by_name(table: object, names: Names, name: str) -> _Identity:
-    """The only column of this name, in any case of letters. Raises NotLiftable if there is none, or more than one."""
+def _find_by_name(table: object, names: Names, name: str, *, by_place: bool = False) -> _Identity:
+    """The only column of this name, in any case of letters.
+
+    `by_place`: only the column's place is needed. Raises NotLiftable if there is no such column, or more than one; if
+    its place is needed and not known; and else if it is left out as a generated column, whose definition is not known.
+    """
     matches = [column for column, column_name in names.items() if column_name.casefold() == name.casefold()]
-    if len(matches) != 1:
+    if len(matches) != 1 or not (matches[0].placed if by_place else not matches[0].computed):
         raise NotLiftable(f"{table}: its DDL names a column {name}, which is not known")
     return matches[0]
 
@@ -270,19 +331,24 @@ def _assert_explained(
             raise Unexplained(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
 
 
-def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
+def _schema(
+    before: TableSchema, now: TableSchema, names: Names, copied: Names, columns: tuple[Column, ...]
+) -> TableSchema:
     """The table's definition between two alterations. It has these `columns`, and the key of `before`.
 
-    `names`: the names of the columns at that time. Raises NotLiftable if a column of the key was dropped.
+    `names`: the names of the columns at that time; `copied`: of those that are copied. Raises NotLiftable if a column
+    of the key was dropped, or is left out.
     """
     # by the name in `before`, the name at that time
-    new_name = {identity.first.name: name for identity, name in names.items() if identity.first is not None}
+    new_name = {identity.first.name: name for identity, name in copied.items() if identity.first is not None}
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
+    has_places = all(identity.placed for identity in names) and not before.hides and not now.hides
     return replace(
         now,
         columns=columns,
-        stored=(),  # between two alterations, nobody knows the places of columns that are left out
+        skipped=tuple(name for identity, name in names.items() if identity not in copied),
+        stored=tuple(names.values()) if has_places else (),  # (): nobody knows the places of all columns
         key=tuple(new_name[name] for name in before.key),
         generated=tuple(new_name[name] for name in before.generated if name in new_name),
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from lakeingest.core.column_choice import HASHED
 from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unfitting_properties
@@ -32,6 +33,8 @@ class Lift:
 
     `origins`: for each column of `after`, its name in `before`; None if the column is new.
     `defined`: the columns of `after` that the statement defined; None if it may have defined any of them.
+    `unseen`: the names, old and new, of the columns that are left out and that the statement added, dropped, renamed or
+    defined.
     `is_guess`: `before` may be wrong, and the lifted rows are compared with the source afterwards. So it is enough that
     the copy can store the rows.
 
@@ -48,15 +51,17 @@ class Lift:
     origins: tuple[str | None, ...]
     defined: frozenset[str] | None = None
     is_guess: bool = False
+    unseen: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         old_names = dict(zip(self.after.names, self.origins, strict=True))  # by the name in `after`
         if tuple(old_names[name] for name in self.after.key) != self.before.key:
             self._refuse("its key is not what it was")
-        if (self.before.choices, self.before.skipped) != (self.after.choices, self.after.skipped):
+        if self.before.choices != self.after.choices:
             self._refuse("its rows are mapped in another way")
         old_columns = {column.name: column for column in self.before.columns}
-        changed = set(self.dropped)  # the old and new names of all columns that are dropped, new or changed
+        # the old and new names of all columns that are dropped, new or changed
+        changed = {*self.dropped, *self.unseen}
         for column in self.after.columns:
             old_name = old_names[column.name]
             if old_name is None:
@@ -136,6 +141,8 @@ class Lift:
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
+        if column.choice == HASHED and default != Value(None):
+            self._refuse(f"what older rows have in {column.name}, which is new and hashed, is not known")
         if isinstance(default, Value):
             if default.value is None and not column.nullable:
                 self._refuse(f"the default of {column.name} is NULL, and it cannot be NULL: older rows are not known")

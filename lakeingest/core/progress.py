@@ -40,9 +40,9 @@ class Progress:
     `gap`: changes from before `position` are missing in the rows, and nobody knows which changes. Readers do not see
     the rows until a re-snapshot of all rows has closed the gap.
     `restarts`: how often the copy was started over, or went on over a gap.
-    `cascades`: the place up to which the rows have the changes by foreign keys that the source does not log; None if
-    nobody looks for such changes.
+    `cascades`: how far the rows have changes by foreign keys that the source does not log; None: nobody looks for them.
     `quarantine`: the keys whose rows failed a gate, as in `core.checksum.Difference`. The copy has no row of them.
+    `began_empty`: the binlog position where the copy began without rows; None if it has all rows of the source.
     """
 
     table: TableId
@@ -66,6 +66,7 @@ class Progress:
     restarts: int = 0
     cascades: CascadesRead | None = None
     quarantine: tuple[Key, ...] = ()
+    began_empty: str | None = None
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:

@@ -25,6 +25,7 @@ class Altered:
     `paused`: somebody has paused the table.
     `recopies`: how often the table was copied again because of DDL since its last publish.
     `shown`: readers see the table as of the place that the run is to reach, or later.
+    `began_empty`: the copy began empty, so that it lacks rows by the user's choice.
     """
 
     by_ddl: bool
@@ -34,6 +35,7 @@ class Altered:
     paused: bool
     recopies: int
     shown: bool
+    began_empty: bool = False
 
     @property
     def is_altered(self) -> bool:
@@ -49,9 +51,9 @@ def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
     """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
 
     SHOWN: readers see what the run was to bring, so the rows are not read again in this run. So the run can end even if
-    DDL comes again and again.
+    DDL comes again and again. A copy that began empty would get all rows of the source, which only a person asks for.
     """
-    if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
+    if not table.is_altered or not follows or table.paused or table.began_empty or table.recopies >= TRIES_MAX:
         return Recopy.NO
     if asks and table.restarted:
         return Recopy.NO  # a person decides about more DDL that came while the copy was being started over

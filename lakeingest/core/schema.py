@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
+from lakeingest.core.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.default import Default, Value
 from lakeingest.core.generation import may_change_later
 
@@ -104,6 +105,7 @@ class Choices:
     `generated`, for all generated columns: keep | skip.
     `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
     `metadata`: the chosen metadata columns, among op, position and committed_at, in any order.
+    `columns`: the columns that are copied.
     """
 
     key: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ class Choices:
     generated: str = "keep"
     deletes: str = "hard"
     metadata: tuple[str, ...] = ()
+    columns: ColumnChoice = ALL_COLUMNS
 
 
 USUAL = Choices()
@@ -147,7 +150,7 @@ class Column:
     `precision` and `scale`: those of a decimal, which is stored as a number or as text.
     `fraction`: the number of digits of a second.
     `length`: the n of a BINARY(n), whose zero padding the binlog leaves out; 0 for other types.
-    `choice`: a choice of the user that the kind does not express, NULL_DATES or EWKB; '' if there is none.
+    `choice`: a choice of the user that the kind does not express: NULL_DATES, EWKB, HASHED, MASKED or, without one, ''.
 
     Columns that differ only in the following fields are equal, because these fields change no row.
 
@@ -155,6 +158,7 @@ class Column:
     `default`: the default at the time when the definition was read.
     `charset` and `collation`: those of a text or of members; '' for other types, or if they are not known.
     `generation`: the expression of a generated column as the server prints it; '' for other columns.
+    `secret`: the key of the hashes, only while values are read, and never stored.
 
     A field that is added here needs a rule in `core.widening`.
     """
@@ -173,6 +177,12 @@ class Column:
     charset: str = field(default="", compare=False)
     collation: str = field(default="", compare=False)
     generation: str = field(default="", compare=False)
+    secret: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the copy hides the values: in their place it has hashes or masked texts."""
+        return self.choice in HIDDEN
 
     @property
     def is_geometry(self) -> bool:
@@ -210,7 +220,8 @@ _METADATA = (  # they come after the source's columns, if the user asks for them
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped`: the names of generated columns that the user left out; rows in the binlog may have them.
+    `skipped`: the names of columns that the user left out, by name or as generated ones; rows in the binlog may have
+    them.
     `generated`: the names of generated columns that are copied.
     `index`: the name of the unique index that is the key; '' if it is not known, or if the user named the key columns.
     `comment`: the table's comment, for readers of the copy.
@@ -238,6 +249,11 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         """The column names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The skipped columns that the user left out by name."""
+        return tuple(name for name in self.skipped if self.choices.columns.leaves_out(name))
 
     @property
     def changed_by_any_ddl(self) -> tuple[str, ...]:
@@ -361,6 +377,10 @@ class TableSchema:
         mapped: list[object] = [str(self.table), columns, self.key]
         if self.metadata:
             mapped.append([column.name for column in self.metadata])
+        if self.left_out:  # so that each definition of such a table says which columns of a row image are left out
+            mapped.append({"left out": sorted(self.left_out)})
+        if any(column.choice == HASHED for column in self.columns):
+            mapped.append({"key of hashes": self.choices.columns.key_id})
         text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -155,4 +155,5 @@ RULES: Mapping[str, Rule] = {
     "charset": _charset,
     "collation": _any,  # it orders and compares values, and changes none; `core.lift` judges the collation of a key
     "generation": _generation,
+    "secret": _any,
 }

@@ -258,7 +258,10 @@ class Staging(Protocol):
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
-        """Rewriters to send to the executors; an empty list if the lift gives old rows no new values."""
+        """Rewriters to send to the executors; an empty list if the lift gives old rows no new values.
+
+        Raises UnsupportedTable or PartitionsDiffer if the copy cannot have the definition after the lift.
+        """
 
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """Give all rows the table's next definition, in one commit on staging with this progress.

@@ -16,6 +16,7 @@ from lakeingest.mysql.binlog_reader import Part, SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.failover import ThisServer
+from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.last_ddl import last_ddl
 from lakeingest.mysql.source import Source
@@ -33,6 +34,7 @@ def read_changes(
 
     It is a function and no method, because executors call it without a `BinlogSource`.
     """
+    tables = {table: keyed(schema, settings) for table, schema in tables.items()}
     with connections.connect(settings) as connection:
         server_id = connections.free_server_id(connection, settings)
         yield from read_segment(connection, segment, tables, server_id, facts, waiting, prepared)

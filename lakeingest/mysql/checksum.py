@@ -1,7 +1,8 @@
 """The checksums of `core.checksum`, computed by the server in SQL from the canonical texts of its values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
@@ -10,7 +11,9 @@ from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query, query_row, table_name
+from lakeingest.mysql.decoders import select_rows
 from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.hash_key import keyed
 
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
@@ -61,6 +64,12 @@ def row_checksums(
             _require_all_hashed(connection, schema, wanted)
     to_part = int if schema.ordered else str  # the server sends each part of a key as text
     return {tuple(map(to_part, key)): Checksum.of_digits(1, digits) for *key, digits in rows}
+
+
+def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the range `keys` as the copy has them, for a table of which the copy hides values."""
+    with connect(source, stream=True) as connection:
+        yield from select_rows(connection, keyed(schema, source), "SELECT", f"FROM {_table_and_range(schema, keys)}")
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:

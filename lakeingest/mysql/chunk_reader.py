@@ -49,6 +49,7 @@ from lakeingest.mysql.connection import (
 )
 from lakeingest.mysql.decoders import row_differences, select_rows, uses_slow_decoders
 from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.replica import catch_up, require_no_more
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.xa_list import prepared_xids
@@ -212,7 +213,7 @@ def read_rows(
         # the SELECT has a time limit, because an ALTER waits for the metadata lock of this transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
-        rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
+        rows, nulled = _matching_rows(reading, keyed(schema, source), select, conditions, cap)
         hooks.after_rows()
         second_look = _look_again(reading, schema, select, conditions, rows, compared_rows)
         query(reading, "COMMIT")

@@ -14,6 +14,7 @@ from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedValue
 from lakeingest.mysql.connection import connect, table_name
+from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.row_stream import stream_rows
 
 
@@ -37,7 +38,7 @@ def _read(source: Source, schema: TableSchema, column: Column) -> Default | Valu
 
     The SELECT has only this column, so that an error concerns only its default.
     """
-    alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
+    alone = keyed(TableSchema(schema.table, (column,), (column.name,), schema.choices), source)
     sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()
     values: list[Any] = []  # one value, or none if the table has no row

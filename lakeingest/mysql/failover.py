@@ -6,14 +6,24 @@ file in which the position's last transaction ends.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.failover import Found, Logged, find, is_related, newest
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after, is_before
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, LakeIngestError, RestartNeeded, SourceBehind, SourceDiverged
+from lakeingest.errors import (
+    BinlogGone,
+    LakeIngestError,
+    OperatorNeeded,
+    RestartNeeded,
+    SourceBehind,
+    SourceDiverged,
+    UnsupportedEvent,
+)
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import (
@@ -25,7 +35,7 @@ from lakeingest.mysql.connection import (
     query_row,
     written_position,
 )
-from lakeingest.mysql.continuity import wait_until_over
+from lakeingest.mysql.continuity import executed_with, file_began, wait_until_over
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.domains import find_on, has_gtid
 from lakeingest.rows import Part
@@ -87,6 +97,53 @@ class ThisServer:
             return False
         return True
 
+    def position_at(self, at: FilePosition) -> Position:
+        """The position at a place of this server's binlog, with all transactions up to it.
+
+        Raises BinlogGone if the binlog from there on is purged, and OperatorNeeded if no transaction ends there.
+        """
+        # Step 1: read the file up to the place, for the transactions and for the history that later runs compare
+        if is_before(at, file_start(self._files[0])):
+            raise BinlogGone(f"the source has purged {at.file}; its first binlog file is {self._files[0]}")
+        if at.file not in self._files:
+            raise OperatorNeeded(f"no transaction of the source's binlog ends at {at}: it has no such file")
+        facts, has_gtids = SegmentFacts(), self._state.executed is not None
+        gtids = self._before_file(at.file) if has_gtids else None
+        try:
+            for _, rows in self._read(file_start(at.file), at, skip=GtidSet(), facts=facts):
+                if gtids is not None:
+                    gtids |= GtidSet.of_gtids(_gtids_of(rows))
+        except (RestartNeeded, UnsupportedEvent, ValueError) as error:
+            raise OperatorNeeded(f"no transaction of the source's binlog ends at {at}: {error}") from error
+        history = facts.history or History(file_began(self._source, at.file))  # None at the start of the file
+        # Step 2: wait as in `moved`, and until the server has executed all these transactions
+        if history.began is not None:
+            wait_until_over(self._connection, history.began)
+        state = executed_with(self._connection, gtids or GtidSet())
+        return Position(state.uuid, self._epoch, at, gtids, history)
+
+    def position_after(self, gtids: GtidSet) -> Position:
+        """The position that has exactly these transactions.
+
+        Raises BinlogGone if this server has purged others, and OperatorNeeded if it has no such position.
+        """
+        executed = self._state.executed
+        if executed is None:
+            raise OperatorNeeded("the source has no GTIDs of MySQL, so a GTID set names no position of its binlog")
+        if missing := gtids - executed:
+            raise OperatorNeeded(f"the source has not executed {missing}")
+        # the last of them is in the newest file before which some are missing; in purged files if there is none
+        file = newest(self._files, lambda name: not gtids <= self._before_file(name))
+        end = file_start(file or self._files[0])
+        if file is not None:
+            end = [each.end for each in self._transactions(file) if each.gtid in gtids][-1]
+        position = self.position_at(end)
+        if others := (position.gtids or GtidSet()) - gtids:
+            if unread := self._before_file(self._files[0]) - gtids:
+                raise BinlogGone(f"the source has purged {unread}, which come after the named GTIDs or between them")
+            raise OperatorNeeded(f"the GTID set names no position: {others} come before its last transaction")
+        return position
+
     def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed = self._state.executed
@@ -139,10 +196,10 @@ class ThisServer:
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
         """The transactions of a binlog file, with the positions at which they end."""
         for _, rows in self._read(file_start(file), self._end_of(file), skip=GtidSet()):  # rows of TRANSACTIONS
-            columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
+            positions = rows["pos"].to_pylist()
             times = rows["committed_at"].cast("int64").to_pylist()  # in µs
-            for uuid, tag, number, pos, committed_at in zip(*columns, times, strict=True):
-                yield Logged(Gtid(uuid, number, tag or ""), FilePosition(file, pos), committed_at)
+            for gtid, pos, committed_at in zip(_gtids_of(rows), positions, times, strict=True):
+                yield Logged(gtid, FilePosition(file, pos), committed_at)
 
     def _end_of(self, file: str) -> FilePosition:
         """The start of the next binlog file; for the newest file, the written position."""
@@ -211,6 +268,12 @@ class ThisServer:
         with connect(self._source) as connection:
             server_id = free_server_id(connection, self._source)
             yield from read_segment(connection, segment, watched, server_id, facts, waiting)
+
+
+def _gtids_of(rows: pa.RecordBatch) -> Iterator[Gtid]:
+    """The GTIDs of rows of `rows.TRANSACTIONS`."""
+    columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number"))
+    return (Gtid(uuid, number, tag or "") for uuid, tag, number in zip(*columns, strict=True))
 
 
 def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:

@@ -11,6 +11,8 @@ from typing import Any
 from lakeingest.core.schema import INTEGERS, PRIMARY, Column, Kind
 
 _OPTION = "tables.options → key"
+# Gives each row a number, on MySQL and MariaDB; `SELECT *` and an INSERT without names leave the column out
+ADD_KEY = "ADD COLUMN row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY"
 _UNFIT = {
     Kind.FLOAT: "no comparison finds its values exactly",
     Kind.DOUBLE: "no comparison finds its values exactly",
@@ -57,8 +59,8 @@ def choose_key(
     if PRIMARY in refusals:  # there is a primary key, but it was refused
         raise NoKey(f"{refusals[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(
-        "it has neither a primary key nor a unique key of NOT NULL columns; add one, or name columns that are unique"
-        f" with {_OPTION}"
+        "it has neither a primary key nor a unique key of NOT NULL columns; name columns that are unique with"
+        f" {_OPTION}, or add a key that applications do not see: ALTER TABLE … {ADD_KEY}"
     )
 
 

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 import pymysql
 
+from lakeingest.core.column_choice import HASHED, MASKED
 from lakeingest.core.default import Default, Value
+from lakeingest.core.kinds import kind_to_hash, usual_kind
 from lakeingest.core.schema import (
     EWKB,
     GEOMETRIES,
@@ -29,7 +31,6 @@ from lakeingest.mysql.wire.hidden_columns import hidden_columns
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNORECASE)
-_DIGITS_MAX = 38  # the most digits of a decimal in Arrow, in Iceberg and in Hudi
 _RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
 _BYTES = {"", "binary"}  # the charset that MySQL or MariaDB shows for an ENUM or SET whose members are bytes
@@ -39,43 +40,6 @@ _OTHER_FORMS = {
     " COMPRESSED*/": "compressed columns are not built yet",
     "/* mariadb-5.3 */": "its storage format is old; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
 }
-_KINDS: dict[str, Kind] = {
-    "tinyint": Kind.INT32,
-    "smallint": Kind.INT32,
-    "mediumint": Kind.INT32,
-    "int": Kind.INT32,
-    "bigint": Kind.INT64,
-    "decimal": Kind.DECIMAL,
-    "float": Kind.FLOAT,
-    "double": Kind.DOUBLE,
-    "year": Kind.INT32,
-    "date": Kind.DATE,
-    "datetime": Kind.DATETIME,
-    "timestamp": Kind.TIMESTAMP,
-    "time": Kind.TIME,
-    "char": Kind.STRING,
-    "varchar": Kind.STRING,
-    "tinytext": Kind.STRING,
-    "text": Kind.STRING,
-    "mediumtext": Kind.STRING,
-    "longtext": Kind.STRING,
-    "enum": Kind.STRING,
-    "set": Kind.STRING,
-    "json": Kind.JSON,
-    "bit": Kind.BINARY,
-    "binary": Kind.BINARY,
-    "varbinary": Kind.BINARY,
-    "tinyblob": Kind.BINARY,
-    "blob": Kind.BINARY,
-    "mediumblob": Kind.BINARY,
-    "longblob": Kind.BINARY,
-    **dict.fromkeys(GEOMETRIES, Kind.BINARY),
-    "vector": Kind.VECTOR,
-    "uuid": Kind.UUID,
-    "inet6": Kind.ADDRESS,
-    "inet4": Kind.ADDRESS,
-}
-_UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
 
 def list_tables(connection: pymysql.Connection) -> list[TableId]:
@@ -190,23 +154,35 @@ class _Descriptions:
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        extra_of_generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+        in_row_images = tuple(str(row["column_name"]) for row in rows)
+        left_out = {name for name in in_row_images if choices.columns.leaves_out(name)}
+        reasons += [f"the name of column {name!r} cannot be printed" for name in left_out if not name.isprintable()]
         skipped_kinds = _skipped_kinds(choices)
-        skipped = tuple(
-            name for name, extra in extra_of_generated.items() if any(kind in extra for kind in skipped_kinds)
-        )
-        columns = tuple(
-            replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
+        unskipped = tuple(
+            # whatever the type of a column that is left out, it is no reason against the table
+            replace(
+                _column(row, choices, [] if row["column_name"] in left_out else reasons),
+                default=_default(row, is_mariadb=self.is_mariadb),
+            )
             for row in rows
-            if row["column_name"] not in skipped
+            if not any(kind in str(row["extra"]).upper() for kind in skipped_kinds)
         )
+        columns = tuple(column for column in unskipped if column.name not in left_out)
         if len({column.name.lower() for column in columns}) < len(columns):
             reasons.append("two columns differ only by case")
-        key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
+        # a column that is left out can be in the key: then the table is refused, and gets no other key by itself
+        key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
+        reasons += [
+            f"tables.options → columns leaves out or hides {column.name}, a column of its key; copy it as it is, or"
+            " name other columns that are unique with tables.options → key"
+            for column in unskipped
+            if column.name in key and (column.name in left_out or column.is_hidden)
+        ]
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied_generated = tuple(name for name in extra_of_generated if name not in skipped)
-        in_row_images = tuple(str(row["column_name"]) for row in rows)
+        copied_names = {column.name for column in columns}
+        generated_names = (str(row["column_name"]) for row in rows if _is_generated(row))
+        skipped = tuple(name for name in in_row_images if name not in copied_names)
         # row images have the hidden columns after all others
         in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
         return TableSchema(
@@ -215,7 +191,7 @@ class _Descriptions:
             key,
             choices,
             skipped=skipped,
-            generated=copied_generated,
+            generated=tuple(name for name in generated_names if name in copied_names),
             index=index,
             comment=comment,
             stored=in_row_images,
@@ -295,8 +271,12 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     """The column that a row of information_schema describes. Reasons why it cannot be copied are added to `reasons`."""
     name, type_ = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
-    kind, choice = _kind_by_choices(_kind(type_, precision), type_, choices)
+    kind, choice = _kind_by_choices(usual_kind(type_, precision), type_, choices)
+    form = choices.columns.form(name)
+    is_text = kind is Kind.STRING and not type_.members
     refusals = (
+        (form == HASHED and kind_to_hash(type_, precision) is None, "its values have no exact text to be hashed"),
+        (form == MASKED and not is_text, "only texts can be masked; hash it, or leave it out"),
         (kind is None, "this type is not built yet"),
         (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
@@ -304,6 +284,8 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         *((type_.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {type_}: {reason}" for is_refused, reason in refusals if is_refused]
+    if form:
+        kind, choice = Kind.STRING, form
     return Column(
         name=name,
         kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
@@ -344,13 +326,3 @@ def _kind_by_choices(kind: Kind | None, type_: SourceType, choices: Choices) -> 
         return Kind.BOOLEAN, ""
     is_ewkb = type_.name in GEOMETRIES and choices.geometry == "ewkb"
     return kind, EWKB if is_ewkb else ""
-
-
-def _kind(type_: SourceType, precision: int) -> Kind | None:
-    """The kind of a type without any choice of the user; None for an unknown type."""
-    if type_.name == "bit" and precision == 1:
-        return Kind.BOOLEAN
-    if type_.name == "decimal" and precision > _DIGITS_MAX:
-        return Kind.NUMERAL
-    usual = _KINDS.get(type_.name)
-    return _UNSIGNED.get(type_.name, usual) if type_.unsigned else usual

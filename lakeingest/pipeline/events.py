@@ -60,6 +60,22 @@ class WaveCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparisonBegun:
+    """`verify` begins to compare the table: the source reads so many ranges of keys, or more if rows differ."""
+
+    table: TableId
+    ranges: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCompared:
+    """The source has read a range of a comparison, which has so many rows. Ranges are read side by side, in threads."""
+
+    table: TableId
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowsReread:
     """A wave of rows that were read again is on staging, in so many patches. `is_last`: no more rows are to be read."""
 
@@ -255,6 +271,8 @@ OfTable = (
     Planned
     | Throttled
     | WaveCommitted
+    | ComparisonBegun
+    | RangeCompared
     | RowsReread
     | Merged
     | GateRun

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
+from lakeingest.core import partitioning
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
@@ -37,6 +38,7 @@ OF_ONE_TABLE = {
     "generated columns",
     "columns in quality suites",
     "columns in the target",
+    "columns in partition_by",
     "keys that are named",
     "target tables",
 }
@@ -54,9 +56,11 @@ def require(
     chosen: Collection[TableId],
     *,
     spark: bool,
+    done: Collection[TableId] = (),
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """Check all preconditions of a run. `spark`: True if the run itself has to start a session of Spark.
 
+    `known`: the tables that a run may change. `done`: other tables of the pipeline, which no run changes any more.
     Returns the definitions of the tables that the run watches: the `chosen` tables that can be copied, and all tables
     with a copy. Returns also, for each table that cannot be copied, the reason.
 
@@ -76,7 +80,7 @@ def require(
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
     # Step 2: check all of them at once
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
-    checked += [*folders(config), suites_of(config, known)]
+    checked += [*folders(config), suites_of(config, [*known, *done])]
     if spark:
         checked.append(spark_of(config))
     # Step 3: if conditions are unmet, find out for which tables; the other tables can go on
@@ -198,9 +202,11 @@ class Preflight:
             usable,
             self.generated.checked(schemas.values()),
             _columns_in_target(self.target, schemas.values()),
+            _columns_in_partitions(self.config, new),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
+            table_conditions.chosen_columns(schemas.values()),
             table_conditions.zero_date_defaults(self.server, schemas.values()),
             *lake_of(self.held, refused),
         ], schemas
@@ -215,6 +221,15 @@ def _columns_in_target(target: Tables, schemas: Iterable[TableSchema]) -> Checke
         except UnsupportedTable as error:
             refused.append(f"{schema.table}: {error}")
     return Checked("columns in the target", "; ".join(refused) or None)
+
+
+def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Checked:
+    """The condition that new copies can be divided as `partition_by` says."""
+    found = {
+        schema.table: partitioning.refusal(config.tables.of(schema.table).partitions, schema) for schema in schemas
+    }
+    reasons = [f"{table}: {reason}" for table, reason in found.items() if reason is not None]
+    return Checked("columns in partition_by", "; ".join(reasons) or None)
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:

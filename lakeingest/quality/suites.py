@@ -19,6 +19,7 @@ from lakeingest.config.quality import Quality
 from lakeingest.config.tables import Tables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
+from lakeingest.core.column_choice import HASHED
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError, UsageError
 from lakeingest.quality import great_expectations as library
@@ -172,6 +173,8 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
     """
     if required or not column.nullable:
         yield _expectation("expect_column_values_to_not_be_null", column=column.name)
+    if column.choice == HASHED:  # the limits of its type are not those of hashes
+        return
     if column.source_type.name == "enum":
         # a lenient sql_mode stores an unknown member as '', so '' is expected, too
         if column.has_exact_members:  # else the texts of the members are not known

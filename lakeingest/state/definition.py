@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
+from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
@@ -112,6 +113,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]  # the layout has `stored`
+    if schema.choices.columns == ALL_COLUMNS:  # so that earlier versions can read the document
+        del doc["choices"]["columns"]
     for column in doc["columns"]:  # the layout has those UNMAPPED fields that are kept
         for name in UNMAPPED:
             del column[name]
@@ -147,8 +150,12 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 
 
 def _choices(doc: Mapping[str, Any]) -> Choices:
-    """The choices in a document. Documents of earlier versions have no `metadata`."""
-    return Choices(**{**doc, "key": tuple(doc["key"]), "metadata": tuple(doc.get("metadata", ()))})
+    """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
+    chosen: dict[str, Any] = dict(doc.get("columns", {}))
+    key_id = str(chosen.pop("key_id", ""))
+    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id)
+    lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
+    return Choices(**{**doc, **lists, "columns": columns})
 
 
 def definition(state: File, table: TableId) -> Definition | None:

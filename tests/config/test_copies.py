@@ -1,5 +1,7 @@
 """Properties and folders of copies: `target.properties`, `target.location`, and both in `tables.options`."""
 
+import re
+
 import pytest
 
 from lakeingest.config import Target
@@ -106,6 +108,24 @@ def test_a_table_may_have_a_folder_without_a_pattern() -> None:
     """Where the pattern of its options names one table only."""
     config = parsed("tables/options={shop.orders: {location: archive/x}}")
     assert config.tables.of(ORDERS).location == "archive/x"
+
+
+def test_partitions_are_written_in_one_form() -> None:
+    """What is no partition is refused with the item."""
+    shop = "{shop.orders: {partition_by: ['days(at)', 'bucket(4,id)']}, 'shop.*': {deletes: soft}}"
+    config = parsed(f"tables/options={shop}")
+    options = config.tables.of(ORDERS)
+    assert options.partition_by == ("day(at)", "bucket(4, id)")
+    assert [str(field) for field in options.partitions] == ["day(at)", "bucket(4, id)"]
+    for text in ("dayz(at)", "void(at)", "day(at, id)"):
+        with pytest.raises(ConfigError, match=re.escape(text)):
+            parsed(f"tables/options={{shop.orders: {{partition_by: ['{text}']}}}}")
+
+
+def test_hudi_has_no_partitions_yet() -> None:
+    """Refused, never ignored."""
+    with pytest.raises(NotBuiltYet, match="partition_by: hudi tables do not have it yet"):
+        parsed("target/format=hudi", "tables/options/shop.orders/partition_by=[d]")
 
 
 @pytest.mark.parametrize("key", ["properties={a: b}", "location='{database}/{table}'"])

@@ -1,6 +1,7 @@
 """pipeline.yml: what is understood, and how what is not is named."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import yaml
 from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
+from lakeingest.config.startup import StartAt
 from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet, UsageError
 
@@ -48,6 +52,7 @@ quality: {suites: ./quality, on_failure: stop}
 spark: {jars: auto, conf: {}}
 """
 
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 PIN = "sha256:" + "A" * 43 + "="
 LEAST = {
     "name": "shop",
@@ -121,18 +126,47 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
             parsed(f"tables/options={{'*.*': {{{setting}}}}}")
 
 
+def test_columns_are_chosen_by_name() -> None:
+    """A later pattern replaces one list and leaves the other; a list of nothing to copy is refused."""
+    chosen = "{'*.*': {columns: {exclude: [ssn, iban]}}, 'shop.*': {columns: {include: [id, v]}}}"
+    tables = parsed(f"tables/options={chosen}").tables
+    assert tables.of(TableId("shop", "orders")).choices.columns == ColumnChoice(("id", "v"), ("ssn", "iban"))
+    assert tables.of(TableId("crm", "orders")).choices.columns == ColumnChoice((), ("ssn", "iban"))
+    for columns in ("include: []", "exclude: ssn", "hide: [ssn]", "hash: [e], mask: [E]"):
+        with pytest.raises(ConfigError, match=columns.partition(":")[0]):
+            parsed(f"tables/options={{'*.*': {{columns: {{{columns}}}}}}}")
+
+
+def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> None:
+    """Options of tables without hashes do not depend on it. A short one is refused without being shown."""
+    options = "tables/options={'shop.*': {columns: {hash: [email]}}}"
+    config = parsed(options, "tables/hash_key=hush-hush-hush-hush")
+    choices = {name: config.tables.of(TableId(name, "t")).choices.columns for name in ("shop", "crm")}
+    assert choices["crm"] == ALL_COLUMNS
+    assert (choices["shop"].hash, len(choices["shop"].key_id)) == (("email",), 8)
+    assert config.source.hash_key == b"hush-hush-hush-hush"
+    assert pickle.loads(pickle.dumps(config.source)).of_rows.hash_key == config.source.hash_key  # noqa: S301
+    assert "hush" not in repr(config)
+    other = parsed(options, "tables/hash_key=another-key-of-hashes").tables.of(TableId("shop", "t")).choices.columns
+    assert other.key_id not in {"", choices["shop"].key_id}
+    assert parsed(options).tables.of(TableId("shop", "t")).choices.columns.key_id == ""
+    with pytest.raises(ConfigError, match=r"tables\.hash_key") as refused:
+        parsed("tables/hash_key=hush")
+    assert "hush" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
-        ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
-        ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
+        (
+            "tables/options/shop.orders/columns={exclude: [ssn], rename: {a: b}}",
+            r"shop\.orders\.columns\.rename is not",
+        ),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
-        ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
-        ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
-        ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
+        ("tables/startup={time: '2026-11-30T00:00:00Z'}", "tables.startup.time is not built yet"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -238,6 +272,36 @@ def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_copies_begin_where_startup_says() -> None:
+    """A word, or a place in the source's history."""
+    assert parsed("tables/startup=snapshot_only").tables.copies_once
+    latest, position, gtids = (
+        parsed(f"tables/startup={value}").tables
+        for value in ("latest", "{position: 'binlog.000001:157'}", f"{{gtid: '{UUID}:1-5:7'}}")
+    )
+    assert (latest.begins_empty, latest.begins_at) == (True, None)
+    assert position.begins_at == StartAt(FilePosition("binlog.000001", 157))
+    assert gtids.begins_at == StartAt(None, GtidSet.parse(f"{UUID}:1-5:7"))
+    assert not parsed("tables/startup=initial").tables.begins_empty
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("{position: 'binlog.000001'}", "startup.position: 'binlog.000001' is not FILE:BYTE"),
+        ("{gtid: 0-1-5}", "startup.gtid: '0-1-5' is not a GTID set of MySQL"),
+        ("{gtid: ''}", "startup.gtid: '' is not a GTID set"),
+        ("{}", "needs either position or gtid, and nothing else"),
+        (f"{{position: 'binlog.000001:4', gtid: '{UUID}:1'}}", "needs either position or gtid, and nothing else"),
+        ("{offset: 4}", "needs either position or gtid"),
+    ],
+)
+def test_a_wrong_place_to_begin_at_is_a_mistake(value: str, why: str) -> None:
+    """It is named with its key."""
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        parsed(f"tables/startup={value}")
+
+
 def test_several_errors_are_reported_together() -> None:
     """One look at the message mends the whole file."""
     with pytest.raises(ConfigError, match=r"source\.port: .*; unknown key tabels; did you mean tables\?"):
@@ -245,7 +309,7 @@ def test_several_errors_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "later", ["target/warehouse=abfss://bucket/lake", "points={every: 1h}", "tables/startup=latest"]
+    "later", ["target/warehouse=abfss://bucket/lake", "points={every: 1h}", "tables/startup=adopt"]
 )
 def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
     """A misspelt key is reported whatever else is in the file."""

@@ -31,6 +31,7 @@ FREEZE = {"follows": False, "asks": False}
         (replace(AT_DDL, complete=False, restarted=True), FOLLOW, Recopy.YES),
         (replace(AT_DDL, shown=True), FOLLOW, Recopy.SHOWN),
         (replace(AT_DDL, shown=True, paused=True), FOLLOW, Recopy.NO),
+        (replace(AT_DDL, began_empty=True), FOLLOW, Recopy.NO),
     ],
 )
 def test_an_altered_table_is_copied_again(table: Altered, changes: dict[str, bool], decided: Recopy) -> None:

@@ -240,7 +240,7 @@ def in_memory(server: LocalServer, folder: Local) -> Iterator[Stage]:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS {database}")
             cursor.execute(f"CREATE DATABASE {database}")
-        with staged(source, source.model_copy(update=account), database, copies) as stage:
+        with staged(source, source.model_copy(update=account), database, copies, options) as stage:
             yield stage
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {database}")
@@ -251,5 +251,5 @@ def in_lake(pipe: Pipe) -> Iterator[Stage]:
     """A stage on the database of a pipeline, with its copies."""
     tables = with_options(pipe.config.tables, pipe.database)
     pipe.config = pipe.config.model_copy(update={"tables": tables})
-    with staged(pipe.config.source, pipe.administrator, pipe.database, CopiesInLake(pipe)) as stage:
+    with staged(pipe.config.source, pipe.administrator, pipe.database, CopiesInLake(pipe), tables) as stage:
         yield stage

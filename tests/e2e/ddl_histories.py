@@ -58,7 +58,7 @@ class Drawn:
 
     def __post_init__(self) -> None:
         self.grammar = Grammar(Random(self.seed))
-        self.name = f"{'z' if self.seed % 2 else 't'}{self.seed}"
+        self.name = f"{'tzyw'[self.seed % 4]}{self.seed}"
 
     def next(self) -> Iterator[Statement]:
         """The table and its rows at first, then DDL and DML."""
@@ -188,11 +188,13 @@ def mood_of(seeds: range) -> Sequence[tuple[str, object]]:
 def with_options(tables: Tables, database: str) -> Tables:
     """The options that the tables of a history have.
 
-    Those whose names begin with z keep zero dates as text; the others stop at one.
+    Those whose names begin with z or w keep zero dates as text; the others stop at one. Of those whose names begin with
+    y or w, each third column is left out.
     """
     texts = TableOptions.model_validate({"types": {"zero_dates": "string"}})
+    thirds = TableOptions.model_validate({"columns": {"exclude": [f"c{number}" for number in range(3, 1_000, 3)]}})
     aside = tuple(f"{database}.*_{end}" for end in ASIDE)
-    chosen = {"options": {**tables.options, "*.z*": texts}, "exclude": aside}
+    chosen = {"options": {**tables.options, "*.[zw]*": texts, "*.[yw]*": thirds}, "exclude": aside}
     return tables.model_copy(update=chosen)
 
 
@@ -271,9 +273,9 @@ class Stage:
 
 
 @contextmanager
-def staged(source: Source, administrator: Source, database: str, copies: Copies) -> Iterator[Stage]:
-    """A stage on a database that is there."""
-    with closing(Writer(administrator, database)) as writer, comparer(source, database) as compared:
+def staged(source: Source, administrator: Source, database: str, copies: Copies, options: Tables) -> Iterator[Stage]:
+    """A stage on a database that is there; `options` are those of its tables."""
+    with closing(Writer(administrator, database)) as writer, comparer(source, database, options) as compared:
         yield Stage(writer, compared, copies)
 
 

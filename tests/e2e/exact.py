@@ -12,8 +12,10 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.schema import GEOMETRIES, SRID_BYTES
+from lakeingest.config.tables import Tables
+from lakeingest.core.schema import GEOMETRIES, SRID_BYTES, TableId
 from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable, UnsupportedValue
+from tests.e2e.ddl_grammar import KID
 
 Row = tuple[object, ...]
 # A zero or partial date of a change row, in the words of an error
@@ -26,11 +28,14 @@ ALL_ROWS = f"sql_select_limit = {2**64 - 1}, max_join_size = {2**64 - 1}, sql_bi
 class Comparer:
     """Compares tables of a database, by names; nobody writes meanwhile."""
 
-    def __init__(self, source: pymysql.Connection, database: str) -> None:
-        self._source, self._database = source, database
+    def __init__(self, source: pymysql.Connection, database: str, options: Tables) -> None:
+        self._source, self._database, self._options = source, database, options
 
     def difference(self, name: str, copy: pa.Table) -> str:
-        """What differs, in words; '' if the copy has the source's rows, and NULL in columns that the source lacks."""
+        """What differs, in words; '' if the copy has the source's rows, and NULL in columns that the source lacks.
+
+        Columns that are left out count as columns that the source lacks.
+        """
         types = self._types(name)
         if missing := [column for column in types if column not in copy.column_names]:
             return f"the copy has no columns {', '.join(missing)}"
@@ -64,11 +69,20 @@ class Comparer:
             has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
             return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
         if isinstance(error, UnsupportedTable | PreflightFailed):
+            if "leaves out" in str(error):
+                return self._lacks_key(name.removesuffix(KID))
             of_key = f"column_key = 'PRI' AND ({listed} OR data_type IN ('float', 'double'))"
             of_bytes = f"{listed} AND COALESCE(character_set_name, 'binary') IN ('', 'binary')"
             return bool(self._found(self._asked(name, f"({of_key}) OR ({of_bytes})")))
         is_minimal = self._found("SELECT 1 FROM DUAL WHERE @@binlog_row_metadata <> 'FULL'")
         return isinstance(error, SchemaChanged) and bool(is_minimal) and "does not name the members" in str(error)
+
+    def _lacks_key(self, name: str) -> bool:
+        """Whether a column of the key is left out."""
+        types = self._types(name)
+        return any(
+            bytes(column).decode() not in types for column, *_ in self._found(self._asked(name, "column_key = 'PRI'"))
+        )
 
     def _lacking(self, name: str) -> Iterator[str]:
         """For each column of text, whether a value is another one after the server has read it as characters."""
@@ -90,14 +104,16 @@ class Comparer:
         return found
 
     def _types(self, name: str) -> dict[str, str]:
-        """The source's columns and their types, in its order."""
+        """The source's columns that are copied, and their types, in its order."""
+        leaves_out = self._options.of(TableId(self._database, name)).choices.columns.leaves_out
         with self._source.cursor() as cursor:
             cursor.execute(
                 "SELECT column_name, data_type FROM information_schema.columns"
                 " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
                 (self._database, name),
             )
-            return {bytes(column).decode(): bytes(type_).decode().lower() for column, type_ in cursor.fetchall()}
+            types = {bytes(column).decode(): bytes(type_).decode().lower() for column, type_ in cursor.fetchall()}
+        return {column: type_ for column, type_ in types.items() if not leaves_out(column)}
 
     def _rows(self, name: str, types: dict[str, str], schema: pa.Schema) -> Iterator[Row]:
         """The source's rows, each value as Python has those of the copy's type."""
@@ -113,7 +129,7 @@ class Comparer:
 
 
 @contextmanager
-def comparer(source: Source, database: str) -> Iterator[Comparer]:
+def comparer(source: Source, database: str, options: Tables) -> Iterator[Comparer]:
     """Its connection reads bytes, in UTC, and truncates nothing."""
     connection = pymysql.connect(
         host=source.host,
@@ -127,7 +143,7 @@ def comparer(source: Source, database: str) -> Iterator[Comparer]:
         init_command=f"SET time_zone = '+00:00', sql_mode = '', {ALL_ROWS}",
     )
     with connection:
-        yield Comparer(connection, database)
+        yield Comparer(connection, database, options)
 
 
 def _reader(type_: str, copied: pa.DataType) -> Callable[[bytes], object]:

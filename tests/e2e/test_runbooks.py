@@ -18,6 +18,7 @@ from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.config.place import Place
 from lakeingest.config.schema_changes import SchemaChanges
+from lakeingest.config.tables import Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     ApprovalNeeded,
@@ -27,6 +28,7 @@ from lakeingest.errors import (
     LakeIngestError,
     LeaseHeld,
     NotOurCopy,
+    PartitionsDiffer,
     PreflightFailed,
     SchemaChanged,
     StateUnreadable,
@@ -158,6 +160,16 @@ def alter_unapproved(pipe: Pipe) -> None:
     pipe.sql("ALTER TABLE orders ADD c INT DEFAULT 5", "UPDATE orders SET c = 6 WHERE id = 2")
 
 
+def ask_for_partitions(pipe: Pipe) -> None:
+    """pipeline.yml asks for partitions that the copy does not have."""
+    options = {f"{pipe.database}.orders": {"partition_by": ["year(d)"]}}
+    path = on_disk(pipe.state).parent / "pipeline.yml"
+    doc = json.loads(path.read_text())
+    path.write_text(json.dumps(doc | {"tables": doc["tables"] | {"options": options}}))
+    tables = Tables.model_validate({"include": pipe.config.tables.include, "options": options})
+    pipe.config = pipe.config.model_copy(update={"tables": tables})
+
+
 def truncate_spool(pipe: Pipe) -> None:
     """A crash of the machine has cut a file short."""
     path = on_disk(pipe.state / "spool" / "opened.json")
@@ -263,6 +275,7 @@ TROUBLES: dict[str, Trouble] = {
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "`lakeingest rollback"),
     "changed columns": ("ForeignWrite", change_columns, ForeignWrite, "v was renamed value"),
+    "other partitions": ("PartitionsDiffer", ask_for_partitions, PartitionsDiffer, "orders has no partitions"),
     "another pipeline's copy": ("NotOurCopy", take_over, NotOurCopy, "its copy belongs to the pipeline"),
     "name that is taken": ("NotOurTable", take_name, PreflightFailed, "is no copy of"),
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),
@@ -289,6 +302,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "name that is taken",
         "rows that are not whole",
         "changed columns",
+        "other partitions",
         "foreign row",
         "damaged spool",
         "DDL",

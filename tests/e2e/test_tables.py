@@ -1,5 +1,6 @@
 """Tables of other shapes: odd names, odd columns, other keys than a primary one, very wide and very long rows."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from lakeingest.commands.plan import plan
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
+from lakeingest.mysql.key_choice import ADD_KEY
 from lakeingest.pipeline.events import Merged
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import shown
@@ -172,6 +174,23 @@ def test_keys_and_indexes_that_only_mysql_makes(pipe: Pipe) -> None:
         "DELETE FROM auto_key WHERE v = 1",
     )
     assert pipe.rows("auto_key") == [(2, 9), (3, 3)]
+
+
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
+def test_a_table_without_a_key_is_copied_with_the_key_that_the_error_names(any_pipe: Pipe) -> None:
+    """Equal rows are told apart by it, and applications need not know of it."""
+    any_pipe.sql("CREATE TABLE t (a INT, b INT)", f"INSERT INTO t VALUES {', '.join(['(1, NULL), (2, 2)'] * 12)}")
+    with pytest.raises(PreflightFailed, match=re.escape(f"ALTER TABLE … {ADD_KEY}")):
+        any_pipe.run()
+    any_pipe.sql(f"ALTER TABLE t {ADD_KEY}")
+    copied_and_changed(
+        any_pipe,
+        "INSERT INTO t VALUES (1, NULL), (3, 3)",
+        "DELETE FROM t WHERE a = 1 ORDER BY row_id LIMIT 5",
+        "UPDATE t SET b = 7 WHERE a = 2 ORDER BY row_id DESC LIMIT 3",
+    )
+    rows = [row[:2] for row in any_pipe.rows("t")]
+    assert [rows.count(row) for row in ((1, None), (2, 2), (2, 7), (3, 3))] == [8, 9, 3, 1]
 
 
 @pytest.mark.long("whole runs")

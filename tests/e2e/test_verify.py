@@ -12,8 +12,16 @@ from lakeingest.commands.run import run
 from lakeingest.commands.verification import Verifications
 from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import LakeIngestError, PreflightFailed, Retryable, SourceMoved, UnsupportedTable
+from lakeingest.errors import (
+    LakeIngestError,
+    PreflightFailed,
+    Retryable,
+    SchemaChanged,
+    SourceMoved,
+    UnsupportedTable,
+)
 from lakeingest.mysql.connection import connect, query
+from lakeingest.pipeline.events import ComparisonBegun, Event
 from lakeingest.pipeline.proving import comparison
 from tests.e2e.pipe import Pipe
 
@@ -270,6 +278,23 @@ def differing(pipe: Pipe, table: str) -> dict[object, str]:
 def pipe_report(pipe: Pipe) -> Iterator[Sequence[object]]:
     """The rows of the report of a comparison."""
     return compare_tables(pipe.config, [f"{pipe.database}.busy"], pipe.spark).cells()
+
+
+def test_a_table_with_ddl_during_its_comparison_is_for_later(pipe: Pipe) -> None:
+    """Its columns are no longer those that are compared; the others are compared. A dropped table is no such one."""
+    pipe.sql("CREATE TABLE other (id INT PRIMARY KEY, v INT)", "INSERT INTO other VALUES (1, 1)")
+    pipe.run()
+    for ddl, wanted in (("ALTER TABLE good DROP COLUMN v", SourceMoved), ("DROP TABLE good", SchemaChanged)):
+
+        def alter(event: Event, ddl: str = ddl) -> None:
+            if isinstance(event, ComparisonBegun) and event.table.name == "good":
+                pipe.sql(ddl)
+
+        results = compare_tables(pipe.config, (), pipe.spark, observe=alter)
+        assert [one.table.name for one in results if one.equal] == ["other"]
+        assert [type(error) for error in results.refused.values()] == [wanted]
+        if wanted is SourceMoved:
+            pipe.run()
 
 
 def test_an_error_of_all_tables_is_raised_at_once(pipe: Pipe) -> None:

@@ -176,6 +176,6 @@ def test_a_file_that_only_spark_can_read_is_read_by_spark(
     def fail(*_: object) -> None:
         raise StateUnreadable("another form")
 
-    monkeypatch.setattr("lakeingest.pipeline.proving.copy_files._FileSums.run", fail)
+    monkeypatch.setattr("lakeingest.pipeline.proving.copy_files.FileSums.run", fail)
     assert compared(pipe).equal
     assert by_files == [False]

@@ -4,7 +4,7 @@ Each fault keeps the numbers consistent that writers report, as far as it can: s
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -70,8 +70,8 @@ def iceberg_positions(fault: Callable[["np.ndarray"], "np.ndarray"]) -> Fault:
     def put(patch: pytest.MonkeyPatch) -> None:
         write = data_files.write_deletes
 
-        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"]) -> list[DataFile]:
-            return write(table, {path: fault(rows) if len(rows) else rows for path, rows in positions.items()})
+        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"], files: Iterable[DataFile]) -> list[DataFile]:
+            return write(table, {path: fault(rows) if len(rows) else rows for path, rows in positions.items()}, files)
 
         patch.setattr(merger, "write_deletes", spoiled)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
@@ -24,6 +25,8 @@ from lakeingest.state.definition import (
     keep_next,
     keep_restart,
     restore_definition,
+    schema_from_json,
+    schema_to_json,
 )
 
 SCHEMA = TableSchema(
@@ -180,3 +183,12 @@ def test_the_tables_of_a_state_folder_are_known_by_its_files(tmp_path: Local) ->
     with pytest.raises(StateUnreadable, match="cannot be read"):
         defined_tables(tmp_path)
     assert defined_tables(tmp_path / "none") == []
+
+
+def test_the_choice_of_columns_comes_back_and_an_earlier_version_has_none() -> None:
+    """A document without such a choice is one that an earlier version can read."""
+    chosen = ColumnChoice(("id", "t"), ("g",), ("t",), (), "1234abcd")
+    schema = replace(laid_out("latin1"), choices=Choices(columns=chosen))
+    read = schema_from_json(json.loads(json.dumps(schema_to_json(schema))))
+    assert (read, read.fingerprint) == (schema, schema.fingerprint)
+    assert "columns" not in schema_to_json(laid_out("latin1"))["choices"]

@@ -20,6 +20,7 @@ from lakeingest.lake.iceberg.data_files import (
 from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.partitions import by_partition
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
 FILES = 8  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
@@ -32,7 +33,8 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     """The changes of a commit that adds the `new` files to a snapshot, with a compaction if there are many files.
 
     A compaction rewrites data files of the snapshot, and none of the `new` data files. It puts all deletes, also the
-    new ones, into one file.
+    new ones, into one file. Files of different partitions are never combined: each partition that has many files is
+    compacted by itself.
     """
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the commit builds on it
@@ -42,39 +44,70 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     if not _needs_compaction(manifests, many):
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
-    rows, deletes = split_by_content(files)
     new_rows, new_deletes = split_by_content(new)
+    added, rows_left = list(new_rows), ROWS_AT_ONCE
+    removed: list[DataFile] = []
+    of_new = by_partition(new_deletes)
+    for place, present in by_partition(files).items():
+        # a table without partitions has one place, and it has many files
+        with_new = of_new.pop(place, [])
+        if table.metadata.spec().is_unpartitioned() or _has_many_files(present, many):
+            changes = _compaction_of(table, present, with_new, many, rows_left)
+            rows_left -= sum(file.record_count for file in split_by_content(changes.removed)[0])
+            added, removed = [*added, *changes.added], [*removed, *changes.removed]
+        else:
+            added += with_new
+    added += [file for files_of_place in of_new.values() for file in files_of_place]
+    return FileChanges(tuple(added), tuple(removed))
+
+
+def _compaction_of(
+    table: TableFiles, present: Sequence[DataFile], new_deletes: Sequence[DataFile], many: int, most_rows: int
+) -> FileChanges:
+    """The changes that combine the files of one partition, with new files of deletes; `most_rows` as ROWS_AT_ONCE."""
+    rows, deletes = split_by_content(present)
     dead = read_deletes(table, [*deletes, *new_deletes])
     all_small = [file for file in rows if file.record_count < SMALL_ROWS]
     small = all_small if len(all_small) >= many else []  # a few small files may stay
-    groups = _groups_to_rewrite(rows, small, dead)
+    groups = _groups_to_rewrite(rows, small, dead, most_rows)
+    return _rewritten(table, rows, deletes, groups, dead)
+
+
+def _rewritten(
+    table: TableFiles,
+    rows: Sequence[DataFile],
+    deletes: Sequence[DataFile],
+    groups: Sequence[Sequence[DataFile]],
+    dead: Positions,
+) -> FileChanges:
+    """The changes that rewrite these groups of the files `rows`, and put the deletes in all other files into one."""
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
-    # the deletes in data files that are not rewritten are put into one file
-    remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
+    kept = [file for file in rows if file.file_path not in replaced_paths]
     added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    combined = write_deletes(table, remaining)
-    return FileChanges(added=(*new_rows, *added, *combined), removed=(*replaced, *deletes))
+    combined = write_deletes(table, positions_in(dead, kept), kept)
+    return FileChanges(added=(*added, *combined), removed=(*replaced, *deletes))
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
-    """Changes that combine all small files and all deletes of a snapshot.
+    """Changes that combine all small files and all deletes of a snapshot, in each partition.
 
     Small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many deleted rows is always rewritten.
     If there is nothing to combine, the changes are those of `without_dangling_deletes`.
     """
     table = TableFiles.of(loaded)
-    rows, deletes = split_by_content(files_of(loaded, version))
-    dead = read_deletes(table, deletes)
-    groups = _all_groups_to_rewrite(rows, dead)
-    if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes cannot be combined
+    added: list[DataFile] = []
+    removed: list[DataFile] = []
+    for present in by_partition(files_of(loaded, version)).values():
+        rows, deletes = split_by_content(present)
+        dead = read_deletes(table, deletes)
+        groups = _all_groups_to_rewrite(rows, dead)
+        if groups or len(deletes) > 1:  # one file of deletes cannot be combined
+            changes = _rewritten(table, rows, deletes, groups, dead)
+            added, removed = [*added, *changes.added], [*removed, *changes.removed]
+    if not removed:
         return without_dangling_deletes(loaded, version)
-    replaced = [file for group in groups for file in group]
-    replaced_paths = {file.file_path for file in replaced}
-    # the deletes in data files that are not rewritten are put into one file
-    remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
-    added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    return FileChanges(added=(*added, *write_deletes(table, remaining)), removed=(*replaced, *deletes))
+    return FileChanges(tuple(added), tuple(removed))
 
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
@@ -127,17 +160,24 @@ def _needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
     return small_count >= many or deletes_count >= many
 
 
-def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
+def _has_many_files(present: Sequence[DataFile], many: int) -> bool:
+    """Whether a partition with these files has `many` small data files, or `many` files of deletes."""
+    rows, deletes = split_by_content(present)
+    return sum(file.record_count < SMALL_ROWS for file in rows) >= many or len(deletes) >= many
+
+
+def _groups_to_rewrite(
+    files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions, most_rows: int
+) -> list[list[DataFile]]:
     """The data files to rewrite, in groups that become one file each.
 
     All files in `small` are one group. Each other file with many dead rows is a group of its own, so that its keys stay
-    close together. All groups together have up to `ROWS_AT_ONCE` rows: a group that would exceed this limit is left
-    out.
+    close together. All groups together have up to `most_rows` rows: a group that would exceed this limit is left out.
     """
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]
     chosen = []
-    remaining_rows = ROWS_AT_ONCE
+    remaining_rows = most_rows
     for group in groups:
         group_rows = sum(file.record_count for file in group)
         if group_rows <= remaining_rows:

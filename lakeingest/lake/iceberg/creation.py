@@ -19,6 +19,7 @@ from lakeingest.lake.iceberg.history import BOOTSTRAPPING, MAIN, STAGING, STATE,
 from lakeingest.lake.iceberg.location import assert_free, assert_outside, new_location
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.naming import Name
+from lakeingest.lake.iceberg.partitions import marks_of_new, new_spec
 from lakeingest.lake.iceberg.properties import PROPERTIES
 from lakeingest.lake.iceberg.shape import LOCATION
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
@@ -43,11 +44,12 @@ def creation_transaction(
     table = schema.table
     fields = iceberg_schema(schema, form.comments)
     location = chosen or new_location(settings, table)
-    properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
+    properties = _properties(table, form)
+    spec = new_spec(fields, form.partitions)
     transactions: list[Transaction] = []  # `ask` appends the transaction, if the catalog prepares it
 
     def ask() -> None:
-        creation = catalog.create_table_transaction(name, fields, location=location, properties=properties)
+        creation = catalog.create_table_transaction(name, fields, location, spec, properties=properties)
         transactions.append(OneCreation.of(creation))
 
     def look() -> bool:
@@ -76,10 +78,11 @@ def make_at_once(
     location = chosen  # stays None if the catalog chooses the folder
     if location is None and not settings.catalog.gives_places:
         location = new_location(settings, table)
-    properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), STATE: BOOTSTRAPPING}
+    properties = {**_properties(table, form), STATE: BOOTSTRAPPING}
+    spec = new_spec(fields, form.partitions)
 
     def create() -> None:
-        catalog.create_table(name, fields, location=location, properties=properties)
+        catalog.create_table(name, fields, location, spec, properties=properties)
 
     def exists() -> bool:
         return catalog.table_exists(name)
@@ -90,6 +93,11 @@ def make_at_once(
     if location is not None and not loaded.metadata.snapshots:  # we chose the folder, and no run has begun to fill it
         _assert_usable(loaded.io, table, location, is_new=chosen is None)
     return loaded
+
+
+def _properties(table: TableId, form: Form) -> dict[str, str]:
+    """The properties of a new table."""
+    return {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), **marks_of_new(form.partitions)}
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:

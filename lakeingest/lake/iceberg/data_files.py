@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
@@ -27,6 +28,7 @@ from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
+from lakeingest.lake.iceberg.partitions import divided, place_of
 from lakeingest.lake.iceberg.projection import project, project_batches
 from lakeingest.rows import values_of
 
@@ -34,6 +36,7 @@ choose_dictionaries()
 
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
+_PARTITION = 3  # the index of the partition in a DataFile, which has no setter for it
 _BATCH = 16 << 20
 _GROUP_ROWS = 100_000  # of a row group of a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
@@ -46,17 +49,27 @@ _SCHEMA = pa.schema(
 
 
 def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
-    """Write the rows to files with the table's field ids and statistics; no file if there are no rows."""
+    """Write the rows to files with the table's field ids and statistics; no file if there are no rows.
+
+    Each file has rows of one partition.
+    """
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
     metadata = table.metadata
     schema = metadata.schema().as_arrow()
     columns = [values_of(rows, field) for field in schema]
     # let PyIceberg write full bounds, because its own truncation can fail. `truncate_bounds` then shortens them
-    untruncated = metadata.model_copy(update={"properties": {**metadata.properties, **full_bounds(metadata)}})
+    changed: dict[str, Any] = {"properties": {**metadata.properties, **full_bounds(metadata)}}
+    # each call writes rows of one partition: PyIceberg would divide them with a library that it does not install
+    changed |= {"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+    written = metadata.model_copy(update=changed)
+    files: list[DataFile] = []
     with storage_errors(table.location):
-        files = _dataframe_to_data_files(untruncated, pa.table(columns, schema=schema), table.io)
-        return [truncate_bounds(file, metadata) for file in files]
+        for partition, part in divided(metadata, pa.table(columns, schema=schema)):
+            for file in _dataframe_to_data_files(written, part, table.io):
+                file[_PARTITION], file.spec_id = partition, metadata.default_spec_id
+                files.append(truncate_bounds(file, metadata))
+    return files
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int | None = None) -> pa.Table:
@@ -106,11 +119,25 @@ def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
     return (deletes.lower_bounds or {}).get(PATH), (deletes.upper_bounds or {}).get(PATH)
 
 
-def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """Write these positions to one file of deletes, with bounds by which readers skip it; no file if there are none."""
-    paths = sorted(path for path, row_numbers in positions.items() if len(row_numbers))
-    if not paths:
-        return []
+def write_deletes(table: TableFiles, positions: Positions, files: Iterable[DataFile] = ()) -> list[DataFile]:
+    """Write these positions to a file of deletes for each partition, with bounds by which readers skip the file.
+
+    No file is written if there are no positions. `files` are the data files with these paths; they are needed only for
+    a table with partitions.
+    """
+    found = {path: row_numbers for path, row_numbers in positions.items() if len(row_numbers)}
+    if table.metadata.spec().is_unpartitioned():
+        return [_write_deletes(table, found, Record())] if found else []
+    places = {file.file_path: place_of(file) for file in files if file.file_path in found}
+    parts: dict[tuple[int, Record], dict[str, np.ndarray]] = defaultdict(dict)
+    for path, row_numbers in found.items():
+        parts[places[path]][path] = row_numbers
+    return [_write_deletes(table, part, partition) for (_, partition), part in parts.items()]
+
+
+def _write_deletes(table: TableFiles, positions: Positions, partition: Record) -> DataFile:
+    """Write these positions, of rows of one partition, to a file of deletes. There is at least one position."""
+    paths = sorted(positions)
     # the two columns of the file: for each position, the path of its data file, and the number of the row
     counts = [len(positions[path]) for path in paths]
     path_numbers = np.repeat(np.arange(len(paths)), counts)
@@ -131,7 +158,7 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
         content=DataFileContent.POSITION_DELETES,
         file_path=out.location,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition,
         record_count=len(row_numbers),
         file_size_in_bytes=size,
         lower_bounds={PATH: paths[0].encode(), _POS: lowest},
@@ -139,11 +166,11 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
         value_counts=dict.fromkeys((PATH, _POS), len(row_numbers)),
         null_value_counts=dict.fromkeys((PATH, _POS), 0),
         sort_order_id=None,
-        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
     )
-    return [file]
+    file.spec_id = metadata.default_spec_id
+    return file
 
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:

@@ -23,6 +23,7 @@ from pyiceberg.table import Table, Transaction
 
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
+from lakeingest.core.partitioning import PartitionField, refusal
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter, UnsupportedTable
@@ -42,6 +43,7 @@ from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_bui
 from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
+from lakeingest.lake.iceberg.partitions import assert_wanted
 from lakeingest.lake.iceberg.properties import obeyed_properties, with_files_kept
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -82,6 +84,10 @@ class Entries:
         if self._ownership is not None and (marks := self._ownership.marks(loaded.properties)):
             transaction.set_properties(marks)
         return transaction
+
+    def partitions(self, table: TableId) -> tuple[PartitionField, ...]:
+        """The partitions that pipeline.yml asks for; () for the tables of the ledger, which no pattern means."""
+        return () if table.is_reserved else self._options(table).partitions
 
     def is_our_place(self, table: TableId, location: str) -> bool:
         """Whether this is a folder in which we would make the table's copy."""
@@ -154,11 +160,12 @@ class Entries:
         """The table under its own name; else the table that is being built; None if there is neither.
 
         Several runs may have begun to build the table. If this run has found or made a name for building, the table of
-        that name is returned; else the most advanced table. Raises as `assert_ours`.
+        that name is returned; else the most advanced table. Raises as `assert_ours` and `assert_wanted`.
         """
         loaded = self.find_changed(table)
         if loaded is not None:
             assert_ours(table, loaded)
+            assert_wanted(table, loaded, self.partitions(table))
         return loaded
 
     def find_changed(self, table: TableId) -> Table | None:
@@ -216,10 +223,18 @@ class Entries:
     def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
         """Make a table with its first progress, in the `chosen` folder; None: in a new folder.
 
-        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier;
-        NotOurTable if the folder is in use, or if a run has begun the table with other columns.
+        Returns the snapshot that has the progress.
+
+        Raises:
+            UnsupportedTable: the table cannot be divided as the form says.
+            StaleWriter: another run has made the table earlier.
+            NotOurTable: the folder is in use, or a run has begun the table with other columns.
+            PartitionsDiffer: a run has begun the table with other partitions.
+
         """
         table, own = schema.table, self._settings.identifier(schema.table)
+        if reason := refusal(form.partitions, schema):
+            raise UnsupportedTable(f"{table}: {reason}")
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost
         with self._making_namespace:
@@ -228,6 +243,7 @@ class Entries:
         if name == own:
             loaded = make_at_once(self._catalog, name, schema, form, self._settings, chosen)
             assert_ours(table, loaded)
+            assert_wanted(table, loaded, form.partitions)
             if not is_building(loaded) or has_progress(loaded):  # another run has published the table, or begun it
                 raise stale(table)
             assert_same_columns(schema, loaded)

@@ -15,6 +15,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
+from lakeingest.core.partitioning import PartitionField
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import DAMAGED
 from lakeingest.lake.iceberg.properties import PROPERTIES
@@ -26,16 +27,23 @@ _ONE_LINE = {"glue": 255, "hive": 255}  # in these catalogs a column's comment i
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a table: its properties, and the comments of its columns by the columns' names."""
+    """The form of a table: its properties, the comments of its columns by the columns' names, and its partitions."""
 
     properties: Mapping[str, str]
     comments: Mapping[str, str]
+    partitions: tuple[PartitionField, ...] = ()  # of a new table: those of an existing one never change
 
     @classmethod
-    def of(cls, schema: TableSchema, properties: Mapping[str, str], catalog: str | None) -> Self:
+    def of(
+        cls,
+        schema: TableSchema,
+        properties: Mapping[str, str],
+        catalog: str | None,
+        partitions: tuple[PartitionField, ...] = (),
+    ) -> Self:
         """The form that the source and the users ask for. `catalog` is the type of the catalog."""
         comments = {column.name: _shortened(column.comment, catalog) for column in schema.columns if column.comment}
-        return cls(properties, comments)
+        return cls(properties, comments, partitions)
 
     @property
     def all_properties(self) -> dict[str, str]:

@@ -50,6 +50,8 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
     """Changes that put all positions that delete a row, each once, into one file, in place of all files of deletes.
 
+    With partitions it is one file for each of them.
+
     NO_FILES if every stored position deletes a row and is stored once, or if some deletes are not by position.
     """
     rows, deletes = _entries(loaded, version)
@@ -60,7 +62,8 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
     if sum(map(len, dead.values())) == sum(entry.data_file.record_count for entry in deletes):
         return NO_FILES
     replaced = tuple(entry.data_file for entry in deletes)
-    return FileChanges(added=tuple(write_deletes(files, dead)), removed=replaced)
+    data_files = [entry.data_file for entry in rows]
+    return FileChanges(added=tuple(write_deletes(files, dead, data_files)), removed=replaced)
 
 
 def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:

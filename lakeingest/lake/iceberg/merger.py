@@ -55,7 +55,7 @@ class IcebergMerger:
     def replace(self, changes: pa.Table) -> Written:
         """Write the positions of the old rows of these keys to a file of deletes. A key has one row at most."""
         positions, effects = self.find(changes)
-        return Written(pickle.dumps((write_deletes(self.table, positions), effects)))
+        return Written(pickle.dumps((write_deletes(self.table, positions, self._data_files), effects)))
 
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
@@ -67,6 +67,10 @@ class IcebergMerger:
         if DELETED in rows.column_names and not keeps_deleted:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
         return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
+
+    @property
+    def _data_files(self) -> list[DataFile]:
+        return [task.file for task in self.files]
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
         """The positions of the old rows of these keys, and the effects of the changes.

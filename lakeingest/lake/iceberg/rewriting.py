@@ -22,6 +22,7 @@ from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.partitions import assert_outlived
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, restarted_schema
 from lakeingest.lake.refusals import stale
@@ -59,10 +60,14 @@ class IcebergRewriter:
 
 
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
-    """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows."""
+    """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows.
+
+    Raises PartitionsDiffer as `assert_outlived`.
+    """
+    new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
+    assert_outlived(lift.after.table, loaded.metadata, new)
     if not lift.fills:
         return []
-    new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     # the table as the lift will make it: its current schema is the new one
     new_schema_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
     present = TableFiles.of(loaded)
@@ -93,11 +98,12 @@ def write_lift(
     """Add the marked commit of a lift to the transaction. Rewritten files, if there are any, replace all files.
 
     Raises StaleWriter if the rewritten files have other field ids than the lifted schema, because someone has added a
-    column since.
+    column since; PartitionsDiffer as `assert_outlived`.
     """
     # for each task, the field ids of its files, and the files
     parts = [pickle.loads(written) for written in rewritten]  # noqa: S301 - written by our own executors
     new = lifted_schema(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
+    assert_outlived(progress.table, transaction.table_metadata, new)
     if any(ids != _field_ids(new) for ids, _ in parts):
         raise stale(progress.table)
     added: list[DataFile] = [file for _, files in parts for file in files]
@@ -115,8 +121,12 @@ def write_start_over(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """Add to the transaction a marked commit that removes all files. Later commits have the columns of `schema`."""
+    """Add to the transaction a marked commit that removes all files. Later commits have the columns of `schema`.
+
+    Raises PartitionsDiffer as `assert_outlived`.
+    """
     new = restarted_schema(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
+    assert_outlived(progress.table, transaction.table_metadata, new)
     all_files = FileChanges(removed=files_of(loaded, version))
     mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))
 

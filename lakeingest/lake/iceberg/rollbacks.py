@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator
 
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import SetDefaultSpecUpdate, SetLocationUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -20,6 +19,7 @@ from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, progress_of, resume_point, tip
 from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.marks import assert_staging
+from lakeingest.lake.iceberg.partitions import our_spec
 from lakeingest.lake.iceberg.shape import LOCATION, assert_not_rewritten, assert_ours
 from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -105,11 +105,10 @@ def rollback_commit(
     transaction = OneTransaction(loaded)
     transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
     show_schema(transaction, ours.snapshot_id)
-    is_partitioned = not metadata.spec().is_unpartitioned()
-    unpartitioned_spec = _unpartitioned_spec(metadata)
+    spec = our_spec(metadata)
     # if there is no such spec any more, the partitions stay, and `find_rollback` refuses the rollback
-    if is_partitioned and unpartitioned_spec is not None:
-        transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": unpartitioned_spec}),), ())  # noqa: SLF001
+    if spec is not None and spec.spec_id != metadata.default_spec_id:
+        transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}),), ())  # noqa: SLF001
     if (made_in := _original_folder(table, loaded, is_ours)) is not None:
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
     branches = ManageSnapshots(transaction=transaction)
@@ -161,17 +160,11 @@ def _changed_parts(
     """The parts of the table, other than main, that are not as they were at our commit: columns, partitions, folder."""
     if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
         yield "columns"
-    if not loaded.metadata.spec().is_unpartitioned():
+    spec = our_spec(loaded.metadata)
+    if spec is None or spec.spec_id != loaded.metadata.default_spec_id:
         yield "partitions"
     if _original_folder(table, loaded, is_ours) is not None:
         yield "folder"
-
-
-def _unpartitioned_spec(metadata: TableMetadata) -> int | None:
-    """The id of the partition spec without fields, with which we made the table; None if someone has removed it."""
-    if metadata.spec().is_unpartitioned():
-        return metadata.default_spec_id
-    return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)
 
 
 def _original_folder(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:

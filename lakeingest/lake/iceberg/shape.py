@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, UnsupportedTable
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
 from lakeingest.lake.iceberg.leftovers import path_of
+from lakeingest.lake.iceberg.partitions import our_spec
 from lakeingest.lake.iceberg.properties import VERSION
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours
@@ -36,7 +37,7 @@ def assert_ours(table: TableId, loaded: Table) -> None:
     Raises:
         NotOurTable: it is no copy of the source table.
         UnsupportedTable: someone else has raised its version of Iceberg's format.
-        ForeignWrite: someone else has changed its columns or its folder, or divided it into partitions.
+        ForeignWrite: someone else has changed its columns, its partitions or its folder.
 
     """
     assert_copy(table, loaded)
@@ -50,8 +51,9 @@ def assert_ours(table: TableId, loaded: Table) -> None:
     differences = sorted(schema_differences(ours, metadata.schema()))
     if differences:
         raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(differences)}; {_way_out(table)}")
-    if not metadata.spec().is_unpartitioned():
-        fields = ", ".join(field.name for field in metadata.spec().fields)
+    spec = our_spec(metadata)
+    if spec is None or spec.spec_id != metadata.default_spec_id:
+        fields = ", ".join(field.name for field in metadata.spec().fields) or "none"
         raise ForeignWrite(f"{table}: someone else divided it into partitions: {fields}; {_way_out(table)}")
     made_in = loaded.properties.get(LOCATION, metadata.location)  # an earlier version set no such property
     if path_of(made_in).rstrip("/") != path_of(metadata.location).rstrip("/"):
@@ -65,7 +67,7 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
 
     We need the files of the snapshot that readers see, and of the snapshot `version`, which the next commit builds on.
     If files were rewritten while a column was missing, the column's values are lost. If files were rewritten into
-    partitions, our files of deletes do not apply to them, because our files have no partition.
+    partitions of another spec, our files of deletes do not apply to them.
     """
     metadata = loaded.metadata
     ours = _expected_schema(metadata)
@@ -83,9 +85,9 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_way_out(table)}"
             )
-    # Step 2: refuse a file in a partition that the next commit would build on
+    # Step 2: refuse a file of another spec that the next commit would build on
     built_on = metadata.snapshot_by_id(version)
-    if built_on is None or len(metadata.partition_specs) == 1:  # one: nobody has ever divided the table into partitions
+    if built_on is None or len(metadata.partition_specs) == 1:  # one: nobody has ever divided the table in another way
         return
     for manifest in built_on.manifests(loaded.io):
         has_files = manifest.has_added_files() or manifest.has_existing_files()

@@ -129,6 +129,12 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     for key in chain:
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
+        for of, names in _child_and_parent(key):
+            choice = options.of(of).choices.columns
+            if lacking := [name for name in names if choice.leaves_out(name) or choice.form(name)]:
+                return (
+                    f"tables.options → columns leaves out or hides {', '.join(lacking)} of {of}; a foreign key needs it"
+                )
         # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well
         if key.table != table and options.of(key.table).cascades != "read":
             return f"tables.options → cascades of its parent {key.table} is not `read`"

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 import pymysql
 
 from lakeingest.config.tables import Tables
+from lakeingest.core.column_choice import HASHED, ColumnChoice
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import RESERVED, Column, Kind, TableId, TableSchema
@@ -16,6 +17,8 @@ from lakeingest.mysql.preflight.server import Condition, Finding, Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
+
+_LISTED = 3  # the most tables that a warning names
 
 
 def grants(server: Server) -> Finding:
@@ -63,6 +66,13 @@ def read_schemas(
         if table.is_reserved
     ]
     schemas = {table: answer for table, answer in answers.items() if not isinstance(answer, OperatorNeeded)}
+    without_key = {
+        table
+        for table, schema in schemas.items()
+        if not options.secret and any(column.choice == HASHED for column in schema.columns)
+    }
+    reasons += [f"{table}: columns → hash needs a key; set tables.hash_key" for table in sorted(without_key)]
+    schemas = {table: schema for table, schema in schemas.items() if table not in without_key}
     return schemas, Checked("keys and types", "; ".join(reasons) or None)
 
 
@@ -99,6 +109,20 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
         " one that the server writes stops its table; if there are such rows, convert the column to utf8mb4"
     )
     return Checked("charsets of keys", finding if listed else None, fatal=False)
+
+
+def chosen_columns(schemas: Iterable[TableSchema]) -> Checked:
+    """A warning that names the columns in tables.options → columns that no table with this choice has."""
+    tables_of: dict[ColumnChoice, list[TableSchema]] = {}
+    for schema in schemas:
+        tables_of.setdefault(schema.choices.columns, []).append(schema)
+    listed = [
+        f"{', '.join(missing)} ({', '.join(str(schema.table) for schema in tables[:_LISTED])})"
+        for choice, tables in tables_of.items()
+        if (missing := choice.without_column(name for schema in tables for name in (*schema.names, *schema.skipped)))
+    ]
+    finding = f"tables.options → columns names columns that are not there: {'; '.join(listed)}; correct the names"
+    return Checked("names of columns", finding if listed else None, fatal=False)
 
 
 def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checked:

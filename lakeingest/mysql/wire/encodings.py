@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from lakeingest.core.kinds import as_read
 from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
 from lakeingest.mysql.wire import charsets, identifiers, members, numbers, temporals
 from lakeingest.mysql.wire.events import Damaged
+from lakeingest.mysql.wire.hiding import hidden
 from lakeingest.mysql.wire.json_text import json_texts
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import PACKED
@@ -43,6 +45,8 @@ class FieldType(enum.IntEnum):
     TIMESTAMP2 = 17
     DATETIME2 = 18
     TIME2 = 19
+    BLOB_COMPRESSED = 140  # this and the next are MariaDB's; only columns that are left out may have these types
+    VARCHAR_COMPRESSED = 141
     VECTOR = 242
     JSON = 245
     NEWDECIMAL = 246
@@ -77,6 +81,8 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
+    `shown`: the column as the copy has it, if the copy hides its values; `column` is then the column as it is read.
+
     With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for a value that could
     become equal to another value.
     """
@@ -86,6 +92,7 @@ class Encoding:
     width: int
     reader: "Reader"
     is_key: bool = False
+    shown: Column | None = None
 
     @property
     def nulls_dates(self) -> bool:
@@ -102,7 +109,13 @@ class Encoding:
 
         Raises Damaged, NotADay, or ValueError for an invalid value.
         """
-        return self.reader(values, self)
+        if self.shown is None:
+            return self.reader(values, self)
+        try:
+            read = self.reader(values, self)
+        except ValueError:  # its text may have a part of the value
+            raise ValueError("a value cannot be read, and the copy hides the values of this column") from None
+        return hidden(read, self.shown)
 
 
 Reader = Callable[[Values, Encoding], pa.Array]
@@ -270,6 +283,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
 
     Raises Mismatch if there is no such reader, or the sent digits of a decimal are not those of the column.
     """
+    shown, column = column if column.is_hidden else None, as_read(column)
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     # each integer type has a reader for every kind of integers, so the kinds are compared, too; a flag is no integer
@@ -278,7 +292,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
         raise Mismatch(f"column {column.name} is {sent.type.name} now, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
-    return Encoding(column, sent, width, reader, is_key)
+    return Encoding(column, sent, width, reader, is_key, shown)
 
 
 def _kind_of_integer(sent: Sent) -> Kind:

@@ -1,6 +1,7 @@
 """The grammar of a binlog: which events are allowed in which state of a transaction, and the errors for all others."""
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -85,6 +86,7 @@ NEXT: dict[tuple[State, Sign], State] = {
 # The signs of a prepared transaction → the signs that its events have when the transaction is read again at XA COMMIT
 ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
 _ROW_FORMAT = "set binlog_format=ROW in every session of the source"
+_VALUE = re.compile(r"""['"]|\bDEFAULT\b""", re.IGNORECASE)  # where a value may begin in a statement, or a quoted name
 NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
 XA = frozenset({*ONCE_COMMITTED, Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 
@@ -165,7 +167,7 @@ def sign_of(
     if meaning is Statement.DML:
         _require_unchanged(query, watched, at)
     if meaning is Statement.DDL and may_change(query, watched_tables):
-        excerpt = " ".join(text.partition("'")[0].split())[:200]  # without texts, which must not be logged
+        excerpt = " ".join(_VALUE.split(text, maxsplit=1)[0].split())[:200]  # without values, which must not be logged
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
         error = refusal(what, "let it end", at)  # it: the DDL, on the source
         changed = {table: schema for table, schema in watched_tables.items() if may_change(query, {table: schema})}
@@ -224,7 +226,12 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
             table: Alteration(name_changes_of(query, schema), is_barrier=True, statement=excerpt)
             for table, schema in schemas.items()
         }
-    text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
+    [schema] = schemas.values()
+    names = {name for change in alterations[0].changes for name in (change.name, change.to)}
+    # a statement may have any bytes, and defaults, which are values: of columns that are left out or hidden, too
+    choice = schema.choices.columns
+    is_kept = not any(choice.leaves_out(name) or choice.form(name) for name in names)
+    text = query.text.encode(errors="backslashreplace").decode() if is_kept else ""
     return dict.fromkeys(schemas, replace(alterations[0], statement=excerpt, text=text))
 
 

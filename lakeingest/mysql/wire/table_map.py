@@ -39,12 +39,14 @@ _NUMERIC = {
     FieldType.YEAR,
 }
 _CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
+_OF_MARIADB = {FieldType.GEOMETRY, FieldType.BLOB_COMPRESSED, FieldType.VARCHAR_COMPRESSED}  # with a charset, too
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
 _ONE_BYTE_MAX = 255
 _LENGTHS = frozenset(range(1, 5))  # the possible sizes of the length before a value
 # type → the possible sizes in bytes of its values, or of the lengths before its values
 _SIZES = {
     **dict.fromkeys((FieldType.BLOB, FieldType.JSON, FieldType.GEOMETRY, FieldType.VECTOR), _LENGTHS),
+    FieldType.BLOB_COMPRESSED: _LENGTHS,
     FieldType.ENUM: frozenset({1, 2}),
     FieldType.SET: frozenset({1, 2, 3, 4, 8}),
     FieldType.BIT: frozenset(range(1, 9)),
@@ -102,7 +104,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     if names or has_signs:
         _set_signs(columns, fields)
     if names or has_charsets:
-        character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
+        character = _CHARACTER | _OF_MARIADB if is_mariadb else _CHARACTER
         _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
     if names:
         _add_members(columns, fields)
@@ -120,9 +122,9 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
         case FieldType.FLOAT | FieldType.DOUBLE:
             metadata.take(1)  # the size of a value, which the type tells, too
             return Sent(field_type)
-        case FieldType.BLOB | FieldType.JSON | FieldType.GEOMETRY | FieldType.VECTOR:
+        case FieldType.BLOB | FieldType.JSON | FieldType.GEOMETRY | FieldType.VECTOR | FieldType.BLOB_COMPRESSED:
             return Sent(field_type, size=metadata.number(1))
-        case FieldType.VARCHAR | FieldType.VAR_STRING:
+        case FieldType.VARCHAR | FieldType.VAR_STRING | FieldType.VARCHAR_COMPRESSED:
             return Sent(field_type, size=_length_bytes(metadata.number(2)))
         case FieldType.NEWDECIMAL:
             return Sent(field_type, precision=metadata.number(1), scale=metadata.number(1))
@@ -210,6 +212,8 @@ def _read_collations(count: int, default: bytes | None, each: bytes | None) -> l
 
 def _decode_members(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
+    if charset == "binary":  # bytes, of which only the number counts: such a column is left out
+        return tuple(member.decode("latin-1") for member in raw)
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
     except charsets.UnknownCharset:  # a ValueError, too, but no damage

@@ -1,12 +1,15 @@
 """Joining: the copy of a table is begun, or begun again, and from then on the spool watches the table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from lakeingest.config.tables import Tables
 from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.position import Place
+from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import of_table
+from lakeingest.core.segments import Segment
+from lakeingest.core.startup import begun_empty
+from lakeingest.errors import Retryable, SplitUnstable, of_table
 from lakeingest.pipeline.binlog.coverage import watched_from
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
@@ -17,6 +20,7 @@ from lakeingest.pipeline.joining.over_gap import (
     lift_over_gap,
     origins_of,
 )
+from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import fail, working_on
@@ -37,6 +41,8 @@ def join(run: OpenRun) -> None:
     is the start of a binlog file, so the table's start is the start of that file, or the end of the table's last DDL in
     the file. If a change after its start cannot be replayed, the table stops, and can join only once the source has
     begun a new file.
+
+    With `tables.startup: latest`, a new copy begins empty at the end of the spool.
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
@@ -58,6 +64,9 @@ def join(run: OpenRun) -> None:
         _leave_out_failed(run)
     # Step 3: let the spool watch the tables, before the commit of a copy names the place from which on it is watched
     starts = _watch_joining(run)
+    if edges.config.tables.begins_empty:
+        _stop_altered(run, [table for table in _joining(run) if table.copy is None])
+        _leave_out_failed(run)
 
     # Step 4: make the copies; the progress of each has its start
     def begin(table: TableRun) -> None:
@@ -70,8 +79,7 @@ def join(run: OpenRun) -> None:
                 table.id, fingerprint, end.server_uuid, end.epoch, start, position=position, cascades=cascades
             )
             if table.copy is None:
-                table.advance(edges.committing.create(table.schema, new.created()), sound=True)
-                keep_definition(edges.writing, table.schema, is_new=True)
+                create(edges, table, _first_progress(edges.config.tables, new, end))
             else:
                 _start_over(run, table, new)
             table.joined()
@@ -82,6 +90,38 @@ def join(run: OpenRun) -> None:
         if table.failure is None:
             begin(table)
     _leave_out_failed(run)
+
+
+def _first_progress(tables: Tables, new: Progress, end: Position) -> Progress:
+    """The progress with which a new copy is made; `end` is the end of the spool.
+
+    Raises Retryable if the copy is to begin at an earlier place: only when a run begins, its spool can reach back.
+    """
+    if tables.begins_at is not None:
+        raise Retryable(f"{new.table}: its copy begins at a position; the next run begins it")
+    return begun_empty(new, end) if tables.begins_empty else new.created()
+
+
+def create(edges: Edges, table: TableRun, progress: Progress) -> None:
+    """Make the first commit of a new copy, with this progress."""
+    table.advance(edges.committing.create(table.schema, progress), sound=True)
+    keep_definition(edges.writing, table.schema, is_new=True)
+
+
+def _stop_altered(run: OpenRun, tables: Sequence[TableRun]) -> None:
+    """Stop those of the tables that DDL has changed after the end of the spool.
+
+    Their definitions have been read. They must be in force where the copies begin empty, because such copies have no
+    missing chunks, and are lifted over each later DDL.
+    """
+    edges, since = run.edges, run.binlog.spool.position
+    schemas = {table.id: table.schema for table in tables if table.failure is None}
+    if not schemas:
+        return
+    altered = edges.source.last_ddl(Segment.after(since, edges.source.written()), schemas)
+    for name in altered:
+        why = "its definition was changed after the place where its copy begins; run the same command again"
+        fail(edges, run.tables[name], SplitUnstable(f"{name}: {why}"))
 
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:

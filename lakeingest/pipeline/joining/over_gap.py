@@ -99,6 +99,6 @@ def go_on_over_gap(
     progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
     are_columns_changed = lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names
     if are_columns_changed:
-        commit_lift(edges, table, lift, progress)
+        commit_lift(edges, table, lift, progress, edges.target.rewriters(table.staged, lift))
     else:
         commit_progress(edges, table, progress)

@@ -47,6 +47,7 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
         paused=table.paused,
         recopies=table.recopies,
         shown=until is not None and table.is_shown_as_of(until),
+        began_empty=table.progress.began_empty is not None,
     )
 
 

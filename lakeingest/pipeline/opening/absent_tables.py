@@ -1,21 +1,25 @@
 """Copied tables that the pipeline does not update any more, and why not.
 
-Such a table is hidden from the user, is gone, or is not included by the configuration any more. A server does not list
-tables on which the user has no right, and denies access to such a table even if the table does not exist. So a table
-that is not listed, but to which access is not denied, was dropped or renamed.
+Such a table is hidden from the user, is gone, is not included by the configuration any more, or is copied only once. A
+server does not list tables on which the user has no right, and denies access to such a table even if the table does not
+exist. So a table that is not listed, but to which access is not denied, was dropped or renamed.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeingest.config import Config
+from lakeingest.core.cascades import family
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable
+from lakeingest.core.startup import is_done
+from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, OperatorNeeded
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
+from lakeingest.lake.target import Staged
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.state.definition import defined_tables
+from lakeingest.state.signals import SignalFolder
 
 EXCLUDED = "is no longer included; its copy stays as it is: include it, or drop the copy"
 GONE = "is no longer in the source; its copy stays as it is: drop the copy, if nobody needs it"
@@ -26,12 +30,18 @@ class Known:
     """The tables of a pipeline.
 
     `tables`: the tables that the pipeline copies. `hidden`: the tables among `tables` that the user has no right to
-    read. `left`: other tables with a copy, each with the reason why the copy is not updated.
+    read. `done`: the tables among `tables` that are copied only once, and are copied. `left`: other tables with a copy,
+    each with the reason why the copy is not updated.
     """
 
     tables: tuple[TableId, ...]
     hidden: frozenset[TableId] = frozenset()
+    done: frozenset[TableId] = frozenset()
     left: Mapping[TableId, str] = field(default_factory=dict)
+
+    def updated(self, tables: Collection[TableId] | None = None) -> list[TableId]:
+        """Those of `tables` that a run changes; None: of all tables of the pipeline."""
+        return [table for table in (self.tables if tables is None else tables) if table not in self.done]
 
 
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
@@ -45,12 +55,57 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
     target = open_target(config)
     try:
         with_copy = set(defined_tables(state_of(config)) or config.tables.select(copied(target, config.target)))
-        held = copies(target, sorted(with_copy.difference(listed_included)))
+        absent = with_copy.difference(listed_included)
+        # tables that are copied only once are asked about, too: their copies say whether they are done
+        held = copies(target, sorted(with_copy if config.tables.copies_once else absent))
     except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(listed_included))
     unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
-    others = [*held.staged, *unloadable]  # with a copy of ours; not included, or not listed by the source
+    # with a copy of ours; not included, or not listed by the source
+    others = absent.intersection([*held.staged, *unloadable])
     unlisted = config.tables.select(others)  # the included ones among them: these the source does not list
     hidden = frozenset(table for table in unlisted if source.is_hidden(table))
     left = {table: GONE if table in unlisted else EXCLUDED for table in sorted(others) if table not in hidden}
-    return Known(tuple(sorted({*listed_included, *hidden})), hidden, left)
+    tables = tuple(sorted({*listed_included, *hidden}))
+    done = copied_once(config, tables, held.staged)
+    return Known(tables, hidden, done.difference(_parents_of_others(config, source, tables, done)), left)
+
+
+def _parents_of_others(
+    config: Config, source: Source, tables: Collection[TableId], done: Collection[TableId]
+) -> Collection[TableId]:
+    """The tables in `done` whose foreign keys may change rows of other tables outside the binlog.
+
+    Their changes are needed while such a table is copied. What the source's settings say about foreign keys does not
+    count, because the binlog that is needed may be from before these settings.
+    """
+    others = [table for table in tables if table not in done and config.tables.of(table).cascades == "read"]
+    if not done or not others:
+        return ()
+    unlogged = source.unlogged_keys(others, are_logged=False).keys
+    try:
+        return {key.parent for table in others for key in family(table, unlogged)}
+    except OperatorNeeded:  # the foreign keys form a ring: the preflight refuses the table
+        return done
+
+
+def copied_once(config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged]) -> frozenset[TableId]:
+    """The tables that are copied only once, and for which a run has nothing left to do. `staged`: their copies."""
+    if not config.tables.copies_once:
+        return frozenset()
+    signals = [document.signal for document in SignalFolder(state_of(config)).read()]
+    with_copy = [table for table in tables if table in staged]
+    return frozenset(table for table in with_copy if is_done(table, signals, visible=staged[table].visible))
+
+
+def none_to_update(config: Config, names: Sequence[str]) -> frozenset[TableId]:
+    """The chosen tables, if a run has nothing left to do for any of them, because each is copied only once; else none.
+
+    `names` are as in `Tables.choose`. The source is asked only if `tables.startup` says so.
+    """
+    if not config.tables.copies_once:
+        return frozenset()
+    with Source.open(config.source) as source:
+        known = known_tables(config, source)
+    chosen = config.tables.choose(known.tables, names)
+    return frozenset() if known.updated(chosen) else frozenset(chosen)

@@ -21,7 +21,8 @@ class Start:
     """The loaded tables, and a spool that covers every mark of their splits.
 
     `again`: tables whose copies must be started over, or compared. `moved` and `back`: the copies that were made from
-    another server, as in `failover.Failover`; their progress is still to be committed.
+    another server, as in `failover.Failover`; their progress is still to be committed. `starts`: new copies that are
+    still to be made, each with the progress with which it begins empty.
     """
 
     spool: Spool
@@ -29,23 +30,30 @@ class Start:
     again: frozenset[TableId]
     moved: Mapping[TableId, Progress]
     back: Mapping[TableId, int]
+    starts: Mapping[TableId, Progress]
 
 
 def open_spool(
-    config: Config, source: BinlogSource, target: Tables, loaded: Loaded, asked: Collection[TableId]
+    config: Config,
+    source: BinlogSource,
+    target: Tables,
+    loaded: Loaded,
+    asked: Collection[TableId],
+    starts: Mapping[TableId, Position],
 ) -> Start:
     """Open the stored spool, or a new spool, and say which of the loaded copies continue with this spool.
 
     An incomplete copy that cannot continue is dropped and made again; but if it is worth keeping (`is_kept`), it is
     started over or compared. A complete copy that cannot continue fails. Then the result has neither the table's
     definition nor its staged state; but it has both for the tables in `asked`, which someone wants to have read again.
+    `starts`: the positions at which the copies of new tables begin empty.
     """
     # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
     # a copy that could not be loaded, but whose table has a definition, may need the stored spool
     has_unknown = any(table in schemas for table in failed)
-    chosen = resumption(config, source, schemas, copied, asked=asked, unknown=has_unknown)
+    chosen = resumption(config, source, schemas, copied, asked=asked, unknown=has_unknown, starts=starts)
     # Step 2: carry out the decision for the copies, first for those that are dropped
     again = frozenset(table for table in chosen.again if is_kept(source, staged[table], schemas[table]))
     for table in chosen.again:
@@ -63,12 +71,13 @@ def open_spool(
     spool = chosen.spool
     if spool is None:
         begins = chosen.begins or _first_position(source, chosen.epoch)
-        has_tables_that_begin = bool(again) or None in staged.values()
+        new = {table for table, copy in staged.items() if copy is None}
+        has_tables_that_begin = bool(again) or bool(new - chosen.starts.keys())  # else no low watermark is read
         if has_tables_that_begin and source.has_low_at_file_start(begins):
             begins = begins.start_of_file  # because the low watermarks of tables that begin are the start of the file
         spool = Spool.open(state_of(config) / "spool", begins)
     loaded = replace(loaded, schemas=schemas, staged=staged, failed=failed)
-    return Start(spool, loaded, again, chosen.moved, chosen.back)
+    return Start(spool, loaded, again, chosen.moved, chosen.back, chosen.starts)
 
 
 def _first_position(source: BinlogSource, epoch: int) -> Position:

@@ -22,6 +22,7 @@ from lakeingest.pipeline.opening.failover import commit_failover
 from lakeingest.pipeline.opening.first_spool import open_spool
 from lakeingest.pipeline.opening.loading import Loaded, load_tables, unless_table_fails
 from lakeingest.pipeline.opening.resumption import asked_to_read_again, owner
+from lakeingest.pipeline.opening.starts import begin_copies, with_starts
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.rolling_back import roll_all_back
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -70,10 +71,10 @@ def opened(
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
-        requested = config.tables.choose(known.tables, tables)
+        requested = known.updated(config.tables.choose(known.tables, tables))
         # `schemas` has every table with a copy, because the spool continues for all of them, also if they are not
         # `requested`
-        schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
+        schemas, refused = require(config, source, known.updated(), requested, spark=spark is None, done=known.done)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
             # Step 2: under the lease, claim the state folder. After a failover it stays the old server's until step 3
@@ -84,10 +85,10 @@ def opened(
             roll_all_back(config, lease, observe)
             # Step 3: load the copies from the lake, and open a spool that covers their marks
             target = open_target(config, executors.open, quiet)
-            in_lake = load_tables(config, source, target, schemas)
+            in_lake, starts = with_starts(config, source, load_tables(config, source, target, schemas))
             _report_findings(source, in_lake.staged, observe)
             asked = asked_to_read_again(config, requested, in_lake.staged) - refused.keys()
-            start = open_spool(config, source, target, in_lake, asked)
+            start = open_spool(config, source, target, in_lake, asked, starts)
             spool, loaded = start.spool, start.loaded
             spool.guard(lease.assert_held)
             if predecessor is not None:
@@ -109,13 +110,14 @@ def opened(
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
-            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated)
+            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated, done=known.done)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             commit_failover(edges, runs, start.moved, start.back)
+            begin_copies(edges, spool, runs, start.starts)
             _keep_definitions(edges, runs, loaded, again)
             if _needs_workers_soon(run):
                 executors.warm_up()

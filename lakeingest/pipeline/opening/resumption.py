@@ -4,8 +4,9 @@ The facts are gathered here, from the spool and from the source. `core.resuming`
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 
 from lakeingest.config import Config
 from lakeingest.core.position import FIRST_EPOCH, Position
@@ -14,6 +15,7 @@ from lakeingest.core.resuming import Stored, resume
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.core.signals import agenda
+from lakeingest.core.startup import begun_empty
 from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
@@ -25,6 +27,8 @@ from lakeingest.spool.halts import is_watched_to_halt
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 from lakeingest.state.signals import SignalFolder
+
+NO_STARTS: Mapping[TableId, Position] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Resumption:
     `failed`: tables whose copies cannot be continued, with the reasons; the other tables can go on without them.
     `epoch`: the epoch of the source's places.
     `moved` and `back`: the copies that were made from another server, as in `failover.Failover`.
+    `starts`: the progress with which new copies begin empty, at a place of the binlog.
     """
 
     spool: Spool | None
@@ -47,6 +52,7 @@ class Resumption:
     epoch: int = FIRST_EPOCH
     moved: Mapping[TableId, Progress] = field(default_factory=dict)
     back: Mapping[TableId, int] = field(default_factory=dict)
+    starts: Mapping[TableId, Progress] = field(default_factory=dict)
 
 
 def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> tuple[StateOwner, StateOwner | None]:
@@ -95,12 +101,13 @@ def resumption(
     *,
     asked: Collection[TableId] = (),
     unknown: bool = False,
+    starts: Mapping[TableId, Position] = NO_STARTS,
 ) -> Resumption:
     """How a run continues these tables, which are copied completely or in part. Nothing is changed.
 
     If the source is another server now, the copies that have its history continue (`failover`). `asked`: tables whose
     copy is started over if it cannot be continued. `unknown`: other tables have copies that cannot be loaded, and may
-    need the stored spool.
+    need the stored spool. `starts`: the positions at which the copies of other tables begin empty.
 
     Raises:
         BinlogGone: for every table, the source does not have the binlog that the table needs, or has another history;
@@ -113,6 +120,8 @@ def resumption(
     moves = failover(config, source, schemas, copied, spool, asked)
     # the copies as they are on this server
     moved = {table: moves.moved.get(table, progress) for table, progress in copied.items() if table not in moves.failed}
+    begun = {table: _begun(schemas[table], replace(position, epoch=moves.epoch)) for table, position in starts.items()}
+    moved |= begun  # a copy that begins at a place needs the binlog as one that stands there
     if spool is not None and not moves.is_own_spool(spool):  # its places are of another server
         spool = None
     stored = None if spool is None else _facts_of_spool(spool, moved)
@@ -120,7 +129,22 @@ def resumption(
     failed = {**moves.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
     return Resumption(
-        kept, chosen.begins, chosen.again, failed=failed, epoch=moves.epoch, moved=moves.moved, back=moves.back
+        kept,
+        chosen.begins,
+        chosen.again,
+        failed=failed,
+        epoch=moves.epoch,
+        moved=moves.moved,
+        back=moves.back,
+        starts={table: progress for table, progress in begun.items() if table not in failed},
+    )
+
+
+def _begun(schema: TableSchema, position: Position) -> Progress:
+    """The progress of a copy that begins empty at the position."""
+    of_server = position.server_uuid, position.epoch
+    return begun_empty(
+        Progress(schema.table, schema.fingerprint, *of_server, position.place, position=position), position
     )
 
 
@@ -162,7 +186,9 @@ class _Answers:
 
         If DDL is followed, only changes up to the next DDL are checked.
         """
-        assert self._spool is not None  # noqa: S101 - it is called only for tables that the spool has passed
+        assert self._spool is not None  # noqa: S101 - it is called only for tables that have a spool
+        if since.place >= self._spool.position.place:  # a copy that is to begin after the spool's end
+            return None
         segment = Segment.after(since, self._spool.position.at)
         try:
             for _ in self._source.changes(segment, {table: self._schemas[table]}):

@@ -24,7 +24,9 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving.copy_files import CopyFiles, add
+from lakeingest.pipeline.proving.source_rows import SourceRows, hides_values
 from lakeingest.side_by_side import side_by_side
+from lakeingest.spark.row_hashes import Widths
 
 CHUNK_ROWS = 50_000
 FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
@@ -77,12 +79,17 @@ class SourceTime:
             self.seconds += time.monotonic() - began
 
 
+def _uncounted(_rows: int) -> None:
+    """Nobody wants to know how far a comparison is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The two sides of a comparison: a table in the source, and the rows of its copy.
 
     `copy`: reads the rows. `files`: reads the checksums of all chunks while the source computes its own; None: `copy`
     reads them afterwards. `connections`: so many queries of the source run at a time. `spent`: the time of the source.
+    `on_range`: called with the number of rows of each range that the source has read, from several threads.
     """
 
     source: Source
@@ -91,6 +98,7 @@ class Sides:
     files: CopyFiles | None
     connections: int
     spent: SourceTime = field(default_factory=SourceTime)
+    on_range: Callable[[int], None] = _uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ class Compared:
 class ChecksumRange:
     """A task: let the source compute the checksum of each bucket of a range.
 
-    `numbers`: the buckets; None: all of them.
+    `numbers`: the buckets; None: all of them. If the copy hides values, the rows are read, and `widths` are needed.
     """
 
     source: Settings
@@ -158,9 +166,12 @@ class ChecksumRange:
     keys: KeyRange
     buckets: int
     numbers: Sequence[int] | None
+    widths: Widths
 
     def run(self) -> dict[int, Checksum]:
-        """The checksums that the source computes, by the number of the bucket."""
+        """The checksums of the source's rows, by the number of the bucket."""
+        if hides_values(self.schema):
+            return SourceRows(self.source, self.schema, self.keys, self.widths).sums(self.buckets, self.numbers)
         return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets, self.numbers)
 
 
@@ -231,8 +242,12 @@ class _RowsCompared:
         are left out, because it is not known whether that side has them.
         """
         sides = self._sides
+        settings, widths = sides.source.settings, sides.source.double_widths
         with sides.spent.counted():
-            source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED, buckets)
+            if hides_values(sides.schema):
+                source_rows = SourceRows(settings, sides.schema, keys, widths).row_checksums(KEYS_NAMED, buckets)
+            else:
+                source_rows = source_side.row_checksums(settings, sides.schema, keys, KEYS_NAMED, buckets)
         target_rows = sides.copy.row_checksums(keys, buckets, KEYS_NAMED)
         found = differences(source_rows, target_rows)
         target_keys = [key for key, _ in target_rows]
@@ -264,11 +279,17 @@ def _both_sums(
 
     The target's are None without `files`, and if only Spark can read them. `numbers`: the buckets; None: all of them.
     """
-    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, max(1, buckets), numbers) for keys in chunks]
+    settings, widths = sides.source.settings, sides.source.double_widths
+    tasks = [ChecksumRange(settings, sides.schema, keys, max(1, buckets), numbers, widths) for keys in chunks]
+
+    def read_range(task: ChecksumRange) -> dict[int, Checksum]:
+        found = task.run()
+        sides.on_range(sum(checksum.rows for checksum in found.values()))
+        return found
 
     def in_source() -> list[dict[int, Checksum]]:
         with sides.spent.counted():
-            return side_by_side(ChecksumRange.run, tasks, sides.connections)  # in threads, which wait for the server
+            return side_by_side(read_range, tasks, sides.connections)  # in threads, which wait for the server
 
     if files is None:
         return in_source(), None

@@ -60,7 +60,7 @@ class CopyFiles:
         rows are left out. The checksums are None if a file cannot be read.
         """
         tasks = self._sum_tasks(ranges, buckets)
-        job = BackgroundJob(self.workers, prepare(self.workers, _FileSums.run, tasks, self.at_once))
+        job = BackgroundJob(self.workers, prepare(self.workers, FileSums.run, tasks, self.at_once))
         try:
             in_source = source()
             try:
@@ -75,15 +75,15 @@ class CopyFiles:
     def sums(self, ranges: Sequence[KeyRange], buckets: int, numbers: Sequence[int] | None) -> dict[int, Checksum]:
         """The checksums of chunks, as `comparison.CopySide` has them."""
         tasks = self._sum_tasks(ranges, buckets)
-        sums = _added(scatter(self.workers, _FileSums.run, tasks, self.at_once))
+        sums = _added(scatter(self.workers, FileSums.run, tasks, self.at_once))
         return {number: checksum for number, checksum in sums.items() if numbers is None or number in numbers}
 
     def row_checksums(
         self, keys: KeyRange, buckets: tuple[int, Sequence[int]] | None, limit: int
     ) -> list[tuple[Key, Checksum]]:
         """The checksums of single rows, as `comparison.CopySide` has them."""
-        tasks = [_FileRows(reader, self.schema, self.widths, keys, buckets, limit) for reader in self.readers]
-        parts = scatter(self.workers, _FileRows.run, tasks, self.at_once)
+        tasks = [FileRows(reader, self.schema, self.widths, keys, buckets, limit) for reader in self.readers]
+        parts = scatter(self.workers, FileRows.run, tasks, self.at_once)
         return sorted((row for part in parts for row in part), key=lambda row: row[0])[:limit]
 
     def with_keys(self, keys: Sequence[Key]) -> pa.Table | None:
@@ -93,9 +93,9 @@ class CopyFiles:
         parts = [part for part in scatter(self.workers, _FileKeys.run, tasks, self.at_once) if part.num_rows]
         return pa.concat_tables(parts) if parts else None
 
-    def _sum_tasks(self, ranges: Sequence[KeyRange], buckets: int) -> list["_FileSums"]:
+    def _sum_tasks(self, ranges: Sequence[KeyRange], buckets: int) -> list["FileSums"]:
         numbering = Numbering((), {}) if buckets else Numbering.of(ranges)
-        return [_FileSums(reader, self.schema, self.widths, numbering, buckets) for reader in self.readers]
+        return [FileSums(reader, self.schema, self.widths, numbering, buckets) for reader in self.readers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _texts(rows: pa.Table, names: Sequence[str], schema: TableSchema, widths: Wi
 
 
 @dataclass(frozen=True, slots=True)
-class _FileSums:
+class FileSums:
     """A task: the checksums of the rows of some files, by the number of their chunk.
 
     `numbering`: that of the ranges. `buckets`: the number of buckets; 0: the chunks are the ranges.
@@ -191,7 +191,7 @@ class _FileSums:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileRows:
+class FileRows:
     """A task: keys and checksums of rows of some files: those with the first `limit` keys of a range, or of buckets.
 
     Rows with NULL in their key, which only a damaged copy has, are left out: they have no key that could be named.

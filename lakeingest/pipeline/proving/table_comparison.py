@@ -21,7 +21,7 @@ from lakeingest.core.checksum import ONLY_IN_SOURCE, Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import SourceMoved
+from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceMoved, UnsupportedTable
 from lakeingest.lake.target import Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.key_values import key_table, values_of, values_of_texts
@@ -85,7 +85,27 @@ class TableComparison:
         of the plan.
         """
         if plan.fingerprint != self.schema.fingerprint:
-            raise SourceMoved(f"{self.schema.table}: its definition was changed meanwhile; verify again")
+            raise self._moved()
+        try:
+            return self._confirmed(plan, may_begin)
+        except SchemaChanged as error:  # the source does not have a column of the definition, or the table
+            if self._has_another_definition():
+                raise self._moved() from error
+            raise
+
+    def _moved(self) -> SourceMoved:
+        return SourceMoved(f"{self.schema.table}: its definition was changed meanwhile; verify again")
+
+    def _has_another_definition(self) -> bool:
+        """Whether the source has the table with another definition. False if it does not have the table."""
+        try:
+            now = self.source.schema(self.schema.table, self.schema.choices)
+        except (SchemaChanged, OperatorNeeded, UnsupportedTable):
+            return False
+        return now.fingerprint != self.schema.fingerprint
+
+    def _confirmed(self, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Confirmed:
+        """The result of `confirmed` for a plan of this definition."""
         found_before: Collection[Key] | None = None
         for _ in range(COMPARISONS):
             compared, moved, position = self._compare(plan, may_begin)

@@ -43,7 +43,8 @@ class Discovery:
             listed = run.edges.config.tables.select(run.edges.source.tables())
             self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)  # a slow list makes the pause long
             stop_hidden(run, listed)
-            if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
+            takes_new = run.takes_new and run.edges.config.tables.begins_at is None  # else the next run takes them
+            if new := [table for table in listed if takes_new and self._is_new(table, now)]:
                 self._admit(new)
                 process_signals(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)

@@ -246,6 +246,7 @@ class Proving:
     def _can_compare(self, table: TableRun) -> bool:
         is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
         is_there = table.copy is not None and table.copy.published is not None and not table.has_missing_chunks
+        is_there = is_there and table.progress.began_empty is None  # else rows are missing by the user's choice
         waits = time.monotonic() < self._retry_at.get(table.id, 0.0)
         return is_there and not waits and not table.paused and (table.failure is None or is_held)
 

@@ -16,7 +16,8 @@ class OpenRun:
     """The edges of a run, its tables by name, its binlog and its signals. `tables` begins with the requested tables.
 
     `takes_new`: the run is for all included tables, so new tables of the source join the run. `left`: tables with a
-    copy that are not in `tables`, each with the reason why the copy is not updated.
+    copy that are not in `tables`, each with the reason why the copy is not updated. `done`: tables that are copied only
+    once, and are not in `tables` because they are copied.
     """
 
     edges: Edges
@@ -25,6 +26,7 @@ class OpenRun:
     signals: SignalRun
     takes_new: bool
     left: Mapping[TableId, str]
+    done: frozenset[TableId]
 
     @property
     def requested(self) -> tuple[TableRun, ...]:

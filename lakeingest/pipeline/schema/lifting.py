@@ -99,6 +99,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     # Step 1: find the lift
     try:
         lift = _lift_over(edges, binlog, table, halt)
+        tasks = edges.target.rewriters(table.staged, lift)  # raises an error if the copy cannot have the definition
     except NotLiftable as error:
         _assert_approved(edges, binlog, table, halts(binlog.spool, table.id, halt.before.place))
         if isinstance(error, Unexplained):  # rows may have been read by a wrong definition
@@ -116,23 +117,27 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     # Step 3: commit
     empties = halt.alteration.empties
     next_progress = table.progress.emptied if empties else table.progress.lifted
-    commit_lift(edges, table, lift, next_progress(halt.after, lift.after.fingerprint), empties=empties)
+    progress = next_progress(halt.after, lift.after.fingerprint)
+    commit_lift(edges, table, lift, progress, None if empties else tasks)
     know_foreign_keys(edges, binlog)  # columns of foreign keys may have other names now
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
-def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
-    """Lift the staged rows in one commit, which carries this progress. If the DDL `empties` the table, remove all rows.
+def commit_lift(
+    edges: Edges, table: TableRun, lift: Lift, progress: Progress, tasks: Sequence[Rewriter] | None
+) -> None:
+    """Lift the staged rows in one commit, which carries this progress.
+
+    `tasks` are the target's rewriters for the lift; None if the DDL empties the table: then all rows are removed.
 
     The definition is stored before the commit, so that the definition of committed rows is always known.
     """
     keep_next(edges.writing, lift.before, lift.after)
     with edges.profile.stage("lifts"):
-        if empties:
+        if tasks is None:
             # None: the columns keep their names
             staged = edges.committing.start_over(table.staged, lift.after, progress, None)
         else:
-            tasks = edges.target.rewriters(table.staged, lift)
             workers = edges.executors.for_tasks(small=len(tasks) <= 1)
             rewritten = scatter(workers, _rewrite, tasks, edges.executors.at_once)
             staged = edges.committing.lift(table.staged, lift, progress, rewritten)

@@ -13,7 +13,7 @@ Readers never miss a row, never see a row twice, and never see an older state. (
 import enum
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -281,8 +281,10 @@ def _commit(
     is_unordered_range = request.scope.range is not None and not table.schema.ordered
     if is_unordered_range and wave.is_last:
         patches += _patches_of_absent(edges, binlog, table, request)
+    is_complete = wave.is_last and request.scope.whole  # then a copy that began empty has all rows, too
+    progress = replace(table.progress, began_empty=None) if is_complete else table.progress
     reread = partial(
-        table.progress.reread_rows,
+        progress.reread_rows,
         patches,
         wave.since,
         signals=request.signals,

@@ -1,0 +1,39 @@
+"""What `status` calls the state of a copy, and what readers see of it."""
+
+from collections.abc import Iterator
+
+from lakeingest.core.schema import TableId
+from lakeingest.core.shown import Shown
+from lakeingest.lake.target import Staged
+
+
+def state_of_copy(staged: Staged, shown: Shown | None) -> str:
+    """The state of a copy, as a word or two. `shown` is the result of `shown_state`."""
+    progress = staged.progress
+    if staged.visible:
+        return "published"
+    if progress.gap:  # changes are lost, so all rows are read again and compared
+        return "comparing"
+    if staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
+        return "copying again"
+    return progress.phase.value if shown is None else "published"
+
+
+def shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
+    """The state that readers see; None if nothing is published. `recorded` is the state that the last publish stored.
+
+    If readers see the newest commit, the position is that of the newest progress, not that of the last publish: the
+    position of a quiet table moves forward without a publish.
+    """
+    if staged.visible:
+        progress = staged.progress
+        return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
+    return None if staged.published is None else recorded
+
+
+def notes_of_start(table: TableId, began_empty: str | None, *, copied_once: bool) -> Iterator[str]:
+    """Notes about a copy that does not follow its table from its first row on, because `tables.startup` says so."""
+    if began_empty is not None:
+        yield f"{table}: began empty at {began_empty}; `lakeingest resnapshot {table}` copies all its rows"
+    if copied_once:
+        yield f"{table}: copied once, as tables.startup says; `lakeingest resnapshot {table}` copies it again"

@@ -1,0 +1,41 @@
+"""How copies begin (`tables.startup`): which tables are copied only once, and copies that begin empty.
+
+A copy that begins empty at a place has no row there. It is defined as the copy of a table whose only chunk, of all
+keys, was read at that place without a row. So all later steps are those of any copy: a merge applies each change after
+the place, an update inserts its row if the copy has none, and the delete of an absent row changes nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lakeingest.core.keys import EVERY_KEY
+from lakeingest.core.position import Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.core.signals import OPEN, Action, Signal
+from lakeingest.core.splits import Split
+from lakeingest.core.wave import MergePlan
+
+_NEED_RUN = frozenset({Action.RESNAPSHOT, Action.MAINTAIN})  # only a run can carry them out, on a table of its own
+
+
+def is_done(table: TableId, signals: Iterable[Signal], *, visible: bool) -> bool:
+    """Whether no run changes the copy of a table that is copied only once. Then it needs no binlog any more.
+
+    `visible`: readers see the newest commit of its copy. An incomplete copy, and one that is started over, has commits
+    that readers do not see. While someone asks for work on the copy, it is brought up to date like any other copy.
+    """
+    is_asked = any(signal.action in _NEED_RUN and signal.state in OPEN and signal.concerns(table) for signal in signals)
+    return visible and not is_asked
+
+
+def begun_empty(new: Progress, position: Position) -> Progress:
+    """The first progress of a copy that begins empty at this position: it is level there, and has no row.
+
+    `new`: the progress before the copy is created, with a `covered_from` that is not after the position. Raises
+    ValueError if it is after it.
+    """
+    place = position.place
+    read = new.created().wave_committed((Split(EVERY_KEY, low=place, high=place),), rows=0)
+    level = read.merged(MergePlan(read.splits, ((EVERY_KEY, place),), place), position, inserted=0, deleted=0)
+    return replace(level, began_empty=str(position.at))

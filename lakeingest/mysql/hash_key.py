@@ -1,0 +1,21 @@
+"""Gives the key of the hashes to those who read values: definitions elsewhere do not have it."""
+
+from dataclasses import replace
+
+from lakeingest.config import Source
+from lakeingest.core.column_choice import HASHED
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import OperatorNeeded
+
+
+def keyed(schema: TableSchema, source: Source) -> TableSchema:
+    """The same definition, whose columns have the key of the hashes if the copy has hashes of any values.
+
+    Raises OperatorNeeded if there is no key. The result is for a decoder alone: it must not be stored or logged.
+    """
+    hashed = [column.name for column in schema.columns if column.choice == HASHED]
+    if not hashed:
+        return schema
+    if not source.hash_key:
+        raise OperatorNeeded(f"{schema.table}: {', '.join(hashed)} is hashed; set tables.hash_key")
+    return replace(schema, columns=tuple(replace(column, secret=source.hash_key) for column in schema.columns))
