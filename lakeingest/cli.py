@@ -128,7 +128,8 @@ def init(
     else:
         left_out = f", left out: {len(written.refused)} (it says why)" if written.refused else ""
         typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}")
-    typer.echo(f"next: export {stage.PASSWORD}, then lakeingest check -c {path}")
+    export = "" if stage.PASSWORD in os.environ else f"export {stage.PASSWORD}, then "
+    typer.echo(f"next: {export}lakeingest check -c {path}")
 
 
 @app.command()

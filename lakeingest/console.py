@@ -131,7 +131,7 @@ def run_lines(result: "RunResult") -> Iterator[str]:
         state = f"published{position}" if outcome.published else "not published yet"
         yield f"{table}: {outcome.rows:,} rows, {state}"
     if result.followed:
-        yield result.note
+        yield from result.notes
     elif not result.caught_up:
         yield "the time was up before the end of the binlog; the same command goes on from here"
 
@@ -151,6 +151,11 @@ def check_lines(result: "CheckResult") -> Iterator[str]:
             yield f"{'ok' if condition.finding is None else 'PROBLEM':<8} {condition}"
     for condition in result.warnings:
         yield f"{'warning':<8} {condition}"
+    if result.ok:
+        warnings = (
+            f", but look at the {'warnings' if len(result.warnings) > 1 else 'warning'}" if result.warnings else ""
+        )
+        yield f"ready{warnings}; next: lakeingest plan"
 
 
 def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
 UNBOUNDED = 100_000  # a width that no line reaches, so that Rich cuts no line; Rich does not pad lines to this width
+
+_COLUMNS_MIN = 2  # so many columns are shown in any case
 
 
 class Report(ABC):
@@ -58,14 +61,23 @@ class Report(ABC):
                 frame[header] = pd.array(values, dtype="Int64")
         return frame
 
-    def __rich__(self) -> Group:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table and the notes. The last columns are left out if the terminal has no room; a line names them."""
         sides, rows = self._layout()
-        table = Table(box=None)
-        for header, side in zip(self.headers, sides, strict=True):
-            table.add_column(Text(printable(header)), justify=side)
-        for row in rows:
-            table.add_row(*map(Text, row))  # as Text, so that Rich does not take a name for markup
-        return Group(table, Text(self.note)) if self.note else Group(table)
+        everything = options.update(max_width=UNBOUNDED)
+        for count in range(len(self.headers), 0, -1):
+            table = Table(box=None)
+            for header, side in zip(self.headers[:count], sides, strict=False):
+                table.add_column(Text(printable(header)), justify=side)
+            for row in rows:
+                table.add_row(*map(Text, row[:count]))  # as Text, so that Rich does not take a name for markup
+            if count <= _COLUMNS_MIN or Measurement.get(console, everything, table).maximum <= options.max_width:
+                break
+        yield table
+        if left_out := self.headers[count:]:
+            yield Text(f"the terminal is too narrow for: {', '.join(map(printable, left_out))}")
+        if self.note:
+            yield Text(self.note)
 
     def __repr__(self) -> str:
         out = io.StringIO()

@@ -134,18 +134,18 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     retention: Retention | None = None
     unread: Mapping[str, int] = MappingProxyType({})
 
-    headers = (
+    headers = (  # what matters first: a narrow terminal has room for the first ones only
         "table",
-        "target",
         "state",
+        "freshness",
         "rows",
+        "lag, bytes",
+        "last gate",
         "position",
         "source time",
         "published",
-        "freshness",
-        "lag, bytes",
         "made NULL",
-        "last gate",
+        "target",
     )
 
     def cells(self) -> Iterator[Sequence[object]]:
@@ -167,16 +167,16 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 state += ", gone from the source"
             yield (
                 str(table.table),
-                table.target,
                 state,
+                "unknown" if table.freshness_seconds is None else spoken(table.freshness_seconds),
                 table.rows,
+                table.lag_bytes,
+                table.last_gate,
                 position,
                 table.shown and table.shown.source_time,
                 table.shown and table.shown.published_at,
-                "unknown" if table.freshness_seconds is None else spoken(table.freshness_seconds),
-                table.lag_bytes,
                 table.nulled,
-                table.last_gate,
+                table.target,
             )
 
     @property

@@ -15,7 +15,7 @@ from lakeingest.monitoring.background import in_background
 from lakeingest.monitoring.exposition import PUSH_SECONDS, push, registry_of, serve, write_textfile
 from lakeingest.monitoring.figures import Figures
 from lakeingest.pipeline.events import Event, Measured, Observer, Opened, Undelivered
-from lakeingest.state.fresh import read_fresh
+from lakeingest.state.fresh import read_fresh, read_measures
 
 if TYPE_CHECKING:
     from lakeingest.monitoring.telemetry import Telemetry
@@ -71,8 +71,7 @@ class Export:
         self._figures.end(exit_code, caught_up=caught_up, stages=stages)
         if not self._figures.is_measured:  # the run has ended before that: what readers see is as the last run left it
             with suppress(LakeIngestError):
-                notes = read_fresh(state_of(self._config))
-                self._figures.know({table: note.as_of for table, note in notes.items()})
+                self._know_last()
         if self._telemetry is None:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
@@ -80,6 +79,17 @@ class Export:
         self._note_sent(2 * PUSH_SECONDS)
         self._deliver(last=True)
         self._note_sent(2 * PUSH_SECONDS)
+
+    def _know_last(self) -> None:
+        """Take over what the last run has measured: rules must not forget a table because the source is away."""
+        state, tables = state_of(self._config), self._config.tables
+        measures, kept_until = read_measures(state)
+        if measures:
+            self._figures.know(measures, kept_until)
+        else:  # the last run had no metrics: the times are known, and the objectives
+            notes = read_fresh(state)
+            objectives = {table: tables.of(table).max_staleness for table in notes}
+            self._figures.know_fresh({table: note.as_of for table, note in notes.items()}, objectives)
 
     def close(self) -> None:
         """Answer no requests any more."""

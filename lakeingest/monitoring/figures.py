@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from lakeingest.core.freshness import Measure, age
@@ -84,10 +85,20 @@ class Figures:
             case Following():
                 self._counts["run_caught_up"] = {(): 1.0}
 
-    def know(self, as_of: Mapping[TableId, float]) -> None:
-        """Take over up to when readers see every change, as an earlier run has stored it."""
+    def know(self, measures: Iterable[Measure], kept_until: float | None) -> None:
+        """Take over how far an earlier run has found the tables."""
+        with self._lock:
+            self._kept_until = kept_until
+            self._states = self._of_tables(tuple(measures))
+
+    def know_fresh(self, as_of: Mapping[TableId, float], objectives: Mapping[TableId, timedelta | None]) -> None:
+        """Take over up to when readers see every change. `objectives`: the greatest age that each table may have."""
+        known: dict[Labels, float] = {
+            (str(table),): most.total_seconds() for table, most in objectives.items() if most is not None
+        }
         with self._lock:
             self._as_of = {(str(table),): moment for table, moment in as_of.items()}
+            self._states = {"max_staleness_seconds": known}
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = ()) -> None:
         """The run has ended with this exit code. `stages` are the `StageCost`s of its profile."""
@@ -126,11 +137,14 @@ class Figures:
             yield f"{PREFIX}{name}", values
 
     def _measured(self, event: Measured) -> None:
-        tables = event.tables
+        self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
+        self._states = _of_load(event.load) | self._of_tables(event.tables)
+
+    def _of_tables(self, tables: Sequence[Measure]) -> Values:
+        """The values of measures. The times among them are kept, because ages are those of the moment."""
         self._as_of = _known(tables, "as_of")
         self._proven_since = _known(tables, "proven_since")
-        self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
-        self._states = _of_load(event.load) | {
+        return {
             "table_failed": {(str(table.table), table.error): float(bool(table.error)) for table in tables},
             "table_paused": {(str(table.table),): float(table.paused) for table in tables},
             "rows": _known(tables, "rows"),

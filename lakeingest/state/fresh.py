@@ -1,11 +1,13 @@
 """Up to which time readers see every change of a table, stored in the state folder (`core.freshness.Fresh`).
 
-fresh.json   for each table, the place and the time of its note
+fresh.json   for each table, the place and the time of its note; with `metrics`, also the last measures of all tables,
+             and until when the source keeps the binlog. A run that ends before it sees the tables repeats them
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
-from lakeingest.core.freshness import Fresh
+from lakeingest.core.freshness import Fresh, Measure
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -26,7 +28,23 @@ def read_fresh(state: File) -> dict[TableId, Fresh]:
         return {}
 
 
-def store_fresh(state: File, notes: Mapping[TableId, Fresh]) -> None:
-    """Replace all stored notes. Raises StorageFailed if they cannot be written."""
+def store_fresh(
+    state: File, notes: Mapping[TableId, Fresh], measures: Sequence[Measure] = (), kept_until: float | None = None
+) -> None:
+    """Replace all that is stored. Raises StorageFailed if it cannot be written.
+
+    `kept_until`: the source keeps the binlog after the spool until then (seconds since 1970).
+    """
     tables = {str(table): [str(note.place), note.as_of] for table, note in notes.items()}
-    store.replace(state / NAME, {"tables": tables})
+    last = [asdict(measure) | {"table": str(measure.table)} for measure in measures]
+    store.replace(state / NAME, {"tables": tables, "measures": last, "kept_until": kept_until})
+
+
+def read_measures(state: File) -> tuple[tuple[Measure, ...], float | None]:
+    """The last measures of all tables, and `kept_until`. Empty and None if nothing is stored, or if it is damaged."""
+    try:
+        doc = store.read(state / NAME)
+        measures = tuple(Measure(**one | {"table": TableId.parse(one["table"])}) for one in doc.get("measures", ()))
+        return measures, doc.get("kept_until")
+    except (OSError, *DAMAGED, StateUnreadable):
+        return (), None

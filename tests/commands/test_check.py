@@ -114,8 +114,9 @@ def test_a_condition_is_a_line_and_exit_code_0_is_ready(
     """`lakeingest check` prints each by its name, `--json` the same for programs."""
     path = str(file_of(db))
     assert app(["check", "-c", path], standalone_mode=False) in {0, None}
-    lines = capsys.readouterr().out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} == {"ok"}
+    assert last == "ready; next: lakeingest plan"
     assert app(["check", "-c", path, "--json"], standalone_mode=False) in {0, None}
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is True

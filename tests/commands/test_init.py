@@ -237,8 +237,9 @@ def test_the_password_may_come_from_the_environment(tmp_path: Path, account: Acc
 
 @pytest.mark.mysql
 def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes ./pipeline.yml or the path that is given, and names the variable to set."""
+    """It writes ./pipeline.yml or the path that is given, and names the variable to set, unless it is set."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MYSQL_PASSWORD", raising=False)
     runner = CliRunner()
     said = runner.invoke(app, ["init"])
     assert said.output == (

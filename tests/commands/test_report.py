@@ -34,6 +34,22 @@ class Fruit(Report):
         yield from self.rows
 
 
+def test_a_narrow_terminal_has_whole_values_of_the_first_columns() -> None:
+    """The others are named below; if there is room, all are there."""
+    fruit = Fruit((("granny smith", 1_234, "after the first frost"),), "of two trees")
+    for width, wanted in (
+        (60, ["after the first frost", "of two trees"]),
+        (40, ["too narrow for: ripe", "of two trees"]),
+    ):
+        out = io.StringIO()
+        Console(file=out, width=width).print(fruit)
+        assert "granny smith" in out.getvalue()
+        assert "1,234" in out.getvalue()
+        for text in wanted:
+            assert text in out.getvalue()
+        assert ("ripe:" in out.getvalue(), "narrow" in out.getvalue()) == (False, width == 40)
+
+
 def test_a_text_is_an_aligned_table_that_no_screen_cuts() -> None:
     """Numbers stand to the right, what is unknown is empty, and a name is never taken for markup."""
     shown = str(Fruit((("[red]apple[/red]", 1_234, True), ("x" * 300, None, False)), "of two trees"))

@@ -155,6 +155,9 @@ def test_a_quiet_table_is_as_fresh_as_the_last_look_at_the_source(pair: Pipe) ->
     )
     options(pair, tables=tables)
     assert "t: stale: readers see it as of" in status(pair.config, offline=True).note
+    pair.run()
+    before = of(pair)
+    time.sleep(1.1)
     away = pair.config.source.model_copy(update={"port": free_port()})
     options(pair, source=away)
     with pytest.raises(SourceAway):
@@ -165,6 +168,12 @@ def test_a_quiet_table_is_as_fresh_as_the_last_look_at_the_source(pair: Pipe) ->
         float(last["fresh_as_of_timestamp_seconds", f"{pair.database}.{ODD}"])
     )
     assert last["freshness_seconds", f"{pair.database}.t"] > 1
+    # rules must go on to know what the last run knew
+    for name in ("rows", "table_paused", "max_staleness_seconds"):
+        assert before[name, f"{pair.database}.t"] == last[name, f"{pair.database}.t"]
+    assert {value for key, value in last.items() if key[0] == "table_failed"} == {0}
+    kept_until = "binlog_kept_until_timestamp_seconds"
+    assert last[kept_until,] == pytest.approx(before[kept_until,], abs=10)
 
 
 @pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))

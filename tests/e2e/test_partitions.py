@@ -83,7 +83,10 @@ def move(pipe: Pipe, *numbers: int) -> None:
 def assert_exact(pipe: Pipe, fields: int) -> int:
     """Source = target by `verify` and past our code, and each file is in its partition. Returns the partitions."""
     pipe.assert_equal("orders")
-    with catalog_of(pipe.config.target) as catalog, comparer(pipe.administrator, pipe.database, pipe.config.tables) as compared:
+    with (
+        catalog_of(pipe.config.target) as catalog,
+        comparer(pipe.administrator, pipe.database, pipe.config.tables) as compared,
+    ):
         table = catalog.load_table((pipe.database, "orders"))
         assert compared.difference("orders", table.scan().to_arrow()) == ""
         found = places(table)

@@ -57,10 +57,13 @@ class Measuring:
         end, written = binlog.spool.position, edges.source.written()
         sizes = {} if in_same_file(end.at, written) else edges.source.files()
         measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
-        if self._notes:
+        kept = self._binlog_seconds(written, sizes)
+        if edges.config.metrics.is_set:
+            store_fresh(edges.writing, self._notes, measures, None if kept is None else time.time() + kept)
+        elif self._notes:
             store_fresh(edges.writing, self._notes)
         followed = None if self._counting is None else self._counting.count_if_due()
-        measured = Measured(measures, edges.throttle.load, self._binlog_seconds(written, sizes), followed)
+        measured = Measured(measures, edges.throttle.load, kept, followed)
         self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
         edges.observe(measured)
 
