@@ -182,6 +182,23 @@ def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
 
 
+def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
+    """The columns of `now` that may be columns which the user leaves out or hides by name, under another name.
+
+    They are all new columns that would be copied as they are, if the source has some such column of `before` no more:
+    from two definitions nobody can tell a renamed column from a new one. Columns that the user includes by name are no
+    such columns.
+    """
+    choice = now.choices.columns
+    old, new = ({name.casefold() for name in (*one.names, *one.skipped)} for one in (before, now))
+    if not any(name.casefold() in old - new for name in (*choice.exclude, *choice.hash, *choice.mask)):
+        return ()
+    included = {name.casefold() for name in choice.include}
+    return tuple(
+        column.name for column in now.columns if not column.is_hidden and column.name.casefold() not in old | included
+    )
+
+
 def _names_of(schema: TableSchema) -> Names:
     """The names of the columns of a definition, in MySQL's order. Columns that are left out are among them.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts
+from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts, revealed
 from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.lift import NotLiftable
 from lakeingest.core.schema import Choices, TableSchema
@@ -236,3 +236,29 @@ def test_a_table_without_columns_is_followed_as_the_whole_table_is(
         assert (lift.after, lift.after.stored) == (without(of_whole.after), of_whole.after.names)
         origin_of = dict(zip(of_whole.after.names, of_whole.origins, strict=True))
         assert lift.origins == tuple(origin_of[name] for name in lift.after.names)
+
+
+@pytest.mark.parametrize(
+    ("choice", "before", "now", "shown"),
+    [
+        (SECRET, ("id", "s"), ("id", "n"), ("n",)),  # renamed, or dropped beside a new one
+        (SECRET, ("id", "S"), ("id", "s", "n"), ()),  # the column is there, so `n` is another one
+        (SECRET, ("id", "s"), ("id", "s2"), ()),  # its new name is left out, too
+        (SECRET, ("id", "s", "n"), ("id", "n"), ()),
+        (SECRET, ("id", "v"), ("id", "n"), ()),
+        (ColumnChoice(include=("id", "s", "n"), exclude=("s",)), ("id", "s"), ("id", "n", "m"), ()),
+        (ColumnChoice(hash=("s",)), ("id", "s"), ("id", "n", "m"), ("n", "m")),
+        (ColumnChoice(mask=("s", "N")), ("id", "s"), ("id", "n"), ()),
+    ],
+)
+def test_a_new_column_may_be_a_hidden_one_of_another_name(
+    choice: ColumnChoice, before: tuple[str, ...], now: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    """Unless the hidden one is still there, or the user has named the new one."""
+
+    def chosen(names: tuple[str, ...]) -> TableSchema:
+        schema = without(table(*names), choice)
+        columns = (replace(column, choice=choice.form(column.name)) for column in schema.columns)
+        return replace(schema, columns=tuple(columns))
+
+    assert revealed(chosen(before), chosen(now)) == shown

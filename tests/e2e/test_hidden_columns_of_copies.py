@@ -150,6 +150,10 @@ def test_ddl_beside_and_of_hidden_columns_is_followed_or_read_again(pipe: Pipe) 
     pipe.sql("ALTER TABLE t MODIFY n DECIMAL(8,3)", "INSERT INTO t VALUES (5, 'g@h', '+2', 5.125, 5, 5)")
     assert pipe.run().stopped == ()
     assert_hidden(pipe)
+    pipe.sql("ALTER TABLE t RENAME COLUMN mail TO address", "INSERT INTO t VALUES (6, 'i@j', '+3', 6, 6, 6)")
+    with pytest.raises(SchemaChanged, match="address may be that column under another name"):
+        pipe.run()
+    assert "address" not in shown(pipe.spark, pipe.config.target, TableId(pipe.database, "t")).columns
 
 
 def test_another_key_or_form_stops_a_copy_until_it_is_made_again(pipe: Pipe) -> None:

@@ -6,6 +6,9 @@ these are most rows after a tool for schema changes has swapped two tables. A fi
 source's rows is dropped, and the table is copied from its first chunk.
 """
 
+from collections.abc import Sequence
+
+from lakeingest.core.alteration import revealed
 from lakeingest.core.position import Place
 from lakeingest.core.recopying import Altered, Recopy, recopy
 from lakeingest.errors import SchemaChanged, of_table
@@ -53,6 +56,11 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 
 def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
+    with of_table():
+        now = run.edges.source.schema(table.id, table.options.choices)
+    if names := revealed(table.schema, now):
+        fail(run.edges, table, _may_be_hidden(table, names))
+        return False
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
     is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
     hindrance = None if is_dropped else start_over(run, table, over_gap=True)
@@ -64,6 +72,15 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
         clear_failure(run.edges, table)  # removes its stored failure
     table.count_recopies(recopies)
     return True
+
+
+def _may_be_hidden(table: TableRun, names: Sequence[str]) -> SchemaChanged:
+    """The error for a table whose new columns may have values that the user leaves out or hides."""
+    columns = ", ".join(names)
+    return SchemaChanged(
+        f"{table.id}: a column that tables.options leaves out or hides is gone, and {columns} may be that column under"
+        f" another name; name {columns} in `columns`, too, or let `lakeingest resnapshot {table.id}` copy it as it is"
+    )
 
 
 def _drop_small_copy(run: OpenRun, table: TableRun) -> bool:
