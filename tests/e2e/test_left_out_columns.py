@@ -55,7 +55,8 @@ def copied_rows(pipe: Pipe, table: str, columns: str) -> list[tuple[object, ...]
 
 def holding(pipe: Pipe, canary: str) -> set[str]:
     """The files of the lake and of the state that hold this text."""
-    folders: Sequence[Path] = (pipe.config.target.warehouse.path, pipe.config.state.path)
+    # other tests share the warehouse
+    folders: Sequence[Path] = (pipe.config.target.warehouse.path / pipe.database, pipe.config.state.path)
     return {path.name for folder in folders for path, text in texts(folder) if canary in text}
 
 
