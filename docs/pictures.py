@@ -29,21 +29,22 @@ WIDTH, COLUMNS = 1_100, 132
 _CELLS = ("run", "verify", "compare")  # of notebooks/onboard.ipynb
 
 
+def said(folder: Path, environment: Mapping[str, str], command: str) -> str:
+    """What a command of lakeingest prints, its log among it."""
+    words = [sys.executable, "-m", "lakeingest", *command.split()]
+    both = subprocess.STDOUT
+    return subprocess.run(
+        words, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=both, check=True
+    ).stdout
+
+
 def terminal(folder: Path, environment: Mapping[str, str], commands: list[str]) -> str:
     """What these commands print, one after the other, as a picture of a terminal."""
-    console = Console(record=True, width=COLUMNS, file=(folder / "printed").open("w"), force_terminal=True)
-    for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", *command.split()],
-            cwd=folder,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=True,
-        )
-        console.print(Text(f"$ {command}", style="bold green"))
-        console.print(Text(done.stdout))
+    with (folder / "printed").open("w") as file:
+        console = Console(record=True, width=COLUMNS, file=file, force_terminal=True)
+        for command in commands:
+            console.print(Text(f"$ lakeingest {command}", style="bold green"))
+            console.print(Text(said(folder, environment, command)))
     return console.export_svg(title="lakeingest", font_aspect_ratio=0.61)
 
 
@@ -84,23 +85,13 @@ def main() -> None:
         with sample_source(folder / "server") as sample:
             own = {"PYTHONPATH": str(ROOT), "COLUMNS": str(COLUMNS), PASSWORD: sample.server.password}
             environment = {**os.environ, **own}
-            subprocess.run(
-                [sys.executable, "-m", "lakeingest", "init", "--from-source", sample.url],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                check=True,
-            )
-            commands = [
-                "lakeingest run",
-                "lakeingest verify",
-                "lakeingest status --html status.html",
-            ]
-            (PICTURES / "terminal.svg").write_text(terminal(folder, environment, commands))
+            said(folder, environment, f"init --from-source {sample.url}")
+            (PICTURES / "terminal.svg").write_text(terminal(folder, environment, ["run", "verify"]))
+            said(folder, environment, "status --html status.html")
         report = max((folder / "state" / "reports").glob("*.html"))
         (folder / "notebook.html").write_text(notebook(folder / "notebook"))
         photograph(tab, report, "run-report", 1_000)
-        photograph(tab, folder / "status.html", "status", 500)
+        photograph(tab, folder / "status.html", "status", 320)
         photograph(tab, folder / "notebook.html", "notebook", 1_000)
 
 
