@@ -111,7 +111,8 @@ def _machine() -> Iterator[Finding]:
     """The system, its processors, its memory, its clock, and the room for temporary files."""
     part = "machine"
     yield Finding(part, "system", f"{platform.system()} {platform.release()}, {platform.machine()}, {_distribution()}")
-    yield Finding(part, "processors", f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}, load {os.getloadavg()[0]}")
+    usable, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    yield Finding(part, "processors", f"{usable} of {os.cpu_count()}, load {load:.1f}")
     yield Finding(part, "memory", _memory())
     yield Finding(part, "clock", time.strftime("%Y-%m-%d %H:%M:%S %Z (%z)"))
     yield Finding(part, "locale and file names", f"{sys.getfilesystemencoding()}, LANG={os.environ.get('LANG', '')}")

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakeingest.commands.past import ShownRows, rows_shown
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
+from lakeingest.core.position import Place
 from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, OperatorNeeded, UsageError
@@ -38,7 +39,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryResult(Report):
-    """The answer to a question. `positions`: by table, the position in the binlog as of which its rows were read."""
+    """The answer to a question. `positions`: by table, the place in the binlog as of which its rows were read."""
 
     rows: pa.Table
     positions: Mapping[TableId, str]
@@ -49,14 +50,15 @@ class QueryResult(Report):
         return tuple(self.rows.column_names)
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """The rows of the answer. A value that is neither a number nor a truth value is a text."""
+        """The rows of the answer. All values but truth values are texts: a year has no comma, and no digit is lost."""
         for row in self._values():
             yield [_shown(value) for value in row]
 
     @property
     def notes(self) -> Sequence[str]:
         """The number of rows, and the position of each table."""
-        tables = (f"{table} as of {position}" for table, position in self.positions.items())
+        places = ((table, Place.parse(position)) for table, position in self.positions.items())
+        tables = (f"{table} as of byte {place.pos} of binlog file {place.file}" for table, place in places)
         return [f"{self.rows.num_rows:,} rows; {', '.join(tables) or 'no table was read'}"]
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -212,4 +214,4 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> object:
-    return value if value is None or isinstance(value, bool | int) else _text(value)
+    return value if value is None or isinstance(value, bool) else _text(value)
