@@ -23,7 +23,7 @@ from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import compare_tables
 from lakeingest.config import Config
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import Retryable
+from lakeingest.errors import LeaseHeld, Retryable
 from tests.e2e.job import Job
 from tests.faults.beside import beside
 from tests.mysql.values import holds_minus_zero
@@ -139,18 +139,23 @@ class Trouble:
 
     def _spoil(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            with self.log.open("ab") as log:
-                follower = self.job.start("run", "--follow", stdout=log)
+            follower = self._follow()
             until = time.monotonic() + self.chance.uniform(0.5, 1.5) * KILL_SECONDS
             while time.monotonic() < until and not is_over():
                 time.sleep(0.1)
+                if follower.poll() == LeaseHeld.exit_code:  # a repair began first; a scheduler starts the run again
+                    follower = self._follow()
             self._alter()
             if self.chance.random() < 0.5:  # in half of the cases the run is killed while it has seen no DDL yet
                 time.sleep(self.chance.uniform(0, 3))
             self._kill(follower)
 
+    def _follow(self) -> "subprocess.Popen[str]":
+        with self.log.open("ab") as log:
+            return self.job.start("run", "--follow", stdout=log)
+
     def _kill(self, follower: "subprocess.Popen[str]") -> None:
-        assert follower.poll() is None, self.log.read_text()[-3_000:]  # nobody but the test ends it
+        assert follower.poll() in {None, LeaseHeld.exit_code}, self.log.read_text()[-3_000:]  # only the test ends it
         follower.kill()
         follower.wait(120)
         self.kills += 1
