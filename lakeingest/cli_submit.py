@@ -24,7 +24,7 @@ def submit(
         bool,
         typer.Option(
             "--init",
-            help="Write what is missing for a scheduled job (emr-serverless, dataproc); send nothing.",
+            help="Write the missing files of a scheduled job (emr-serverless, dataproc); send nothing.",
         ),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and exit with its exit code.")] = False,
@@ -41,7 +41,8 @@ def submit(
     from lakeingest.commands import submit as stage
     from lakeingest.commands import submitted
 
-    if (init or cancel is not None) and dry_run + wait + init > (cancel is None):
+    goes_alone = init or cancel is not None
+    if goes_alone and sum((dry_run, init, wait, cancel is not None)) > 1:
         raise UsageError("--init and --cancel go with no other of --dry-run, --init, --wait and --cancel")
     if init:
         from lakeingest.commands.deployment import deploy

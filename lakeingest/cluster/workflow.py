@@ -18,13 +18,18 @@ def workflow_files(pipeline: str, service: Dataproc, request: Mapping[str, Any])
 
     OPEN stands for each value that the pipeline does not say.
     """
-    name = f"lakeingest-{pipeline.lower().replace('_', '-')}"
+    name = workflow_name(pipeline)
     return {
         "workflow-template.yml": _yaml(_workflow(name, pipeline, request["job"]["pyspark_job"])),
         "schedule.json": json.dumps(_schedule(name, service), indent=2) + "\n",
         "alert-jobs.yml": _yaml(_alert("alert-jobs", pipeline, name)),
         "alert-schedule.yml": _yaml(_alert("alert-schedule", pipeline, name)),
     }
+
+
+def workflow_name(pipeline: str) -> str:
+    """The name of the pipeline's workflow, and of its cluster and its schedule."""
+    return f"lakeingest-{pipeline.lower().replace('_', '-')}"
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

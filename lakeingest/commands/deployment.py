@@ -1,6 +1,6 @@
 """Deployment: what makes a pipeline of this machine a scheduled job of a service, as files for the service's own tools.
 
-Nothing is sent, and no file is overwritten: the command writes what is missing. On EMR Serverless it is run twice,
+The command sends nothing. It writes missing files and overwrites none. For EMR Serverless a person runs it twice,
 because the ids of the application and its role are known only when the stack is there.
 """
 
@@ -15,10 +15,10 @@ import yaml
 
 from lakeingest.cluster.stack import OUTPUTS, schedule_parameters, stack_name, stack_outputs, stack_parameters
 from lakeingest.cluster.templates import OPEN, template
-from lakeingest.cluster.workflow import workflow_files
+from lakeingest.cluster.workflow import workflow_files, workflow_name
 from lakeingest.commands.hand_over import TOKEN
 from lakeingest.commands.report import Report
-from lakeingest.commands.submit import assert_submittable, load_service, load_submittable, request_of
+from lakeingest.commands.submit import assert_job, load_service, request_of
 from lakeingest.config.load import read_document, validate
 from lakeingest.config.secrets import is_reference
 from lakeingest.errors import ConfigError, UsageError
@@ -93,7 +93,7 @@ class _Asked:
 
 
 def deploy(path: Path, key: str, overrides: Sequence[str] = ()) -> Deployment:
-    """Write what is missing for a scheduled job of the service `key`: another pipeline.yml, templates, parameters.
+    """Write the missing files of a scheduled job of the service `key`: its pipeline.yml, templates and parameters.
 
     The tables and rules are those of the pipeline.yml at `path`. The copy is a new one, in the service's bucket; the
     password is a reference to the service's store of secrets. For EMR Serverless, CloudFormation is asked whether the
@@ -158,12 +158,12 @@ def _stack_files(asked: _Asked) -> list[DeploymentFile]:
 def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
     """The pipeline.yml of the service. One that exists is kept, and checked when the request is made."""
     document = _moved(asked, ids)
-    text = f"# {asked.path.name} on {asked.key}: another copy, with a state of its own.\n" + yaml.safe_dump(
+    text = f"# {asked.path.name} on {asked.key}: a separate copy with its own state.\n" + yaml.safe_dump(
         document, sort_keys=False, allow_unicode=True
     )
     if not asked.file.exists():
         # Before it is written, because it may hold a secret that pipeline.yml writes out
-        assert_submittable(load_submittable(document, asked.path.parent))
+        assert_job(document, asked.path.parent)
     return _written("the pipeline on the service", asked.file, text)
 
 
@@ -238,8 +238,17 @@ def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
     project, region = asked.settings["project"], asked.settings["region"]
     place = f"https://cloudscheduler.googleapis.com/v1/projects/{project}/locations/{region}/jobs"
     secret = ["gcloud", "secrets", "create", _secret(asked), "--project", project, "--data-file", "password.txt"]
-    name = stack_name(asked.name).lower()
-    imported = ["gcloud", "dataproc", "workflow-templates", "import", name, "--project", project, "--region", region]
+    imported = [
+        "gcloud",
+        "dataproc",
+        "workflow-templates",
+        "import",
+        workflow_name(asked.name),
+        "--project",
+        project,
+        "--region",
+        region,
+    ]
     data = f"@{asked.folder / 'schedule.json'}"
     policy = ["gcloud", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
     return _numbered(

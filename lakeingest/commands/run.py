@@ -170,11 +170,12 @@ def _run(
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    with translate_errors(config.source, open_target(config)):
+    target = open_target(config)  # for the names of errors
+    with translate_errors(config.source, target):
         if done := none_to_update(config, tables):
             return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))
     with (
-        translate_errors(config.source, open_target(config)),
+        translate_errors(config.source, target),
         opened(config, tables, observe, spark, nursery) as open_run,
     ):
         for table_id, reason in open_run.left.items():

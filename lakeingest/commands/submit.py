@@ -137,7 +137,7 @@ def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _P
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
     service = _checked_service(config, key, path)
-    assert_submittable(config)
+    _assert_submittable(config)
     # Step 2: build the job's archive, and the job
     pins = archive.requirements(*service.extra, *_packages(config))
     with _build_errors(folder):
@@ -165,9 +165,9 @@ def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _P
     return _Prepared(service, config, secret_of_variable, pins, job_file, job)
 
 
-def load_submittable(document: Mapping[str, Any], folder: Path) -> Config:
-    """The configuration in a document as a job has it. Raises ConfigError if a cluster cannot run it."""
-    return parse_config(document, folder, _Variables(), cluster=True)
+def assert_job(document: Mapping[str, Any], folder: Path) -> None:
+    """Raise ConfigError if a job cannot have this pipeline.yml: a cluster cannot run it, or it holds a secret."""
+    _assert_submittable(parse_config(document, folder, _Variables(), cluster=True))
 
 
 def load_service(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
@@ -218,7 +218,7 @@ def _build_errors(folder: Path) -> Iterator[None]:
         raise OperatorNeeded(f"a job's files cannot be built in {folder}: {reason}; make it writable") from error
 
 
-def assert_submittable(config: Config) -> None:
+def _assert_submittable(config: Config) -> None:
     """Raise ConfigError if pipeline.yml has something that must not be sent, or that is of no use on a cluster.
 
     That is: a secret that is written out, a variable in a key that the request needs, a setting of Spark that holds a

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.commands.proof import proofs
-from lakeingest.commands.submit import assert_submittable
+from lakeingest.commands.submit import _assert_submittable
 from lakeingest.config import Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties
 from lakeingest.errors import ConfigError
@@ -144,9 +144,9 @@ def test_a_job_has_no_secret_in_the_settings_of_spark(setting: str) -> None:
         return parse_config(doc, HERE, {}, cluster=True)
 
     with pytest.raises(ConfigError, match=r"spark\.conf: ") as refused:
-        assert_submittable(job({setting: CANARY}))
+        _assert_submittable(job({setting: CANARY}))
     assert CANARY not in str(refused.value)
-    assert_submittable(job({"spark.hadoop.fs.s3a.aws.credentials.provider": "a.B", "spark.executor.cores": "2"}))
+    _assert_submittable(job({"spark.hadoop.fs.s3a.aws.credentials.provider": "a.B", "spark.executor.cores": "2"}))
 
 
 @pytest.mark.parametrize(

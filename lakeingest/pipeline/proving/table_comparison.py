@@ -21,7 +21,7 @@ from lakeingest.core.checksum import ONLY_IN_SOURCE, Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceMoved, UnsupportedTable
+from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceMoved
 from lakeingest.lake.target import Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.key_values import key_table, values_of, values_of_texts
@@ -100,7 +100,7 @@ class TableComparison:
         """Whether the source has the table with another definition. False if it does not have the table."""
         try:
             now = self.source.schema(self.schema.table, self.schema.choices)
-        except (SchemaChanged, OperatorNeeded, UnsupportedTable):
+        except (SchemaChanged, OperatorNeeded):
             return False
         return now.fingerprint != self.schema.fingerprint
 
