@@ -286,6 +286,12 @@ class NotOurState(OperatorNeeded):
     """The state folder belongs to another pipeline, or to this pipeline's copies of another server."""
 
 
+def named(name: str) -> type[LakeIngestError] | None:
+    """The error of this name; None if this version has no such error."""
+    kind = globals().get(name)
+    return kind if isinstance(kind, type) and issubclass(kind, LakeIngestError) else None
+
+
 @contextmanager
 def of_pipeline() -> Iterator[None]:
     """Let every error of the block stop the whole run, because the block works on state that all tables share."""

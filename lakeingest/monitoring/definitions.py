@@ -43,7 +43,14 @@ _LAG_SECONDS = (
     "How much later than the last change that readers see the last spooled change was committed. 0 if the table has no"
     " change in between. Absent if a commit time is unknown."
 )
-_FAILED = "1: the table has stopped; `error` names the error and its runbook. 0, with an empty `error`: it goes on."
+_FAILED = (
+    "1: the table has stopped; `error` names the error and its runbook, `exit_code` says who acts: 75 means that the next"
+    " run tries again. 0, with both labels empty: it goes on."
+)
+_EXIT_CODE = (
+    "The exit code of the last run; `error` names the error and its runbook, and is empty without one. Absent while a"
+    " run is at work."
+)
 _QUARANTINED = "Keys that have no row in the copy because their rows failed the gate. Absent without a copy."
 _PROVEN = (
     "The age of the proof that source = target, when this was written: the time that has passed since"
@@ -69,7 +76,7 @@ _ALL = (
     _gauge("lag_bytes", "bytes", _TABLE, _LAG_BYTES),
     _gauge("lag_seconds", _SECONDS, _TABLE, _LAG_SECONDS),
     _gauge("rows", "rows", _TABLE, "The rows that readers see. Absent before the first publish."),
-    _gauge("table_failed", _FLAG, "table error", _FAILED),
+    _gauge("table_failed", _FLAG, "table error exit_code", _FAILED),
     _gauge("table_paused", _FLAG, _TABLE, "1: someone has paused the table."),
     _gauge("quarantined_keys", "keys", _TABLE, _QUARANTINED),
     _gauge("proven_age_seconds", _SECONDS, _TABLE, _PROVEN),
@@ -83,7 +90,7 @@ _ALL = (
     _gauge("run_started_timestamp_seconds", _TIMESTAMP, "", "When the last run began."),
     _gauge("run_seen_timestamp_seconds", _TIMESTAMP, "", _SEEN),
     _gauge("run_active", _FLAG, "", "1: the run was at work when this was written. 0: it has ended."),
-    _gauge("run_exit_code", "exit code", "", "The exit code of the last run. Absent while a run is at work."),
+    _gauge("run_exit_code", "exit code", "error", _EXIT_CODE),
     _gauge("run_seconds", _SECONDS, "", "How long the run took, or takes so far."),
     _gauge("run_caught_up", _FLAG, "", "1: the run has caught up with the source."),
     _gauge("run_stage_seconds", _SECONDS, "stage", "The wall time of a stage of the last run, once it has ended."),

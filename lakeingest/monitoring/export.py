@@ -68,7 +68,7 @@ class Export:
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any], error: str = "") -> None:
         """Deliver the figures of the whole run. `stages` are the costs of its stages, `error` names what ended it."""
-        self._figures.end(exit_code, caught_up=caught_up, stages=stages)
+        self._figures.end(exit_code, caught_up=caught_up, stages=stages, error=error)
         if not self._figures.is_measured:  # the run has ended before that: what readers see is as the last run left it
             with suppress(LakeIngestError):
                 self._know_last()

@@ -9,6 +9,7 @@ from typing import Any
 from lakeingest.core.freshness import Measure, age
 from lakeingest.core.load import Load
 from lakeingest.core.schema import TableId
+from lakeingest.errors import named
 from lakeingest.monitoring.definitions import PREFIX
 from lakeingest.pipeline.events import (
     Event,
@@ -100,13 +101,13 @@ class Figures:
             self._as_of = {(str(table),): moment for table, moment in as_of.items()}
             self._states = {"max_staleness_seconds": known}
 
-    def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = ()) -> None:
-        """The run has ended with this exit code. `stages` are the `StageCost`s of its profile."""
+    def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = (), error: str = "") -> None:
+        """The run has ended with this exit code. `stages` are the `StageCost`s of its profile, `error` names its error."""
         with self._lock:
             self._seconds = time.monotonic() - self._began
             costs = {(stage.stage,): stage for stage in stages}
             self._ended = {
-                "run_exit_code": {(): exit_code},
+                "run_exit_code": {(error,): exit_code},
                 "run_stage_seconds": {labels: cost.wall for labels, cost in costs.items()},
                 "run_stage_cpu_seconds": {labels: cost.cpu for labels, cost in costs.items()},
             }
@@ -145,7 +146,9 @@ class Figures:
         self._as_of = _known(tables, "as_of")
         self._proven_since = _known(tables, "proven_since")
         return {
-            "table_failed": {(str(table.table), table.error): float(bool(table.error)) for table in tables},
+            "table_failed": {
+                (str(table.table), table.error, _exit_code(table.error)): float(bool(table.error)) for table in tables
+            },
             "table_paused": {(str(table.table),): float(table.paused) for table in tables},
             "rows": _known(tables, "rows"),
             "lag_bytes": _known(tables, "lag_bytes"),
@@ -158,6 +161,12 @@ class Figures:
         key = labels if table is None else (str(table), *labels)
         counts = self._counts.setdefault(name, {})
         counts[key] = counts.get(key, 0) + number
+
+
+def _exit_code(error: str) -> str:
+    """The exit code of the error of this name; '' if there is none, or none of this version."""
+    kind = named(error)
+    return "" if kind is None else str(kind.exit_code)
 
 
 def _ages(moments: Mapping[Labels, float], now: float) -> dict[Labels, float]:

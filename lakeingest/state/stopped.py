@@ -45,8 +45,8 @@ class Stopped:
 
     def as_error(self) -> LakeIngestError:
         """The stored error; a Retryable or OperatorNeeded if this version of lakeingest does not have its class."""
-        kind = getattr(errors, self.error, None)
-        if isinstance(kind, type) and issubclass(kind, LakeIngestError):
+        kind = errors.named(self.error)
+        if kind is not None:
             return kind(self.message)
         return errors.Retryable(self.message) if self.exit == _RETRY else errors.OperatorNeeded(self.message)
 

@@ -74,8 +74,9 @@ def test_the_own_parser_reads_every_name_and_every_metric() -> None:
     """Quotes, line feeds, emoji and what looks like another line are data; every definition has its series."""
     now = time.time()
     figures = figures_of_all_events(now)
-    figures.end(3, caught_up=True, stages=[StageCost("merges", 2, 1.5, 1.0)])
+    figures.end(3, caught_up=True, stages=[StageCost("merges", 2, 1.5, 1.0)], error="BinlogGone")
     text = generate_latest(registry_of("nightly", figures)).decode()
+    assert 'lakeingest_run_exit_code{error="BinlogGone",pipeline="nightly"} 3.0' in text
     read = samples(text)
     assert {name for name, _ in read} == SAMPLES
     assert {table for _, table in read} == {"", *(str(TableId("shop", name)) for name in NAMES)}
@@ -118,7 +119,7 @@ def test_what_is_not_known_has_no_series() -> None:
     figures.observe(Measured((unknown,), Load(), None))
     text = generate_latest(registry_of("nightly", figures)).decode()
     assert {name for name, table in samples(text) if table} == {"lakeingest_table_failed", "lakeingest_table_paused"}
-    assert 'lakeingest_table_failed{error="GateFailed",pipeline="nightly",table="shop.orders"} 1.0' in text
+    assert 'lakeingest_table_failed{error="GateFailed",exit_code="1",pipeline="nightly",table="shop.orders"} 1.0' in text
     assert "run_exit_code" not in text
     assert "lakeingest_source" not in text.replace("lakeingest_source_lost", "")
     figures.observe(Measured((replace(unknown, error="", rows=0),), Load(), None))
