@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakeingest.commands.at import PastVersions
     from lakeingest.commands.both_sides import BothSides
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.hand_over import HandOver
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.sample import Sample
     from lakeingest.commands.status import Statuses
     from lakeingest.commands.verification import Verifications
+    from lakeingest.commands.wait import Waited
     from lakeingest.commands.watch import Watched
     from lakeingest.pipeline.events import Observer
 
@@ -190,6 +192,26 @@ class Pipeline(SignalMethods):
         from lakeingest.commands.past import rows
 
         return rows(self.config, table, version)
+
+    def at(self, *tables: str, time: str | None = None, gtid: str | None = None) -> "PastVersions":
+        """The version of each copy as of a time of the source, or as of a GTID set; needs no source and no Spark.
+
+        Both are written as for `lakeingest at`. `rows` reads such a version.
+        """
+        from lakeingest.commands.at import moment_of, versions_at
+
+        return versions_at(self.config, moment_of(time, gtid), tables)
+
+    def wait(
+        self, *tables: str, until: str | None = None, gtid: str | None = None, max_seconds: float | None = None
+    ) -> "Waited":
+        """Wait until readers see all that the source has written by now, or the changes that an option names.
+
+        The options are written as for `lakeingest wait`. Raises Retryable after `max_seconds`; needs no Spark.
+        """
+        from lakeingest.commands.wait import goal_of, wait
+
+        return wait(self.config, tables, goal_of(until, gtid), max_seconds=max_seconds)
 
     def query(self, sql: str) -> "QueryResult":
         """Ask a question in SQL of the rows that readers see now; needs no Spark, but `lakeingest[query]`.

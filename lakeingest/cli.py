@@ -51,7 +51,7 @@ _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same comma
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
 # that imports have made: that took a sixth of the CPU time of a run with nothing to do.
 _YOUNG_OBJECTS = 30_000
-LATER = ("points", "wait")  # commands that are not built yet
+LATER = ("points",)  # commands that are not built yet
 
 app = typer.Typer(
     no_args_is_help=True,

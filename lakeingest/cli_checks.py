@@ -1,4 +1,4 @@
-"""Commands that look at source and copies: check, doctor, verify, profile, sample, query.
+"""Commands that look at source and copies: check, doctor, verify, profile, sample, query, at, wait.
 
 Only `verify --repair` changes something.
 """
@@ -174,10 +174,59 @@ def query(
     answer = ask(loaded_config(config, overrides, offline=True), sql)
     if as_csv:
         answer.write_csv(sys.stdout, printed=sys.stdout.isatty())
-    elif as_json:
-        print_result(answer, as_json, ())
     else:
-        _print_table(answer)
+        _print_report(answer, as_json)
+
+
+@checks.command()
+def at(
+    tables: Names = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="TIME", help="As of this time of the source, or so long ago: 2h.")
+    ] = None,
+    gtid: Annotated[
+        str | None, typer.Option("--gtid", metavar="GTIDS", help="As of these transactions, a GTID set of MySQL.")
+    ] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Name the version of each copy as of a past time, for queries of that version; needs no source and no Spark."""
+    from lakeingest.commands.at import moment_of, versions_at
+
+    result = versions_at(loaded_config(config, overrides, offline=True), moment_of(time, gtid), tables or ())
+    _print_report(result, as_json)
+
+
+@checks.command()
+def wait(
+    tables: Names = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Wait for all changes from before this time.")
+    ] = None,
+    gtid: Annotated[
+        str | None, typer.Option("--gtid", metavar="GTIDS", help="Wait for these transactions, a GTID set of MySQL.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", metavar="N", min=0, help="Give up after this many seconds.")
+    ] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Wait until readers see what the source has written by now, or the changes that an option names."""
+    from lakeingest.commands import wait as waiting
+
+    goal = waiting.goal_of(until, gtid)
+    _print_report(waiting.wait(loaded_config(config, overrides), tables or (), goal, max_seconds=max_seconds), as_json)
+
+
+def _print_report(report: "Report", as_json: bool) -> None:
+    """Print a report as JSON, or as a table."""
+    if as_json:
+        print_result(report, as_json, ())
+    else:
+        _print_table(report)
 
 
 def _print_table(report: "Report") -> None:

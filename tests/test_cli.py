@@ -213,7 +213,7 @@ def test_a_wrong_command_line_is_usage(line: str, named: str) -> None:
 def test_usage_errors_are_one_line(lakeingest: Command) -> None:
     """A process ends with 2 and says why in one line, for what is wrong and for what is not built yet."""
     assert_error(lakeingest("bogus"), 2, "bogus", "--help")
-    assert_error(lakeingest("wait"), 2, "wait", "not built yet")
+    assert_error(lakeingest("points"), 2, "points", "not built yet")
 
 
 def test_no_command_shows_the_help(lakeingest: Command) -> None:

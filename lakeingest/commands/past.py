@@ -34,8 +34,8 @@ class PublishedVersions(Report):
 
 def published_versions(config: Config, table: str) -> PublishedVersions:
     """The versions of the copy. Raises UsageError if the table has no copy."""
-    chosen = _table_of_copy(config, table)
-    return PublishedVersions(chosen, tuple(_published(config, open_versions(config), chosen)))
+    [chosen] = tables_with_copy(config, [table])
+    return PublishedVersions(chosen, tuple(published_since_start(config, open_versions(config), chosen)))
 
 
 def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
@@ -44,7 +44,7 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
     Raises UsageError if the table has no copy, or if the version cannot be read, StateUnreadable if its definition is
     not stored any more.
     """
-    chosen, versions = _table_of_copy(config, table), open_versions(config)
+    [chosen], versions = tables_with_copy(config, [table]), open_versions(config)
     published = _published_once(config, versions, chosen)
     found = published if version is None else [each for each in published if each.version == version]
     if not found:
@@ -88,24 +88,27 @@ def rows_shown(config: Config, table: TableId) -> ShownRows:
 
 def _published_once(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
     """The versions since the copy was last started over. Raises UsageError if there is none."""
-    published = _published(config, versions, table)
+    published = published_since_start(config, versions, table)
     if not published:
         raise UsageError(f"{table} is not published yet; run once, then the same command again")
     return published
 
 
-def _published(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
+def published_since_start(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
     """The versions since the copy was last started over."""
     stored = definition(state_of(config), table)
     return versions.published(table, None if stored is None else stored.before)
 
 
-def _table_of_copy(config: Config, table: str) -> TableId:
-    with_copy = config.tables.select(copied(open_target(config), config.target))
-    if not with_copy:  # tested here, because `choose` would say that tables.include is wrong
-        raise UsageError(f"{table} has no copy yet; run once, then the same command again")
-    [chosen] = config.tables.choose(with_copy, [table])
-    return chosen
+def tables_with_copy(config: Config, names: Sequence[str] = ()) -> list[TableId]:
+    """The tables with these names; without names, all included tables that have a copy.
+
+    Raises UsageError if one of them, or without names every table, has no copy.
+    """
+    existing = config.tables.select(copied(open_target(config), config.target))
+    if not existing:  # tested here, because `choose` would say that tables.include is wrong
+        raise UsageError(f"{', '.join(names) or 'the pipeline'} has no copy yet; run once, then the same command again")
+    return config.tables.choose(existing, names)
 
 
 def _schema_of_version(config: Config, versions: Versions, table: TableId, version: int) -> TableSchema:

@@ -1,6 +1,7 @@
-"""`--since`: the position after which a reader asks for changes, in each form in which a user can write it."""
+"""The moments that users write, and the position after which a reader asks for changes (`--since`), in each form."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -26,7 +27,7 @@ def parse_since(text: str, now: datetime) -> Since:
     position of the changelog; an ISO 8601 time, which is in UTC if it has no zone; FILE:POSITION of the binlog.
     """
     if _DURATION.fullmatch(text):
-        return now - TypeAdapter(Duration).validate_python(text)
+        return parse_time("--since", text, now)
     try:
         if _GTIDS.match(text):
             return GtidSet.parse(text)
@@ -35,11 +36,8 @@ def parse_since(text: str, now: datetime) -> Since:
         raise UsageError(f"--since: {error}") from error
     except ValueError:
         pass  # no position of the changelog
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=moment.tzinfo or UTC)
-    except ValueError:
-        pass  # no time
+    with suppress(UsageError):  # no time
+        return parse_time("--since", text, now)
     try:
         return FilePosition.parse(text)
     except StateUnreadable:
@@ -47,6 +45,29 @@ def parse_since(text: str, now: datetime) -> Since:
             f"--since {text}: wanted a position as the lines carry it, a GTID set of MySQL, FILE:POSITION of the"
             " binlog, a time such as 2026-01-31T12:00:00Z, or a duration such as 2h"
         ) from None
+
+
+def parse_time(option: str, text: str, now: datetime) -> datetime:
+    """The value of an option that is an ISO 8601 time, in UTC if it has no zone, or a duration counted back from `now`.
+
+    Raises UsageError for any other text.
+    """
+    if _DURATION.fullmatch(text):
+        return now - TypeAdapter(Duration).validate_python(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        wanted = "wanted a time such as 2026-01-31T12:00:00Z, or a duration such as 2h"
+        raise UsageError(f"{option} {text}: {wanted}") from None
+    return moment.replace(tzinfo=moment.tzinfo or UTC)
+
+
+def parse_gtids(option: str, text: str) -> GtidSet:
+    """The value of an option that is a GTID set of MySQL. Raises UsageError for any other text."""
+    try:
+        return GtidSet.parse(text)
+    except StateUnreadable as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 def position_after(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:

@@ -6,6 +6,7 @@ see everything before that end. If neither is known, the freshness is unknown.
 """
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
@@ -15,11 +16,13 @@ from lakeingest.core.schema import TableId
 class Fresh:
     """A note: readers who see a copy as of `place`, or as of a later place, see every change from before `as_of`.
 
-    `as_of` is in seconds since 1970.
+    `as_of` is in seconds since 1970. `complete_to`: they also see every change up to this position; None if no such
+    position is known but that of the copy.
     """
 
     place: Place
     as_of: float
+    complete_to: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +63,34 @@ def fresh_as_of(shown: Position | None, noted: Fresh | None) -> float | None:
     `noted` counts only if `shown` is its place or a later one: readers may see an older commit again after a rollback.
     None if no such time is known.
     """
-    is_noted = shown is not None and noted is not None and shown.place >= noted.place
-    moments = (committed_at(shown), noted.as_of if is_noted and noted is not None else None)
+    moments = (committed_at(shown), noted.as_of if _counts(noted, shown) else None)
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def noted_again(noted: Fresh | None, shown: Position | None, *moments: float | None) -> Fresh | None:
+def complete_to(shown: Position | None, noted: Fresh | None) -> Position | None:
+    """Readers who see the position `shown` see every change up to this position; None if they see nothing."""
+    noted_to = noted.complete_to if _counts(noted, shown) else None
+    known = [position for position in (shown, noted_to) if position is not None]
+    return max(known, key=lambda position: position.place, default=None)
+
+
+def _counts(noted: Fresh | None, shown: Position | None) -> TypeGuard[Fresh]:
+    """Whether readers who see the position `shown` see at least what the note says."""
+    return noted is not None and shown is not None and shown.place >= noted.place
+
+
+def noted_again(
+    noted: Fresh | None, shown: Position | None, *moments: float | None, complete: Position | None = None
+) -> Fresh | None:
     """The note for readers who see the position `shown`; None if nothing is known for them.
 
-    `noted` is the last note. `moments`: times up to which these readers see every change; None if unknown.
+    `noted` is the last note. `moments`: times up to which these readers see every change; None if unknown. `complete`:
+    a position up to which they see every change; None if none is known but those of `noted` and `shown`.
     """
     known = [moment for moment in (fresh_as_of(shown, noted), *moments) if moment is not None]
-    return Fresh(shown.place, max(known)) if shown is not None and known else None
+    if complete is None and _counts(noted, shown):
+        complete = noted.complete_to
+    return Fresh(shown.place, max(known), complete) if shown is not None and known else None
 
 
 def lag_seconds(shown: Position | None, end: Position, *, current: bool) -> float | None:

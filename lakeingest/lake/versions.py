@@ -4,22 +4,32 @@ No method changes anything or needs Spark.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.marks import parse_progress
 from lakeingest.lake.target import Staged
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version that readers saw: the rows of the table as of `place` in the binlog."""
+    """A version that readers saw: the rows of the table as of `place` in the binlog.
+
+    `recorded` is the text of its progress, which is parsed only for those who ask, because it can be long.
+    """
 
     version: int
     place: Place
+    recorded: str = field(default="", repr=False, compare=False)
+
+    def progress(self, table: TableId) -> Progress:
+        """The progress of the commit. Raises StateUnreadable if its text is damaged."""
+        return parse_progress(table, f"version {self.version}", self.recorded)
 
 
 class Versions(Protocol):

@@ -44,8 +44,8 @@ _LAG_SECONDS = (
     " change in between. Absent if a commit time is unknown."
 )
 _FAILED = (
-    "1: the table has stopped; `error` names the error and its runbook, `exit_code` says who acts: 75 means that the next"
-    " run tries again. 0, with both labels empty: it goes on."
+    "1: the table has stopped; `error` names the error and its runbook, `exit_code` says who acts: 75 means that the"
+    " next run tries again. 0, with both labels empty: it goes on."
 )
 _EXIT_CODE = (
     "The exit code of the last run; `error` names the error and its runbook, and is empty without one. Absent while a"

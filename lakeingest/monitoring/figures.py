@@ -102,7 +102,7 @@ class Figures:
             self._states = {"max_staleness_seconds": known}
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = (), error: str = "") -> None:
-        """The run has ended with this exit code. `stages` are the `StageCost`s of its profile, `error` names its error."""
+        """The run has ended with this exit code. `stages` are its `StageCost`s, `error` is the name of its error."""
         with self._lock:
             self._seconds = time.monotonic() - self._began
             costs = {(stage.stage,): stage for stage in stages}

@@ -1,14 +1,15 @@
 """Up to which time readers see every change of a table, stored in the state folder (`core.freshness.Fresh`).
 
-fresh.json   for each table, the place and the time of its note; with `metrics`, also the last measures of all tables,
-             and until when the source keeps the binlog. A run that ends before it sees the tables repeats them
+fresh.json   for each table, the place and the time of its note; the positions that notes name, each once; with
+             `metrics`, also the last measures of all tables, and until when the source keeps the binlog. A run that
+             ends before it sees the tables repeats them
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from lakeingest.core.freshness import Fresh, Measure
-from lakeingest.core.position import Place
+from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
@@ -20,9 +21,12 @@ NAME = "fresh.json"
 def read_fresh(state: File) -> dict[TableId, Fresh]:
     """The stored notes. Empty if the file is missing or damaged: then only the times in positions are known."""
     try:
-        notes = store.read(state / NAME)["tables"]
+        doc = store.read(state / NAME)
+        positions = [Position.from_json(position) for position in doc.get("positions", ())]
+        complete = {table: positions[number] for table, number in doc.get("complete", {}).items()}
         return {
-            TableId.parse(table): Fresh(Place.parse(place), float(as_of)) for table, (place, as_of) in notes.items()
+            TableId.parse(table): Fresh(Place.parse(place), float(as_of), complete.get(table))
+            for table, (place, as_of) in doc["tables"].items()
         }
     except (OSError, *DAMAGED, StateUnreadable):
         return {}
@@ -36,8 +40,17 @@ def store_fresh(
     `kept_until`: the source keeps the binlog after the spool until then (seconds since 1970).
     """
     tables = {str(table): [str(note.place), note.as_of] for table, note in notes.items()}
-    last = [asdict(measure) | {"table": str(measure.table)} for measure in measures]
-    store.replace(state / NAME, {"tables": tables, "measures": last, "kept_until": kept_until})
+    # the end of the spool is the position of many notes, and has a long text
+    noted = {str(table): note.complete_to for table, note in notes.items() if note.complete_to is not None}
+    numbers = {position: number for number, position in enumerate(dict.fromkeys(noted.values()))}
+    doc = {
+        "tables": tables,
+        "positions": [position.to_json() for position in numbers],
+        "complete": {table: numbers[position] for table, position in noted.items()},
+        "measures": [asdict(measure) | {"table": str(measure.table)} for measure in measures],
+        "kept_until": kept_until,
+    }
+    store.replace(state / NAME, doc)
 
 
 def read_measures(state: File) -> tuple[tuple[Measure, ...], float | None]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.freshness import Fresh, age, committed_at, fresh_as_of, lag_seconds, noted_again
+from lakeingest.core.freshness import Fresh, age, committed_at, complete_to, fresh_as_of, lag_seconds, noted_again
 from lakeingest.core.history import Committed, History
 from lakeingest.core.position import FilePosition, Place, Position
 
@@ -59,6 +59,20 @@ def test_a_note_moves_on(
 ) -> None:
     """With the place that readers see, to the latest moment that is known."""
     assert noted_again(noted, shown, *moments) == expected
+
+
+def test_readers_of_a_quiet_table_see_all_up_to_the_end_that_a_run_has_seen() -> None:
+    """A note keeps that position until a later one is known, and says nothing to readers who were sent back."""
+    noted = noted_again(None, at(10), 5.0, complete=at(30))
+    assert noted == Fresh(at(10).place, 5.0, at(30))
+    assert complete_to(at(10), noted) == at(30)
+    assert complete_to(at(40), noted) == at(40)
+    assert complete_to(at(9), noted) == at(9)
+    assert complete_to(at(10), None) == at(10)
+    assert complete_to(None, noted) is None
+    assert noted_again(noted, at(20)) == Fresh(at(20).place, 5.0, at(30))
+    assert noted_again(noted, at(20), complete=at(50)) == Fresh(at(20).place, 5.0, at(50))
+    assert noted_again(noted, at(9), 4.0) == note(9, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,8 @@ def test_what_is_not_known_has_no_series() -> None:
     figures.observe(Measured((unknown,), Load(), None))
     text = generate_latest(registry_of("nightly", figures)).decode()
     assert {name for name, table in samples(text) if table} == {"lakeingest_table_failed", "lakeingest_table_paused"}
-    assert 'lakeingest_table_failed{error="GateFailed",exit_code="1",pipeline="nightly",table="shop.orders"} 1.0' in text
+    labels = 'error="GateFailed",exit_code="1",pipeline="nightly",table="shop.orders"'
+    assert f"lakeingest_table_failed{{{labels}}} 1.0" in text
     assert "run_exit_code" not in text
     assert "lakeingest_source" not in text.replace("lakeingest_source_lost", "")
     figures.observe(Measured((replace(unknown, error="", rows=0),), Load(), None))

@@ -78,7 +78,8 @@ def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str
         is_ours = properties.get(PREFIX + OWNER) == str(table)
         has_all_files = begun >= earliest
         if has_all_files and is_ours and position:
-            commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position)), begun))
+            recorded = properties.get(PREFIX + PROGRESS, "")
+            commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position), recorded), begun))
     return commits
 
 

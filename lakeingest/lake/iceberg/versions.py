@@ -39,9 +39,10 @@ class IcebergVersions:
         for entry in loaded.metadata.snapshot_log:
             snapshot = loaded.metadata.snapshot_by_id(entry.snapshot_id)
             if snapshot is not None and snapshot.summary is not None and is_marked(snapshot):
-                position = snapshot.summary.additional_properties.get(POSITION)
-                if position:  # a commit without a position has no place in the binlog
-                    versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
+                properties = snapshot.summary.additional_properties
+                if position := properties.get(POSITION):  # a commit without a position has no place in the binlog
+                    recorded = properties.get(PROGRESS, "")
+                    versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position), recorded)
             if entry.snapshot_id == before:  # this version and all versions up to it are left out
                 versions.clear()
         return sorted(versions.values(), key=lambda version: version.place)

@@ -71,7 +71,7 @@ class Measuring:
         end, shown, current = self._run.binlog.spool.position, self._what_readers_see(table), self._is_current(table)
         position = None if shown is None else shown.position
         moments = (self._run.binlog.complete_at, committed_at(end)) if current else ()
-        note = noted_again(self._notes.get(table.id), position, *moments)
+        note = noted_again(self._notes.get(table.id), position, *moments, complete=end if current else None)
         if note is not None:
             self._notes[table.id] = note
         seen_to = end if current else position
