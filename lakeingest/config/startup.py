@@ -1,38 +1,47 @@
-"""A place in the source's history at which copies begin empty: `tables.startup` with a position or with GTIDs."""
+"""A place in the source's history at which copies begin empty: `tables.startup` with a position, GTIDs or a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.errors import NotBuiltYet, StateUnreadable
+from lakeingest.errors import StateUnreadable
+
+_FORMS = {
+    "position": "FILE:BYTE, as SHOW BINARY LOG STATUS has it",
+    "gtid": "a GTID set of MySQL",
+    "time": "a time such as 2026-01-31T12:00:00Z",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
     """The place at which copies begin empty.
 
-    `position`: the end of a transaction; None if `gtids` says it. `gtids`: all transactions up to the place.
+    `position`: the end of a transaction. `time`: the place is before the first transaction that was committed then or
+    later. If both are None, `gtids` has all transactions up to the place.
     """
 
     position: FilePosition | None
     gtids: GtidSet = field(default_factory=GtidSet)
+    time: datetime | None = None
 
     @classmethod
     def of(cls, keys: Mapping[str, Any]) -> Self:
-        """The place that these keys name. Raises ValueError for a mistake, and NotBuiltYet for `time`."""
-        if keys.keys() == {"time"}:
-            raise NotBuiltYet("tables.startup.time is not built yet; this version has position and gtid")
-        if keys.keys() not in ({"position"}, {"gtid"}):
-            raise ValueError("startup: it needs either position or gtid, and nothing else")
+        """The place that these keys name. Raises ValueError for a mistake."""
+        if len(keys) != 1 or not keys.keys() <= _FORMS.keys():
+            raise ValueError("startup: it needs either position, gtid or time, and nothing else")
         [(key, value)] = keys.items()
         text = str(value)
         try:
             if key == "position":
                 return cls(FilePosition.parse(text))
+            if key == "time":
+                moment = datetime.fromisoformat(text)
+                return cls(None, time=moment.replace(tzinfo=moment.tzinfo or UTC))
             if gtids := GtidSet.parse(text):
                 return cls(None, gtids)
-        except StateUnreadable:
+        except (StateUnreadable, ValueError):
             pass  # no such text
-        form = "FILE:BYTE, as SHOW BINARY LOG STATUS has it" if key == "position" else "a GTID set of MySQL"
-        raise ValueError(f"startup.{key}: {text!r} is not {form}")
+        raise ValueError(f"startup.{key}: {text!r} is not {_FORMS[key]}")

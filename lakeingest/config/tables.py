@@ -169,8 +169,8 @@ class Tables(BaseModel):
     def _assert_startup(self) -> "Self":
         if self.startup == "adopt":
             raise NotBuiltYet(
-                "tables.startup: adopt is not built yet; this version has initial, snapshot_only, latest, position and"
-                " gtid"
+                "tables.startup: adopt is not built yet; this version has initial, snapshot_only, latest, position,"
+                " gtid and time"
             )
         if not isinstance(self.startup, str):
             StartAt.of(self.startup)  # raises the error of a mistake

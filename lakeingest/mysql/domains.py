@@ -56,7 +56,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
     if file is None:
         raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
     with connect(source) as reading:
-        return find_in_domain(last, _transactions(reading, file, free_server_id(reading, source)))
+        return find_in_domain(last, transactions_of(reading, file, free_server_id(reading, source)))
 
 
 def has_gtid(last: Committed | None) -> bool:
@@ -83,7 +83,7 @@ def _parsed(text: str) -> list[DomainGtid]:
     return [DomainGtid.parse(gtid) for gtid in text.split(",") if gtid.strip()]
 
 
-def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> Iterator[Logged[DomainGtid]]:
+def transactions_of(connection: pymysql.Connection, file: str, server_id: int) -> Iterator[Logged[DomainGtid]]:
     """Yield the transactions of a binlog file. The connection cannot be used afterwards.
 
     Raises BinlogGone if the file is larger than 4 GiB.

@@ -5,6 +5,8 @@ file in which the position's last transaction ends.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -27,6 +29,7 @@ from lakeingest.errors import (
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import (
+    clock,
     connect,
     file_sizes,
     free_server_id,
@@ -37,7 +40,7 @@ from lakeingest.mysql.connection import (
 )
 from lakeingest.mysql.continuity import executed_with, file_began, wait_until_over
 from lakeingest.mysql.dialect import MARIADB, dialect
-from lakeingest.mysql.domains import find_on, has_gtid
+from lakeingest.mysql.domains import find_on, has_gtid, transactions_of
 from lakeingest.rows import Part
 
 _PREVIOUS = "Previous_gtids"
@@ -143,6 +146,42 @@ class ThisServer:
                 raise BinlogGone(f"the source has purged {unread}, which come after the named GTIDs or between them")
             raise OperatorNeeded(f"the GTID set names no position: {others} come before its last transaction")
         return position
+
+    def position_before(self, moment: datetime) -> Position:
+        """The position before the first transaction that was committed at this moment or later.
+
+        Without such a transaction it is the end of the binlog. On MariaDB, which stores whole seconds, the second of
+        the moment counts as a whole.
+
+        Raises BinlogGone if the source may have purged transactions after the moment, and OperatorNeeded for a moment
+        in the future.
+        """
+        micros = int(moment.timestamp() * 1_000_000)
+        if moment.timestamp() > clock(self._connection):
+            raise OperatorNeeded(f"{moment.isoformat()} is in the future, by the source's clock")
+        if dialect(self._connection) is MARIADB:
+            micros -= micros % 1_000_000
+        # Files before the newest one that was begun in an earlier second have only transactions from before the moment.
+        # On a replica, files after it may have such transactions, too.
+        file = newest(self._files, lambda name: file_began(self._source, name) < micros // 1_000_000)
+        if file is None:
+            first = self._files[0]
+            raise BinlogGone(f"the source's binlog begins with {first}, which is newer than {moment.isoformat()}")
+        end = file_start(file)
+        for name in [file, *files_after(end, self._files)]:
+            for each in self._logged(name):
+                if each.committed_at >= micros:
+                    return self.position_at(end)
+                end = each.end
+        return self.position_at(end)
+
+    def _logged(self, file: str) -> Iterator[Logged[Any]]:
+        """The transactions of a binlog file, with or without GTIDs."""
+        if dialect(self._connection) is not MARIADB:
+            yield from self._transactions(file)
+            return
+        with connect(self._source) as reading:
+            yield from transactions_of(reading, file, free_server_id(reading, self._source))
 
     def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""

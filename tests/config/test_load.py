@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,6 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("tables/startup=adopt", "tables.startup: adopt"),
-        ("tables/startup={time: '2026-11-30T00:00:00Z'}", "tables.startup.time is not built yet"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -275,13 +275,20 @@ def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
 def test_copies_begin_where_startup_says() -> None:
     """A word, or a place in the source's history."""
     assert parsed("tables/startup=snapshot_only").tables.copies_once
-    latest, position, gtids = (
+    latest, position, gtids, *times = (
         parsed(f"tables/startup={value}").tables
-        for value in ("latest", "{position: 'binlog.000001:157'}", f"{{gtid: '{UUID}:1-5:7'}}")
+        for value in (
+            "latest",
+            "{position: 'binlog.000001:157'}",
+            f"{{gtid: '{UUID}:1-5:7'}}",
+            "{time: '2026-11-30T01:00:00+01:00'}",
+            "{time: 2026-11-30T00:00:00}",  # without a zone it is in UTC; YAML may make it a time, and a text otherwise
+        )
     )
     assert (latest.begins_empty, latest.begins_at) == (True, None)
     assert position.begins_at == StartAt(FilePosition("binlog.000001", 157))
     assert gtids.begins_at == StartAt(None, GtidSet.parse(f"{UUID}:1-5:7"))
+    assert [each.begins_at for each in times] == [StartAt(None, time=datetime(2026, 11, 30, tzinfo=UTC))] * 2
     assert not parsed("tables/startup=initial").tables.begins_empty
 
 
@@ -291,9 +298,10 @@ def test_copies_begin_where_startup_says() -> None:
         ("{position: 'binlog.000001'}", "startup.position: 'binlog.000001' is not FILE:BYTE"),
         ("{gtid: 0-1-5}", "startup.gtid: '0-1-5' is not a GTID set of MySQL"),
         ("{gtid: ''}", "startup.gtid: '' is not a GTID set"),
-        ("{}", "needs either position or gtid, and nothing else"),
-        (f"{{position: 'binlog.000001:4', gtid: '{UUID}:1'}}", "needs either position or gtid, and nothing else"),
-        ("{offset: 4}", "needs either position or gtid"),
+        ("{time: yesterday}", "startup.time: 'yesterday' is not a time such as 2026-"),
+        ("{}", "needs either position, gtid or time, and nothing else"),
+        (f"{{position: 'binlog.000001:4', gtid: '{UUID}:1'}}", "needs either position, gtid or time, and nothing else"),
+        ("{offset: 4}", "needs either position, gtid or time"),
     ],
 )
 def test_a_wrong_place_to_begin_at_is_a_mistake(value: str, why: str) -> None:

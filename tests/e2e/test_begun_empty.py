@@ -1,5 +1,6 @@
 """`tables.startup: latest`, a position or GTIDs: copies begin empty, and have exactly the rows that changed since."""
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -66,6 +67,14 @@ def start_at(pipe: Pipe, **place: Any) -> None:
     pipe.config = pipe.config.model_copy(update={"tables": tables})
 
 
+def clock_of(pipe: Pipe) -> str:
+    """The time of the source, in UTC."""
+    with pipe.connection.cursor() as cursor:
+        cursor.execute("SELECT UTC_TIMESTAMP(6)")
+        [moment] = cursor.fetchone() or ()
+    return str(moment)
+
+
 def now(pipe: Pipe) -> str:
     """The written position."""
     return str(written_position(pipe.connection))
@@ -125,6 +134,39 @@ def test_a_copy_from_a_position_has_the_rows_that_changed_since(shop: Pipe) -> N
     shop.run()
     assert shop.rows("t") == expected(shop, CHANGED | {12, 13})
     assert {one.began_empty for one in status(shop.config)} == {place}
+
+
+@ON_EACH
+@pytest.mark.formats
+@pytest.mark.long("other servers", only=("hudi", "no GTIDs", "MariaDB"))
+def test_a_copy_from_a_time_has_the_rows_that_changed_since(shop: Pipe) -> None:
+    """By the clock of the source, wherever its binlog files end; a time that it cannot answer is refused by name."""
+    for table in ("s", "t"):
+        fill(shop, table)
+    shop.sql("UPDATE t SET v = -1 WHERE id = 20", "FLUSH BINARY LOGS", "UPDATE s SET v = -1 WHERE id = 2")
+    time.sleep(1.1)  # MariaDB stores whole seconds
+    moment = clock_of(shop)
+    time.sleep(1.1)
+    change(shop)
+    shop.sql("FLUSH BINARY LOGS", "UPDATE t SET v = 7 WHERE id = 12", "UPDATE s SET v = 9 WHERE id = 1")
+    start_at(shop, time=f"{moment}Z")
+    assert not check(shop.config).problems
+    shop.run()
+    assert shop.rows("t") == expected(shop, CHANGED | {12})
+    assert shop.rows("s") == [(1, 9)]
+    shop.sql("UPDATE t SET v = 8 WHERE id = 13", "CREATE TABLE u LIKE t")
+    time.sleep(1.1)
+    start_at(shop, time=f"{clock_of(shop)}Z")  # nothing came after it
+    shop.run()
+    assert shop.rows("t") == expected(shop, CHANGED | {12, 13})
+    assert shop.rows("u") == []
+    shop.sql("CREATE TABLE w LIKE t")
+    for moment, error in (("2200-01-01", OperatorNeeded), ("2001-01-01", BinlogGone)):
+        start_at(shop, time=moment)
+        [found] = check(shop.config).problems
+        assert found.name == "place where copies begin"
+        with pytest.raises(error, match=r"is in the future|which is newer than"):
+            shop.run("w")
 
 
 @pytest.mark.long("whole runs")

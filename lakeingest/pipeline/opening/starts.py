@@ -48,7 +48,9 @@ def start_position(source: BinlogSource, begins: StartAt) -> Position:
     Raises OperatorNeeded if the place is not there, and BinlogGone if the source has purged it.
     """
     server = source.here(FIRST_EPOCH)
-    return server.position_at(begins.position) if begins.position else server.position_after(begins.gtids)
+    if begins.position is not None:
+        return server.position_at(begins.position)
+    return server.position_after(begins.gtids) if begins.time is None else server.position_before(begins.time)
 
 
 def begin_copies(
