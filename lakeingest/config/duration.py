@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
+_MOST = timedelta(days=36_525)  # so that it can be counted back from now
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -16,9 +17,12 @@ def _parse_duration(value: Any) -> timedelta:
     if match is None:
         raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
     try:
-        return timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
-    except OverflowError as error:
-        raise ValueError("this duration is too long") from error
+        duration = timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
+    except OverflowError:
+        duration = timedelta.max
+    if duration > _MOST:
+        raise ValueError("this duration is longer than a hundred years")
+    return duration
 
 
 # A length of time such as 5d. A number without a unit is refused.

@@ -1,6 +1,7 @@
 """`quality` of pipeline.yml: the users' suites of expectations, and how runs compare tables with the source."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,7 +62,8 @@ class Quality(Frozen):
     SQL in suites is allowed: SQL can call any function of the JVM and read any file of the machine. `samples` says
     whether the pages of gates show values of rows that fail; if False, the pages show only the keys of such rows.
     `verify`: how runs compare the tables with the source; None: they do not. `ledger`: the database of the tables in
-    the lake into which runs write what gates and comparisons have found; None: they write none. `unusual`: whether runs
+    the lake into which runs write what gates and comparisons have found; None: they write none. `ledger_keep`: how long
+    the results of gates stay there. `unusual`: whether runs
     warn of tables into which more or less, or other NULLs, are written than before.
     """
 
@@ -72,6 +74,7 @@ class Quality(Frozen):
     samples: bool = True
     verify: Proofs | None = None
     ledger: Annotated[str, Field(pattern=f"^{RESERVED}[a-z0-9_]*$")] | None = None
+    ledger_keep: Duration = timedelta(days=400)  # a year can be compared with the one before
     unusual: Literal["ignore", "warn"] = "ignore"
 
     @property

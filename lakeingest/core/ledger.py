@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 from lakeingest.core.keys import EVERY_KEY
@@ -51,6 +52,11 @@ def quality_table(database: str) -> TableSchema:
         _column("position", Kind.STRING, "the position of the rows in the source's binlog", nullable=True),
     )
     return _table(TableId(database, "quality"), columns, "Results of the quality checks of lakeingest")
+
+
+def result_id(checked_at: datetime, rest: str = "") -> str:
+    """The id of a result of a gate at this time, followed by `rest`; without it, a text before all ids of that time."""
+    return f"{checked_at:%Y%m%dT%H%M%S.%fZ} {rest}"
 
 
 def proofs_table(database: str) -> TableSchema:

@@ -2,6 +2,7 @@
 
 ledger/quality/<time>-<digest>.json   the rows of a gate that the table `quality` may lack
 ledger/proofs.json                    the digest of the rows that the table `proofs` was last given
+ledger/trimmed.json                   the day on which old rows of `quality` were last removed
 """
 
 import json
@@ -63,8 +64,26 @@ def note_proofs(state: File, given: str) -> None:
     store.replace(_proofs(state), {"digest": given})
 
 
+def trimmed_on(state: File) -> str:
+    """The day on which old results were last removed from the table; '' if it is not known."""
+    try:
+        return str(store.read(_trimmed(state))["day"])
+    except (OSError, *DAMAGED):
+        return ""
+
+
+def note_trimmed(state: File, day: str) -> None:
+    """Store the day on which old results were removed. Raises StorageFailed if it cannot be written."""
+    store.make_folder(state / FOLDER)
+    store.replace(_trimmed(state), {"day": day})
+
+
 def _results(state: File) -> File:
     return state / FOLDER / "quality"
+
+
+def _trimmed(state: File) -> File:
+    return state / FOLDER / "trimmed.json"
 
 
 def _proofs(state: File) -> File:

@@ -1,5 +1,7 @@
 """The tables of the ledger: their rows, and what a commit leaves behind."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from lakeingest.core.keys import EVERY_KEY, KeyRange
@@ -14,6 +16,7 @@ from lakeingest.core.ledger import (
     proof_rows,
     proofs_table,
     quality_table,
+    result_id,
     written,
 )
 from lakeingest.core.phases import Phase
@@ -36,6 +39,14 @@ def test_a_table_counts_its_commits_and_rows() -> None:
         places = [progress.position.place for progress in (new, first, second) if progress.position is not None]
         assert places == sorted(set(places))
         assert len(places) == 3
+
+
+def test_ids_of_results_sort_as_their_times_do() -> None:
+    """A time alone stands before all results of that time, and after all earlier ones."""
+    moments = [datetime(2026, 11, day, 23, 59, 59, micros, UTC) for day in (9, 10) for micros in (0, 999_999)]
+    ids = [result_id(moment, "shop.orders 0001") for moment in moments]
+    assert ids == sorted(ids)
+    assert [each for each in ids if each < result_id(moments[2])] == ids[:2]
 
 
 def test_only_the_ledger_has_reserved_databases() -> None:

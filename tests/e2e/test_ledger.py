@@ -14,7 +14,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
 from lakeingest.pipeline.events import Event, Following, Published, Undelivered
 from lakeingest.pipeline.rounds import ledger
-from lakeingest.state.ledger import noted_results
+from lakeingest.state.ledger import note_trimmed, noted_results
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import shown
 
@@ -92,6 +92,27 @@ def test_the_results_of_gates_are_rows(noting: Pipe) -> None:
     assert str(SECRET) not in str(rows_of(noting, "quality"))
     assert not noting.seen(Undelivered)
     assert [str(one.table) for one in status(noting.config)] == [f"{noting.database}.orders"]
+
+
+@pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+def test_old_results_are_deleted_once_a_day(noting: Pipe) -> None:
+    """With the commit of new ones."""
+    noting.run()
+    assert len(results(noting)) == 3
+    old = {row["id"] for row in rows_of(noting, "quality")}
+    time.sleep(1.1)
+    with_quality(noting, suites=noting.config.quality.suites, ledger_keep="1s")
+    noting.sql("UPDATE orders SET amount = 5 WHERE id = 7")
+    noting.run()
+    assert len(results(noting)) == 6  # they were looked at today
+    note_trimmed(noting.state, "2026-01-01")
+    time.sleep(1.1)
+    noting.sql("UPDATE orders SET amount = 6 WHERE id = 7")
+    noting.run()
+    assert results(noting) == [PASSED, AMOUNT, COUPON]
+    assert not old & {row["id"] for row in rows_of(noting, "quality")}
+    assert not noting.seen(Undelivered)
 
 
 @pytest.mark.formats

@@ -6,8 +6,9 @@ same keys. What cannot be written is kept for the next time. It stops neither th
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakeingest.core.ledger import (
     proof_rows,
     proofs_table,
     quality_table,
+    result_id,
     written,
 )
 from lakeingest.core.proof import TableProof
@@ -33,7 +35,15 @@ from lakeingest.pipeline.events import Undelivered
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.rows import table_schema
-from lakeingest.state.ledger import MOST_GATES, given_proofs, note_proofs, noted_results, remove_results
+from lakeingest.state.ledger import (
+    MOST_GATES,
+    given_proofs,
+    note_proofs,
+    note_trimmed,
+    noted_results,
+    remove_results,
+    trimmed_on,
+)
 
 PAUSE_SECONDS = 300.0  # between two commits of a run that follows
 
@@ -74,9 +84,18 @@ class Ledger:
             remove_results(self.edges.writing, paths[:-MOST_GATES])
         complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may have noted others
         if complete:
-            self._publish(schema, self._loaded(schema), complete)
+            staged, today = self._loaded(schema), f"{datetime.now(UTC):%Y-%m-%d}"
+            is_trimmed = trimmed_on(self.edges.state) == today  # all ids are read for it, so once a day is enough
+            self._publish(schema, staged, complete, () if is_trimmed else self._old_results(schema, staged))
+            if not is_trimmed:
+                note_trimmed(self.edges.writing, today)
         if paths:
             remove_results(self.edges.writing, paths)
+
+    def _old_results(self, schema: TableSchema, staged: Staged) -> list[str]:
+        """The ids of the results in the table that are older than `quality.ledger_keep`."""
+        kept_from = result_id(datetime.now(UTC) - self.edges.config.quality.ledger_keep)
+        return sorted(row[KEY] for row in self._present(schema, staged, [KEY]) if row[KEY] < kept_from)
 
     def _write_proofs(self, schema: TableSchema, proofs: Mapping[TableId, TableProof]) -> None:
         wanted = list(proof_rows(proofs))
@@ -84,7 +103,7 @@ class Ledger:
             return
         staged = self._loaded(schema)
         tables = set(map(str, proofs))
-        present = [row for row in self._present(schema, staged) if row["source_table"] in tables]
+        present = [row for row in self._present(schema, staged, schema.names) if row["source_table"] in tables]
         changed, gone = differences(present, wanted)
         if changed or gone:
             self._publish(schema, staged, changed, gone)
@@ -105,17 +124,17 @@ class Ledger:
             return self._shown(schema, staged)
         return staged
 
-    def _present(self, schema: TableSchema, staged: Staged) -> list[Row]:
-        """The rows that readers see."""
+    def _present(self, schema: TableSchema, staged: Staged, names: Sequence[str]) -> list[Row]:
+        """The rows that readers see, with these columns."""
         if staged.published is None:
             return []
-        readers = self.edges.target.batch_readers(schema.table, staged.published, schema.names)
+        readers = self.edges.target.batch_readers(schema.table, staged.published, names)
         if readers is None:
             raise StateUnreadable(
                 f"{schema.table} is not as lakeingest wrote it; drop it, and the next run makes it anew"
             )
-        fields = [pa.field(field.name, _in_micros(field.type)) for field in table_schema(schema)]
-        batches = (batch.select(schema.names) for reader in readers for batch in reader.batches())
+        fields = [pa.field(name, _in_micros(table_schema(schema).field(name).type)) for name in names]
+        batches = (batch.select(names) for reader in readers for batch in reader.batches())
         return [row for batch in batches for row in batch.cast(pa.schema(fields)).to_pylist()]
 
     def _publish(self, schema: TableSchema, staged: Staged, rows: Collection[Row], gone: Collection[str] = ()) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from string import digits
 
-from lakeingest.core.ledger import KEY, Result, Row
+from lakeingest.core.ledger import KEY, Result, Row, result_id
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
@@ -32,7 +32,6 @@ class Results:
     ) -> None:
         """Note the results of a gate on so many `rows`. Raises StorageFailed if the state folder cannot be written."""
         now = datetime.now(UTC)
-        moment = f"{now:%Y%m%dT%H%M%S.%fZ}"
         new = [outcome for outcome in _results(report) if self._is_new(table, stage, outcome, now)]
         shared = {
             "checked_at": _micros(now),
@@ -43,10 +42,11 @@ class Results:
             "position": None if position is None else str(position.at),
         }
         noted = [
-            {KEY: f"{moment} {table} {number:04d}", **shared, **_columns(outcome)} for number, outcome in enumerate(new)
+            {KEY: result_id(now, f"{table} {number:04d}"), **shared, **_columns(outcome)}
+            for number, outcome in enumerate(new)
         ]
         if noted:
-            note_results(state, moment, noted)
+            note_results(state, result_id(now).strip(), noted)
 
     def _is_new(self, table: TableId, stage: str, outcome: Outcome, now: datetime) -> bool:
         """Whether the result is to be noted; then it is the last one from now on."""
