@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakeingest.commands.adopt import AdoptedTables
+    from lakeingest.commands.points import KeptPoints, ShownPoint
     from lakeingest.commands.quarantine import KeptKeys
     from lakeingest.commands.signal import SignalResults
     from lakeingest.pipeline.events import Observer
@@ -91,6 +92,35 @@ class SignalMethods(ABC):
     def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
         """Rewrite small files into larger ones, and remove old snapshots and the files that killed tasks have left."""
         return self._send_signal("maintain", tables, wait=wait, observe=observe)
+
+    def points(self) -> "KeptPoints":
+        """The points that are kept: places in the binlog as of which readers can see all tables. Needs no Spark."""
+        from lakeingest.commands.points import points
+
+        return points(self.config)
+
+    def point(self, name: str) -> "ShownPoint":
+        """The version of each table at a point, and how engines read it. Needs no Spark."""
+        from lakeingest.commands.points import shown_point
+
+        return shown_point(self.config, name)
+
+    def create_point(self, name: str, *, wait: bool = True) -> "SignalResults":
+        """Keep the version of each copy as of now: by the run that is at work, or by a run that first catches up."""
+        from lakeingest.commands.points import create_point
+
+        with self._session() as session:
+            results = create_point(self.config, name, wait=wait, spark=session)
+        results.raise_failure()
+        return results
+
+    def drop_point(self, name: str, *, wait: bool = True) -> "SignalResults":
+        """Let the versions of a point go. Needs no Spark."""
+        from lakeingest.commands.points import drop_point
+
+        results = drop_point(self.config, name, wait=wait)
+        results.raise_failure()
+        return results
 
     def quarantined(self, *tables: str) -> "KeptKeys":
         """The keys whose rows failed a gate and are not in the copies. Needs no Spark."""

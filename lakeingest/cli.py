@@ -29,13 +29,13 @@ from lakeingest.cli_options import (
     print_result,
     write_page,
 )
+from lakeingest.cli_points import points
 from lakeingest.cli_quarantine import quarantines
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
 from lakeingest.committed import Committed, is_recorded
 from lakeingest.errors import (
     LakeIngestError,
-    NotBuiltYet,
     NotOurState,
     Retryable,
     StorageAway,
@@ -51,7 +51,6 @@ _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same comma
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
 # that imports have made: that took a sixth of the CPU time of a run with nothing to do.
 _YOUNG_OBJECTS = 30_000
-LATER = ("points",)  # commands that are not built yet
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -260,18 +259,11 @@ def explain(name: Runbook = None) -> None:
     terminal.print_page(stage.explain(name))
 
 
-def _refuse_command(context: typer.Context) -> None:
-    """Not built yet."""
-    raise NotBuiltYet(f"`lakeingest {context.info_name}` is not built yet")
-
-
 app.add_typer(checks)
 app.add_typer(submits)
 app.add_typer(signals)
 app.add_typer(quarantines)
-_ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
-for _name in LATER:
-    app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(_refuse_command)
+app.add_typer(points)
 
 
 def main() -> NoReturn:

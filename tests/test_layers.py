@@ -42,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "api_signals": {"commands", "pipeline", "config"},
     "cli_options": {"commands", "console", "terminal", "config", "core", "disk", "pandas_later"},
     "cli_checks": {"cli_options", "commands", "console"},
+    "cli_points": {"cli_options", "commands", "console", "terminal"},
     "cli_quarantine": {"cli_options", "commands", "console", "terminal"},
     "cli_signals": {"cli_options", "commands", "console", "terminal", "config"},
     "cli_submit": {"cli_options", "commands", "console", "terminal", "termination"},
@@ -49,6 +50,7 @@ ARROWS: dict[str, set[str]] = {
         "__init__",
         "cli_checks",
         "cli_options",
+        "cli_points",
         "cli_quarantine",
         "cli_signals",
         "cli_submit",
@@ -101,7 +103,18 @@ ARROWS: dict[str, set[str]] = {
 
 # The rooms of `pipeline/`, from the top floor down: a room may import itself, `events`, and what stands here.
 ROOMS: dict[str, set[str]] = {
-    "rounds": {"proving", "signals", "catch_up", "joining", "copying", "schema", "binlog", "preconditions", "run"},
+    "rounds": {
+        "proving",
+        "signals",
+        "points",
+        "catch_up",
+        "joining",
+        "copying",
+        "schema",
+        "binlog",
+        "preconditions",
+        "run",
+    },
     "signals": {
         "catch_up",
         "joining",
@@ -112,6 +125,7 @@ ROOMS: dict[str, set[str]] = {
         "publishing",
         "binlog",
         "rolling_back",
+        "points",
         "run",
     },
     "opening": {"joining", "schema", "binlog", "preconditions", "rolling_back", "run"},
@@ -127,6 +141,7 @@ ROOMS: dict[str, set[str]] = {
     "binlog": {"run"},
     "preconditions": {"run"},
     "rolling_back": set(),
+    "points": {"run"},
     "run": set(),
     "events": set(),
 }

@@ -11,7 +11,8 @@ from lakeingest.commands.signal import Reporter, SignalResults, ask, chosen_tabl
 from lakeingest.config import Config
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, Scope
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import Action
 from lakeingest.errors import UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target

@@ -15,7 +15,8 @@ from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.config import Config
 from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
-from lakeingest.core.signals import Action, Scope
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import Action
 from lakeingest.errors import SourceMoved
 from lakeingest.mysql.key_values import key_of_difference
 from lakeingest.mysql.source import Source

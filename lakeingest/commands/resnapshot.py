@@ -8,7 +8,7 @@ from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
-from lakeingest.core.signals import OVER_GAP, WHOLE, Scope
+from lakeingest.core.scope import OVER_GAP, WHOLE, Scope
 from lakeingest.errors import UsageError
 from lakeingest.mysql.key_values import bound_of, parse_key
 from lakeingest.mysql.source import Source

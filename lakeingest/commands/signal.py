@@ -16,7 +16,8 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.config.tables import table_named
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import OPEN, Action, Scope, Signal, State
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import OPEN, Action, Signal, State
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.5
-_NEED_RUN = {Action.RESNAPSHOT, Action.MAINTAIN}  # only a run can carry out these actions
+_NEED_RUN = {Action.RESNAPSHOT, Action.MAINTAIN, Action.POINT}  # only a run can carry out these actions
 Reporter = Callable[[SignalDocument], None]
 
 
@@ -87,6 +88,7 @@ def ask(
     *,
     scope: Scope | None = None,
     ddl: str | None = None,
+    name: str | None = None,
     wait: bool = True,
     report: Reporter = lambda _: None,
     observe: Observer = unobserved,
@@ -115,7 +117,7 @@ def ask(
     least_number = _least_number(config, folder)
     numbers = []  # of the stored signals
     for concerned, cancels in to_store:
-        make_signal = _signal_maker(kind, concerned, scope, cancels, ddl)
+        make_signal = _signal_maker(kind, concerned, scope, cancels, ddl, name)
         numbers.append(folder.add(make_signal, least_number).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
@@ -124,10 +126,17 @@ def ask(
 
 
 def _signal_maker(
-    kind: Action, tables: tuple[TableId, ...], scope: Scope | None, cancels: int | None, ddl: str | None
+    kind: Action,
+    tables: tuple[TableId, ...],
+    scope: Scope | None,
+    cancels: int | None,
+    ddl: str | None,
+    name: str | None,
 ) -> Callable[[int], Signal]:
     """A function that makes a signal of this process, as of now, with the given number."""
-    return lambda number: Signal(number, kind, this_process(), datetime.now(UTC), tables, scope, cancels, ddl=ddl)
+    return lambda number: Signal(
+        number, kind, this_process(), datetime.now(UTC), tables, scope, cancels, ddl=ddl, name=name
+    )
 
 
 def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
@@ -231,7 +240,5 @@ def _error_of_signal(why: str) -> LakeIngestError:
     UsageError if `why` does not begin with the name of an error of lakeingest.
     """
     name, _, text = why.partition(": ")
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, LakeIngestError):
-        return kind(text)
-    return UsageError(why)
+    kind = errors.named(name)
+    return UsageError(why) if kind is None else kind(text)

@@ -20,6 +20,7 @@ from lakeingest.config.frozen import Frozen
 from lakeingest.config.metrics import Metrics
 from lakeingest.config.notify import Notify
 from lakeingest.config.place import Place, unreachable_message
+from lakeingest.config.points import Points
 from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
@@ -43,7 +44,6 @@ _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.columns.rename",
     "tables.options.*.columns.cast",
     "tables.options.*.rows",
-    "points",
 )
 
 
@@ -58,6 +58,7 @@ class Config(Frozen):
     state: Place = Field(default="./state", validate_default=True)
     changelog: Changelog = Changelog()
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
+    points: Points = Points()
     quality: Quality = Quality()
     throttle: Throttle = Throttle()
     metrics: Metrics = Metrics()

@@ -5,16 +5,16 @@ decisions are made again, from the signals and from the progress of the tables.
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
-from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.keys import Key
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Reread
 from lakeingest.core.schema import TableId
-from lakeingest.core.splits import key_from_json, range_from_json
+from lakeingest.core.scope import WHOLE, Scope
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer format
@@ -30,6 +30,8 @@ class Action(enum.StrEnum):
     MAINTAIN = "maintain"
     APPROVE = "approve"
     ROLLBACK = "rollback"
+    POINT = "point"
+    DROP_POINT = "drop-point"
 
 
 class State(enum.StrEnum):
@@ -66,82 +68,11 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.CANCELLED, Event.CANCEL): State.CANCELLED,
 }
 OPEN = frozenset({State.PENDING, State.RUNNING})
+_OF_POINTS = frozenset({Action.POINT, Action.DROP_POINT})
 
 
 class IllegalEvent(ValueError):
     """An event that the signal's state does not allow; nothing has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
-
-    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
-    table: the rows of a stopped copy are kept and compared with the source, and only wrong rows are written.
-    """
-
-    range: KeyRange | None = None
-    keys: tuple[Key, ...] | None = None
-    where: str | None = None
-    gap: bool = False
-
-    def __post_init__(self) -> None:
-        if sum(part is not None for part in (self.range, self.keys, self.where)) != 1:
-            raise ValueError(f"a range, keys or a condition: {self}")
-        if self.gap and not self.whole:
-            raise ValueError(f"only a whole table goes on over a gap: {self}")
-        if self.where is not None and not self.where.strip():
-            raise ValueError("the condition is empty")
-        if self.keys is not None:
-            if not self.keys:
-                raise ValueError("no keys are listed")
-            object.__setattr__(self, "keys", tuple(sorted(set(self.keys), key=_sortable)))
-
-    @property
-    def whole(self) -> bool:
-        """Whether the scope is all rows of the table."""
-        return self.range == KeyRange()
-
-    def covers(self, other: Self) -> bool:
-        """True if it is known, without asking the server, that this scope has all rows of the other."""
-        if self.whole or self == other:
-            return True
-        if self.keys is not None:
-            return other.keys is not None and set(other.keys) <= set(self.keys)
-        if self.range is None or not self.range.ordered:
-            return False  # only the server knows the rows of a condition, and the keys of a range that is not ordered
-        if other.range is not None:
-            return self.range.covers(other.range)
-        return other.keys is not None and all(_is_ordered(key) and key in self.range for key in other.keys)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document that `from_json` reads back."""
-        if self.range is not None:
-            return {"lower": self.range.lower, "upper": self.range.upper} | ({"gap": True} if self.gap else {})
-        return {"where": self.where} if self.keys is None else {"keys": [list(key) for key in self.keys]}
-
-    @classmethod
-    def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
-        if "keys" in doc:
-            return cls(keys=tuple(key_from_json(key) for key in doc["keys"]))
-        if "where" in doc:
-            return cls(where=str(doc["where"]))
-        return cls(range=range_from_json(doc), gap=doc.get("gap", False) is True)
-
-
-WHOLE = Scope(range=KeyRange())
-OVER_GAP = Scope(range=KeyRange(), gap=True)
-
-
-def _is_ordered(key: Key) -> bool:
-    """Whether the order of the key among other keys is known without the server."""
-    return not any(isinstance(part, str) for part in key)
-
-
-def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
-    """A form of the key that Python can sort, also beside keys with parts of another type."""
-    return tuple((type(part).__name__, part) for part in key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +81,8 @@ class Signal:
 
     A re-snapshot has one table and a `scope`. An approval has one table and, in `ddl`, the name of the approved DDL. A
     rollback has one table. In other signals, no table means all tables, including tables that join later. `cancels`:
-    the number of the signal that a `cancel` cancels. `why`: the reason of a failed signal; None for any other signal.
+    the number of the signal that a `cancel` cancels. `name`: the point that a signal makes or drops, for all tables.
+    `why`: the reason of a failed signal; None for any other signal.
     """
 
     number: int
@@ -163,6 +95,7 @@ class Signal:
     state: State = State.PENDING
     why: str | None = None
     ddl: str | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if self.number < 1:
@@ -177,6 +110,8 @@ class Signal:
             raise ValueError(f"an approval has one table and names DDL of it, and nothing else does: {self}")
         if self.action is Action.ROLLBACK and len(self.tables) != 1:
             raise ValueError(f"a rollback has one table: {self}")
+        if (self.action in _OF_POINTS) != (self.name is not None) or (self.name is not None and self.tables):
+            raise ValueError(f"a signal of a point has its name and no table, and nothing else has a name: {self}")
         if (self.state is State.FAILED) != (self.why is not None):
             raise ValueError(f"a failed signal says why, and no other does: {self}")
 
@@ -204,7 +139,7 @@ class Signal:
             "cancels": self.cancels,
             "state": self.state.value,
             "why": self.why,
-        } | ({} if self.ddl is None else {"ddl": self.ddl})
+        } | {key: value for key, value in (("ddl", self.ddl), ("name", self.name)) if value is not None}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -223,6 +158,7 @@ class Signal:
                 state=State(doc["state"]),
                 why=None if doc["why"] is None else str(doc["why"]),
                 ddl=None if doc.get("ddl") is None else str(doc["ddl"]),
+                name=None if doc.get("name") is None else str(doc["name"]),
             )
         except DAMAGED as error:
             raise StateUnreadable(f"not a signal: {doc!r}") from error
@@ -262,7 +198,8 @@ class Agenda:
     `whole`: the tables that are not paused and for which a waiting signal asks for all rows.
     `superseded`: by the number of a later signal, the number of the earlier signal whose re-snapshot answers both.
     `approved`: by table, the names of the DDL that people have approved.
-    `maintain` and `rollbacks`: signals to carry out, in their order. A rollback is carried out for a paused table, too.
+    `maintain`, `rollbacks` and `points`: signals to carry out, in their order. A rollback is carried out for a paused
+    table, too. `points` are those that make and those that drop one.
     """
 
     cancelled: tuple[int, ...] = ()
@@ -276,6 +213,7 @@ class Agenda:
     approved: Mapping[TableId, frozenset[str]] = field(default_factory=dict)
     maintain: tuple[Signal, ...] = ()
     rollbacks: tuple[Signal, ...] = ()
+    points: tuple[Signal, ...] = ()
 
 
 def agenda(
@@ -341,8 +279,9 @@ def agenda(
         whole=frozenset(whole),
         superseded=superseded,
         approved={table: _approved_ddl(valid, table) for table in copied},
-        maintain=_open_signals(valid, Action.MAINTAIN),
-        rollbacks=_open_signals(valid, Action.ROLLBACK),
+        maintain=_open_signals(valid, {Action.MAINTAIN}),
+        rollbacks=_open_signals(valid, {Action.ROLLBACK}),
+        points=_open_signals(valid, _OF_POINTS),
     )
 
 
@@ -350,9 +289,9 @@ _DONE_AT_ONCE = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.AP
 _VOID = frozenset({State.FAILED, State.CANCELLED})  # a signal in one of these states has no effect
 
 
-def _open_signals(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
-    """The signals for this action that have not ended, in order."""
-    return tuple(signal for signal in signals if signal.action is action and signal.state in OPEN)
+def _open_signals(signals: Iterable[Signal], actions: Container[Action]) -> tuple[Signal, ...]:
+    """The signals for these actions that have not ended, in order."""
+    return tuple(signal for signal in signals if signal.action in actions and signal.state in OPEN)
 
 
 def _approved_ddl(signals: Iterable[Signal], table: TableId) -> frozenset[str]:

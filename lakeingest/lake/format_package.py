@@ -9,6 +9,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.lake.ownership import Adoptions, Ownership
+from lakeingest.lake.points import Points
 from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import OpenSpark, Target
 from lakeingest.lake.versions import Versions
@@ -18,7 +19,7 @@ from lakeingest.lake.versions import Versions
 class FormatPackage:
     """What a lake format offers. `config.formats.Format` has the facts that are known without the package.
 
-    The first four fields open the format's implementations of protocols. `unwritable` returns the reason why a
+    The first five fields open the format's implementations of protocols. `unwritable` returns the reason why a
     warehouse in an object store cannot be written to; None if it can be written to. `new_place` returns the folder of a
     new copy, without the random digits that a folder may end with; None if two copies never get the same folder.
     """
@@ -27,5 +28,6 @@ class FormatPackage:
     adoptions: Callable[[Config, Owner], Adoptions]
     versions: Callable[[Config], Versions]
     rollbacks: Callable[[Config, Ownership], Rollbacks]
+    points: Callable[[Config], Points]
     unwritable: Callable[[config.Target], str | None]
     new_place: Callable[[config.Target, TableOptions, TableId], str | None]

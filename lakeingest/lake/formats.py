@@ -11,6 +11,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
+from lakeingest.lake.points import Points
 from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import OpenSpark, Target, no_spark
 from lakeingest.lake.versions import Versions
@@ -61,6 +62,11 @@ def open_versions(config: Config) -> Versions:
 def open_rollbacks(config: Config) -> Rollbacks:
     """The Rollbacks of the configured format."""
     return package_of(config).rollbacks(config, ownership_of(config))
+
+
+def open_points(config: Config) -> Points:
+    """The Points of the configured format."""
+    return package_of(config).points(config)
 
 
 def unwritable(config: Config) -> str | None:

@@ -17,6 +17,7 @@ from lakeingest.pipeline.events import (
     Lifted,
     Measured,
     Merged,
+    PointMade,
     Published,
     Quarantined,
     RowsDiffer,
@@ -37,7 +38,8 @@ Level = Literal["info", "warning", "error"]
 HEARTBEAT_SECONDS = 60.0  # so long after the last line, a run that follows says that it is at work
 _WARNINGS = ClockWrong | LeftAsItIs | Quarantined | RowsDiffer | SourceLost | Undelivered | Unusual | WentBack
 _SHOWN_ALWAYS = (
-    Published
+    PointMade
+    | Published
     | SignalMoved
     | SourceLost
     | TableStopped
@@ -160,6 +162,9 @@ def _line_of_other_event(event: Event) -> str | None:
             return f"{event.table} {event.reason}"
         case SignalMoved():
             return str(event.document)
+        case PointMade():
+            others = f", {event.left_out:,} left out" if event.left_out else ""
+            return f"point {event.name}: {event.tables:,} tables as of {event.position}{others}"
         case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return _line_of_copy(event)

@@ -261,6 +261,16 @@ class Undelivered:
 
 
 @dataclass(frozen=True, slots=True)
+class PointMade:
+    """A point was made: versions of so many `tables` are kept as of `position`. `left_out`: so many have none."""
+
+    name: str
+    position: str
+    tables: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class SignalMoved:
     """A signal has begun, or ended."""
 
@@ -287,7 +297,17 @@ OfTable = (
     | Unusual
 )
 Event = (
-    Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | Measured | Undelivered | SignalMoved | OfTable
+    Opened
+    | ClockWrong
+    | Spooled
+    | Following
+    | SourceLost
+    | FailedOver
+    | Measured
+    | Undelivered
+    | PointMade
+    | SignalMoved
+    | OfTable
 )
 Observer = Callable[[Event], None]
 

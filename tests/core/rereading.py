@@ -19,7 +19,8 @@ from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch
-from lakeingest.core.signals import Action, Agenda, Event, Request, Scope, Signal, State, agenda
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State, agenda
 from lakeingest.core.wave import MergePlan
 from tests.core.world import (
     CHUNK_KEYS,

@@ -14,7 +14,8 @@ from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch
-from lakeingest.core.signals import Agenda, Request, Scope, agenda
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import Agenda, Request, agenda
 from lakeingest.core.splits import Split, Splits
 from lakeingest.errors import SpoolGap
 from tests.core.rereading import KEYS, Comparing, Rereading, RereadingCollated, RereadingPlaces

@@ -11,17 +11,15 @@ from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Reread
 from lakeingest.core.schema import TableId
+from lakeingest.core.scope import OVER_GAP, WHOLE, Scope
 from lakeingest.core.signals import (
     OPEN,
-    OVER_GAP,
     TRANSITIONS,
-    WHOLE,
     Action,
     Agenda,
     Event,
     IllegalEvent,
     Request,
-    Scope,
     Signal,
     State,
     agenda,

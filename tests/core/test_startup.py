@@ -14,7 +14,8 @@ from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.progress_form import EMPTY_FORMAT
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE, Action, Signal, State
+from lakeingest.core.scope import WHOLE
+from lakeingest.core.signals import Action, Signal, State
 from lakeingest.core.startup import begun_empty, is_done
 from lakeingest.core.wave import plan_merge
 from tests.core.logged import log_of

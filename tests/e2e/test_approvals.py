@@ -10,7 +10,7 @@ from lakeingest.commands.status import status
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE
+from lakeingest.core.scope import WHOLE
 from lakeingest.errors import ApprovalNeeded, SchemaChanged, UsageError
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.spool.spool import Spool

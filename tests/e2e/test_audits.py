@@ -7,7 +7,7 @@ from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.core import audit
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE
+from lakeingest.core.scope import WHOLE
 from lakeingest.errors import AuditFailed, CheckFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import state_of

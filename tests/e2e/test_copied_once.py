@@ -10,7 +10,7 @@ from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import TableStatus, status
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE
+from lakeingest.core.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, UsageError
 from lakeingest.lake.formats import open_target

@@ -12,7 +12,7 @@ from lakeingest.commands.repair import repair
 from lakeingest.commands.signal import ask
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE
+from lakeingest.core.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, SchemaChanged
 from lakeingest.pipeline.events import Lifted, WaveCommitted

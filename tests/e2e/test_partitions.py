@@ -7,7 +7,7 @@ import pytest
 from lakeingest.commands.plan import plan
 from lakeingest.commands.repair import repair
 from lakeingest.commands.signal import ask
-from lakeingest.core.signals import WHOLE
+from lakeingest.core.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PartitionsDiffer, PreflightFailed
 from lakeingest.pipeline.events import TableStopped

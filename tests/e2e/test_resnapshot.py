@@ -9,7 +9,8 @@ import pytest
 from lakeingest.config.target import History
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import WHOLE, Request, Scope
+from lakeingest.core.scope import WHOLE, Scope
+from lakeingest.core.signals import Request
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.opening.opening import opened

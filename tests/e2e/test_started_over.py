@@ -10,7 +10,7 @@ from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.signals import WHOLE, Scope
+from lakeingest.core.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMoved, SpoolGap, UnsupportedValue
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted

@@ -9,6 +9,7 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
+from lakeingest.lake.hudi.points import HudiPoints
 from lakeingest.lake.hudi.rollbacks import HudiRollbacks
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.versions import HudiVersions
@@ -38,6 +39,10 @@ def _rollbacks(config: Config, ownership: Ownership) -> HudiRollbacks:
     return HudiRollbacks(HudiTarget(config.target, _staging(config), ownership=ownership))
 
 
+def _points(config: Config) -> HudiPoints:
+    return HudiPoints(HudiTarget(config.target, _staging(config)))
+
+
 def _staging(config: Config) -> File:
     return state_of(config) / "staging"
 
@@ -59,6 +64,7 @@ HUDI = FormatPackage(
     adoptions=_adoptions,
     versions=_versions,
     rollbacks=_rollbacks,
+    points=_points,
     unwritable=_unwritable,
     new_place=_new_place,
 )

@@ -6,6 +6,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.location import new_place
+from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
 from lakeingest.lake.iceberg.store import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -38,11 +39,16 @@ def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
     return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership))
 
 
+def _points(config: Config) -> IcebergPoints:
+    return IcebergPoints(IcebergTarget(config.target))
+
+
 ICEBERG = FormatPackage(
     target=_target,
     adoptions=_adoptions,
     versions=_versions,
     rollbacks=_rollbacks,
+    points=_points,
     unwritable=unwritable,
     new_place=new_place,
 )

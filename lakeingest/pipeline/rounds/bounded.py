@@ -7,6 +7,7 @@ from datetime import timedelta
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.recopying import recopy_altered
+from lakeingest.pipeline.points import Keeping
 from lakeingest.pipeline.rounds.ledger import Ledger
 from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
@@ -42,7 +43,8 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
 
 def _finish(run: OpenRun, proving: Proving) -> None:
-    """Say what is unusual, and write the ledger, once readers see what the run has published."""
+    """Keep a point, say what is unusual, and write the ledger, once readers see what the run has published."""
+    Keeping(run).keep_if_due()
     Comparing(run).compare()
     Ledger(run.edges).write(proving.known)
 

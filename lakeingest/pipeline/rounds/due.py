@@ -8,10 +8,9 @@ from lakeingest.core.due import Standing, due
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
-from lakeingest.pipeline.run.foreign_keys import has_changed_parent
+from lakeingest.pipeline.run.current import has_changes
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.run.watch import Watch
 
 
 def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRun]:
@@ -42,15 +41,6 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
     if not standing.is_quiet:
         return standing
     return replace(standing, needs_commit=edges.quiet.needs_commit(table.id, table.staged, edges.source))
-
-
-def has_changes(run: OpenRun, table: TableRun) -> bool:
-    """Whether the spool has changes of the table that are not merged, or DDL over which its rows are not lifted."""
-    return (
-        table.watch is Watch.AT_DDL
-        or run.binlog.spool.backlog(table.id, table.progress.needed_from) > 0
-        or has_changed_parent(run.binlog, table)
-    )
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:

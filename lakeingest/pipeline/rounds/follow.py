@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from lakeingest.pipeline.copying.beside import CopyingBeside
 from lakeingest.pipeline.events import Following
+from lakeingest.pipeline.points import Keeping
 from lakeingest.pipeline.rounds.away import POLL_SECONDS, persistently, wait
 from lakeingest.pipeline.rounds.bounded import bring_up_to_date
 from lakeingest.pipeline.rounds.counting import Counting
@@ -46,13 +47,14 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
     worked_at = {table.id: time.monotonic() for table in run.requested}
     pace = Pace(run.edges.config.target.publish_every)
     measuring = Measuring(run, proving, Counting(run.edges))
-    ledger, comparing = Ledger(run.edges), Comparing(run)
+    ledger, comparing, points = Ledger(run.edges), Comparing(run), Keeping(run)
     run.signals.folder.trim()
 
     def work() -> bool:
         # `|` and not `or`: signals are served even if the round had work
         worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
         measuring.measure_if_due(worked=worked)
+        points.keep_if_due()
         proving.step()
         comparing.compare_if_due()
         ledger.write_if_due(proving.known)

@@ -11,12 +11,11 @@ from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
 from lakeingest.pipeline.rounds.counting import Counting
-from lakeingest.pipeline.rounds.due import has_changes
 from lakeingest.pipeline.rounds.proving import Proving
+from lakeingest.pipeline.run.current import is_current
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.table_run import TableRun, Trust
-from lakeingest.pipeline.run.watch import Watch
+from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.state.fresh import read_fresh, store_fresh
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
@@ -68,7 +67,8 @@ class Measuring:
         edges.observe(measured)
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
-        end, shown, current = self._run.binlog.spool.position, self._what_readers_see(table), self._is_current(table)
+        end, current = self._run.binlog.spool.position, is_current(self._run, table)
+        shown = self._what_readers_see(table)
         position = None if shown is None else shown.position
         moments = (self._run.binlog.complete_at, committed_at(end)) if current else ()
         note = noted_again(self._notes.get(table.id), position, *moments, complete=end if current else None)
@@ -89,13 +89,6 @@ class Measuring:
             quarantined=None if table.copy is None else len(table.progress.quarantine),
             proven_since=self._proving.proven_since(table),
         )
-
-    def _is_current(self, table: TableRun) -> bool:
-        """Whether readers see every change of the table up to the end of the spool."""
-        if table.copy is None or table.failure is not None or table.watch is not Watch.WATCHED:
-            return False
-        is_whole = table.staged.visible and table.trust is Trust.IN_FORCE and table.has_cascades
-        return is_whole and not has_changes(self._run, table)
 
     def _what_readers_see(self, table: TableRun) -> Shown | None:
         """The state that readers see; None if nothing is published, or if it is not known."""

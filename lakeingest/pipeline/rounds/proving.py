@@ -19,7 +19,8 @@ from lakeingest.config.quality import Proofs
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.proof import Budget, Facts, Failed, RangeProof, State, TableProof, next_due
 from lakeingest.core.schema import INTEGERS, TableId
-from lakeingest.core.signals import Action, Scope, Signal
+from lakeingest.core.scope import Scope
+from lakeingest.core.signals import Action, Signal
 from lakeingest.core.signals import State as SignalState
 from lakeingest.errors import LakeIngestError, VerificationFailed
 from lakeingest.pipeline.events import RowsDiffer

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Agenda, Event, Request, Signal, State
+from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State
 from lakeingest.errors import (
     ApprovalNeeded,
     BinlogGone,
@@ -23,11 +23,13 @@ from lakeingest.errors import (
     Scope,
     StaleWriter,
     StorageFailed,
+    UsageError,
 )
-from lakeingest.lake.formats import open_rollbacks
+from lakeingest.lake.formats import open_points, open_rollbacks
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.copying.waves import THROTTLE_SECONDS
 from lakeingest.pipeline.joining.starting_over import hindrance
+from lakeingest.pipeline.points import drop_point, make_point
 from lakeingest.pipeline.rolling_back import roll_back
 from lakeingest.pipeline.run.clocks import lead
 from lakeingest.pipeline.run.edge_errors import translate_errors
@@ -73,6 +75,8 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
         worked |= _roll_back(run, signal)
     for signal in agenda.maintain:
         worked |= _maintain(run, signal)
+    for signal in agenda.points:
+        worked |= _serve_point(run, signal)
     if worked:
         process_signals(run)  # store which signals have ended by this work
     return worked
@@ -243,6 +247,27 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
                 merge_and_publish(edges, run.binlog, table)
             clear_failure(edges, table)
     return document.ended
+
+
+def _serve_point(run: OpenRun, signal: Signal) -> bool:
+    """Make or drop the point that the signal names. False if it waits for tables."""
+    name = signal.name or ""
+    try:
+        if signal.action is Action.DROP_POINT:
+            drop_point(run.edges.writing, open_points(run.edges.config), name)
+            move(run, signal.number, Event.FINISH)
+            return True
+        made = make_point(run, name)
+    except LakeIngestError as error:
+        if error.scope is not Scope.TABLE and not isinstance(error, UsageError):
+            raise
+        move(run, signal.number, Event.FAIL, why=error.line)
+        return True
+    if isinstance(made, str):
+        note_on(run, [signal.number], made)
+        return False
+    move(run, signal.number, Event.FINISH, result=made.to_json())
+    return True
 
 
 def _maintain(run: OpenRun, signal: Signal) -> bool:

@@ -5,17 +5,19 @@ That needs the lease, but neither the source nor Spark.
 
 from lakeingest.config import Config
 from lakeingest.core.signals import Action, Event, agenda
+from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import open_target
+from lakeingest.lake.formats import open_points, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.pipeline.events import Observer, unobserved
+from lakeingest.pipeline.points import drop_point
 from lakeingest.pipeline.rolling_back import roll_all_back
-from lakeingest.state.lease import held
-from lakeingest.state.signals import SignalFolder
+from lakeingest.state.lease import Lease, held
+from lakeingest.state.signals import SignalDocument, SignalFolder
 
 
 def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
-    """Carry out each `pause`, `resume`, `cancel` and `rollback`, and record which other signals have ended.
+    """Carry out each `pause`, `resume`, `cancel`, `rollback` and `drop-point`; record which other signals have ended.
 
     Raises LeaseHeld while a run is at work: then that run does the same.
     """
@@ -37,4 +39,18 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         # `finished` has all pauses and resumes, too: they are done as soon as they are read
         for number in decided.finished:
             folder.move(documents[number], Event.FINISH)
+        for signal in decided.points:
+            if signal.action is Action.DROP_POINT:
+                _drop_point(config, folder, documents[signal.number], lease)
         folder.trim()
+
+
+def _drop_point(config: Config, folder: SignalFolder, document: SignalDocument, lease: Lease) -> None:
+    """Carry out the signal that drops a point."""
+    lease.assert_held()
+    try:
+        drop_point(state_of(config), open_points(config), document.signal.name or "")
+    except UsageError as error:
+        folder.move(document, Event.FAIL, why=error.line)
+    else:
+        folder.move(document, Event.FINISH)

@@ -1,0 +1,118 @@
+"""Points of Hudi tables: a savepoint keeps the files of a commit, also from the cleaner of others.
+
+Hudi knows one savepoint for a commit. If several points have the same commit, they share it, and its comment has their
+names. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schema
+`HoodieSavepointMetadata`.
+"""
+
+import io
+import time
+from typing import Any
+
+import fastavro
+
+from lakeingest.core.points import KeptVersion
+from lakeingest.core.schema import TableId
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.commit import next_moment
+from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.target import HudiTarget
+from lakeingest.lake.hudi.timeline import VERSION, completed_instants, metadata_of, timeline
+from lakeingest.lake.marks import OWNER
+from lakeingest.lake.refusals import stale
+
+_BY = "lakeingest"  # who made a savepoint
+_FILES = {
+    "type": "record",
+    "name": "HoodieSavepointPartitionMetadata",
+    "fields": [
+        {"name": "partitionPath", "type": "string"},
+        {"name": "savepointDataFile", "type": {"type": "array", "items": "string"}},
+    ],
+}
+_SAVEPOINT = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieSavepointMetadata",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": [
+            {"name": "savepointedBy", "type": "string"},
+            {"name": "savepointedAt", "type": "long"},
+            {"name": "comments", "type": "string"},
+            {"name": "partitionMetadata", "type": {"type": "map", "values": _FILES}},
+            {"name": "version", "type": ["int", "null"], "default": 1},
+        ],
+    }
+)
+
+
+class HudiPoints:
+    """`lake.points.Points` on Hudi tables. Engines read a point by the instant of its commit."""
+
+    def __init__(self, target: HudiTarget) -> None:
+        self._target = target
+
+    def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
+        """Write the savepoint, or add the name to the one that is there."""
+        folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
+            for instant in completed_instants(folder):
+                is_ours = instant.properties.get(OWNER) == str(table)
+                if is_ours and instant.properties.get(VERSION) == str(version):
+                    _save(folder, instant.time, name)
+                    return KeptVersion(version, instant.time)
+        raise stale(table)
+
+    def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
+        """Take the name out of each savepoint. A savepoint of ours without names is removed."""
+        del kept
+        folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
+            for file in _savepoints(folder, "*"):  # a run that died may not have stored of which commit it is
+                names = _names(file)
+                if name not in names:
+                    continue
+                names.remove(name)
+                instant = file.name.partition("_")[0]
+                if names:
+                    _write(folder, file, instant, names)
+                else:  # the completion first: without it, the rest is no savepoint
+                    file.delete()
+                    (file.parent / f"{instant}.savepoint.inflight").delete()
+
+
+def _savepoints(folder: File, instant: str) -> list[File]:
+    """The savepoints of commits with such an instant."""
+    return timeline(folder, f"{instant}_*.savepoint")
+
+
+def _names(file: File) -> list[str]:
+    """The names of the points that a savepoint of ours has; none for a savepoint of others."""
+    with metadata_of(file) as metadata:
+        return str(metadata["comments"]).split() if metadata["savepointedBy"] == _BY else []
+
+
+def _save(folder: File, instant: str, name: str) -> None:
+    """Let the commit have a savepoint with this name. A savepoint of others stays theirs, and keeps the files, too."""
+    for file in _savepoints(folder, instant):
+        names = _names(file)
+        if names and name not in names:
+            _write(folder, file, instant, [*names, name])
+        return
+    timeline_folder = folder / ".hoodie" / "timeline"
+    (timeline_folder / f"{instant}.savepoint.inflight").put(b"")
+    _write(folder, timeline_folder / f"{instant}_{next_moment(folder)}.savepoint", instant, [name])
+
+
+def _write(folder: File, file: File, instant: str, names: list[str]) -> None:
+    files: dict[str, Any] = {"partitionPath": "", "savepointDataFile": [f.name for f in visible_files(folder, instant)]}
+    doc = {
+        "savepointedBy": _BY,
+        "savepointedAt": int(time.time() * 1000),
+        "comments": " ".join(names),
+        "partitionMetadata": {"": files},
+        "version": 1,
+    }
+    contents = io.BytesIO()
+    fastavro.writer(contents, _SAVEPOINT, [doc])
+    file.put(contents.getvalue())

@@ -1,0 +1,23 @@
+"""The port for points, which each lake format implements: a version of a copy is kept under a name (`core.points`).
+
+No method changes a row, or needs Spark or the source. Each can be repeated.
+"""
+
+from typing import Protocol
+
+from lakeingest.core.points import KeptVersion
+from lakeingest.core.schema import TableId
+
+
+class Points(Protocol):
+    """Keeps versions that readers see, and lets them go."""
+
+    def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
+        """Keep a published version under this name, until `release`.
+
+        Raises StaleWriter if the version cannot be read any more, and OperatorNeeded if the table has another version
+        under this name.
+        """
+
+    def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
+        """Let a version go that `keep` keeps under this name. Nothing happens if it is not kept any more."""

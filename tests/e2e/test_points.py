@@ -1,0 +1,204 @@
+"""Points: versions of all copies are kept as of one place in the binlog, and readers never see half of one."""
+
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import DataFrame
+
+from lakeingest.api import Pipeline
+from lakeingest.config.formats import table_name
+from lakeingest.config.points import Points
+from lakeingest.config.target import History
+from lakeingest.core.points import KeptVersion
+from lakeingest.core.schema import TableId
+from lakeingest.errors import UsageError
+from lakeingest.lake.formats import open_points
+from lakeingest.mysql.connection import connect
+from lakeingest.pipeline import points
+from lakeingest.pipeline.events import PointMade, Undelivered
+from lakeingest.state.points import read_points
+from tests.e2e.pipe import Pipe
+from tests.e2e.test_follow import follow_while
+from tests.e2e.test_monitoring import options
+from tests.e2e.test_signals_killed_anywhere import Dead
+
+pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+
+TABLES = ("one", "two", "quiet")
+ROWS, COINS = 20, 100
+
+
+@pytest.fixture
+def bank(any_pipe: Pipe) -> Pipe:
+    """Two tables between which coins move, so that their sum never changes, and a table without changes."""
+    for table in TABLES:
+        values = ", ".join(f"({n}, {COINS})" for n in range(ROWS))
+        any_pipe.sql(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, coins INT NOT NULL)", f"INSERT INTO {table} VALUES {values}"
+        )
+    any_pipe.run()
+    return any_pipe
+
+
+def move(pipe: Pipe, chance: random.Random) -> None:
+    """Coins move from a row of one table to a row of the other, in a transaction."""
+    here, there = chance.sample(TABLES[:2], 2)
+    pipe.sql(
+        "BEGIN",
+        f"UPDATE {here} SET coins = coins - 7 WHERE id = {chance.randrange(ROWS)}",
+        f"UPDATE {there} SET coins = coins + 7 WHERE id = {chance.randrange(ROWS)}",
+        "COMMIT",
+    )
+
+
+def opened(pipe: Pipe) -> Pipeline:
+    """The pipeline as users of Python open it."""
+    return Pipeline(pipe.config, pipe.spark)
+
+
+def as_of(pipe: Pipe, name: str) -> dict[str, dict[int, int]]:
+    """What Spark reads of each table at the point, in the way that `points show` names."""
+    found, rows = opened(pipe).point(name).point.tables, dict[str, dict[int, int]]()
+    for table, kept in found.items():
+        rows[table.name] = {row.id: row.coins for row in read(pipe, table, kept).collect()}
+    return rows
+
+
+def read(pipe: Pipe, table: TableId, kept: KeptVersion) -> DataFrame:
+    """The rows of a kept version, as an engine reads them."""
+    name = table_name(pipe.config.target, table)
+    if pipe.config.target.format == "iceberg":
+        return pipe.spark.sql(f"SELECT * FROM {name} VERSION AS OF '{kept.read_as}'")
+    return pipe.spark.read.format("hudi").option("as.of.instant", kept.read_as).load(name)
+
+
+def in_source(pipe: Pipe) -> dict[str, dict[int, int]]:
+    """What the source has now."""
+    rows = dict[str, dict[int, int]]()
+    for table in TABLES:
+        with pipe.connection.cursor() as cursor:
+            cursor.execute(f"SELECT id, coins FROM {table}")
+            rows[table] = dict(cursor.fetchall())
+    return rows
+
+
+def test_a_point_keeps_all_tables_as_they_were(bank: Pipe) -> None:
+    """Longer than the history of commits, until it is dropped; a run of its own first brings the tables up to date."""
+    options(bank, target=bank.config.target.model_copy(update={"history": History(keep=timedelta(0), least=1)}))
+    chance = random.Random(1)
+    for _ in range(5):
+        move(bank, chance)
+    then = in_source(bank)
+    opened(bank).create_point("release-1")
+    assert as_of(bank, "release-1") == then
+    for _ in range(4):
+        move(bank, chance)
+        bank.run()
+    assert as_of(bank, "release-1") == then != in_source(bank)
+    [point] = opened(bank).points()
+    assert (point.name, len(point.tables), point.left_out) == ("release-1", 3, {})
+    with pytest.raises(UsageError, match="there is a point release-1 already"):
+        opened(bank).create_point("release-1")
+    opened(bank).create_point("release-2")  # on Hudi, `quiet` has one savepoint for both
+    opened(bank).drop_point("release-1")
+    assert as_of(bank, "release-2") == in_source(bank)
+    assert [point.name for point in opened(bank).points()] == ["release-2"]
+    for name in ("release-1", "other"):
+        with pytest.raises(UsageError, match="there is no point"):
+            opened(bank).drop_point(name)
+    with pytest.raises(UsageError, match="there is no point"):
+        opened(bank).point("release-1")
+    move(bank, chance)
+    bank.run()
+    bank.assert_equal()
+
+
+def test_a_stopped_or_paused_table_is_left_out_by_name(bank: Pipe) -> None:
+    """The others have their point."""
+    opened(bank).pause(f"{bank.database}.two")
+    move(bank, random.Random(2))
+    opened(bank).create_point("without-two")
+    shown = opened(bank).point("without-two")
+    assert {table.name for table in shown.point.tables} == {"one", "quiet"}
+    assert f"{bank.database}.two is left out: it is paused" in shown.note
+
+
+def test_runs_make_points_by_themselves_and_drop_old_ones(bank: Pipe) -> None:
+    """As often as `points.every` says."""
+    options(bank, points=Points(every=timedelta(minutes=1), keep=timedelta(0)))
+    bank.run()
+    [first] = opened(bank).points()
+    assert first.is_by_itself
+    bank.run()
+    assert [point.name for point in opened(bank).points()] == [first.name]  # a minute has not passed
+    stored = first.to_json() | {"made_at": (first.made_at - timedelta(minutes=2)).isoformat()}
+    points.store_point(bank.state, type(first).from_json(stored))
+    move(bank, random.Random(3))
+    bank.run()
+    [second] = opened(bank).points()
+    assert second.name != first.name
+    assert as_of(bank, second.name) == in_source(bank)
+    assert len(bank.seen(PointMade)) == 2
+    assert not bank.seen(Undelivered)
+
+
+@pytest.mark.parametrize("step", ["keep", "complete"])
+def test_a_point_that_a_dead_run_left_is_made_anew(bank: Pipe, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers do not see it before."""
+    kind = type(open_points(bank.config))
+    keep: Callable[..., KeptVersion] = kind.keep
+    made = list[TableId]()
+
+    def dies(lake: object, table: TableId, version: int, name: str) -> KeptVersion:
+        if step == "keep" and made:
+            raise Dead
+        made.append(table)
+        kept = keep(lake, table, version, name)
+        if step == "complete" and len(made) == len(TABLES):
+            raise Dead
+        return kept
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "keep", dies)
+        with pytest.raises(Dead):
+            opened(bank).create_point("nightly")
+    assert not opened(bank).points()
+    assert [point.is_complete for point in read_points(bank.state)] == [False]
+    move(bank, random.Random(4))
+    bank.run()  # the signal is still open
+    assert as_of(bank, "nightly") == in_source(bank)
+
+
+@pytest.mark.long("follows on each server")
+def test_no_coin_is_lost_at_any_point(bank: Pipe) -> None:
+    """While coins move all the time: at each point readers find all of them, and the rows are those of one moment."""
+    ended, moved = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal moved
+        chance = random.Random(5)
+        with connect(bank.administrator) as connection:
+            writer = Pipe(bank.config, bank.database, connection, bank.spark, [])
+            writer.sql("SET autocommit = 1", f"USE {bank.database}")
+            while not ended.is_set():
+                move(writer, chance)
+                moved += 1
+
+    def work() -> None:
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            for number in range(10):
+                opened(bank).create_point(f"point-{number}")
+        finally:
+            ended.set()
+            writing.join()
+
+    follow_while(bank, work)
+    assert moved > 10
+    for number in range(10):
+        rows = as_of(bank, f"point-{number}")
+        assert sum(sum(rows[table].values()) for table in TABLES[:2]) == 2 * ROWS * COINS
