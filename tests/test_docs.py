@@ -81,7 +81,6 @@ def test_every_command_of_a_text_exists(name: str) -> None:
     for line in lines:
         command, *arguments = shlex.split(line)
         assert command in commands, line
-        assert command not in cli.LATER, line
         known = {option for parameter in commands[command].params for option in parameter.opts} | {"--debug"}
         assert {argument for argument in arguments if argument.startswith("-")} <= known, line
 
@@ -147,9 +146,8 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {"columns": {key: "x"}}}}} for key in of_columns},
         "target.table": {"target": {"table": "lake.orders"}},
         "changelog.table": {"changelog": {"table": True}},
-        "points": {"points": {}},
     }
-    assert named - {"adopt", "time", "tables.options", "columns"} == given.keys()
+    assert named - {"adopt", "tables.options", "columns"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
     for key, part_of_it in given.items():
         with pytest.raises(NotBuiltYet, match=key.rpartition(".")[2]):
@@ -162,12 +160,6 @@ def test_keys_that_other_tools_have_are_on_the_page_of_limits() -> None:
     keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options", "columns"}
     assert "rows" in keys
     assert keys <= set(re.findall(r"`([a-z_.-]+)[`:]", PAGES["docs/guarantees.md"].partition("not built yet:")[2]))
-
-
-def test_commands_that_the_limits_name_are_all_that_are_not_built() -> None:
-    """Whatever the command line refuses is on the page of limits."""
-    part = PAGES["docs/guarantees.md"].partition("## What is not built yet")[2]
-    assert set(cli.LATER) <= set(re.findall(r"`([a-z]+)", part))
 
 
 def test_the_exit_codes_of_the_documents_are_those_of_the_classes() -> None:

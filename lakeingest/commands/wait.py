@@ -85,9 +85,12 @@ def wait(
     Without a `goal`, it is all that the source has written when the wait begins. Without names, the tables are those
     that runs follow.
 
-    Raises Retryable after `max_seconds`, OperatorNeeded if a table is paused, and the error of a table that has stopped
-    and that no run will try again by itself. Raises UsageError for a table that no run follows, and for GTIDs if the
-    source has none.
+    Raises:
+        Retryable: `max_seconds` have passed.
+        OperatorNeeded: a table is paused.
+        UsageError: no run follows a table, or the source has no GTIDs, and the goal is a set of them.
+        LakeIngestError: the error of a table that has stopped, and that no run will try again by itself.
+
     """
     began = time.monotonic()
     chosen = _followed(config, tables)

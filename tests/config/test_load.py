@@ -204,8 +204,8 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
         (
             "zzz=1",
-            "unknown key zzz; known are changelog, metrics, name, notify, quality, schema, source, spark, state,"
-            " submit, tables, target, throttle, version",
+            "unknown key zzz; known are changelog, metrics, name, notify, points, quality, schema, source, spark,"
+            " state, submit, tables, target, throttle, version",
         ),
         ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
         (
@@ -363,9 +363,13 @@ def test_spark_has_the_properties_of_each_store() -> None:
 def test_all_that_is_not_built_yet_is_reported_together() -> None:
     """Keys and values, in one line."""
     with pytest.raises(NotBuiltYet) as refused:
-        parsed("tables/startup=adopt", "state=abfss://bucket/state", "target/warehouse=abfss://bucket/lake")
+        parsed(
+            "tables/options={'*.*': {chunk_key: id}}",
+            "state=abfss://bucket/state",
+            "target/warehouse=abfss://bucket/lake",
+        )
     answer = str(refused.value)
-    assert all(named in answer for named in ("adopt is not", "abfss://bucket/state is", "abfss://bucket/lake is"))
+    assert all(named in answer for named in ("chunk_key is not", "abfss://bucket/state is", "abfss://bucket/lake is"))
 
 
 def test_a_password_is_never_shown() -> None:
