@@ -30,15 +30,13 @@ def is_seen(goal: Goal, complete_to: Position | None, as_of: float | None) -> bo
     They see every change up to the position `complete_to`, and every change from before the time `as_of` (seconds since
     1970); None if unknown. Byte positions are compared on the server that wrote them. After a failover, GTIDs are.
     """
-    match goal:
-        case Before():
-            return as_of is not None and as_of >= goal.moment
-        case GtidSet():
-            return _has(complete_to, goal)
-        case Written():
-            if complete_to is not None and complete_to.server_uuid == goal.server_uuid:
-                return not is_before(complete_to.at, goal.at)
-            return goal.gtids is not None and _has(complete_to, goal.gtids)
+    if isinstance(goal, Before):
+        return as_of is not None and as_of >= goal.moment
+    if isinstance(goal, GtidSet):
+        return _has(complete_to, goal)
+    if complete_to is not None and complete_to.server_uuid == goal.server_uuid:
+        return not is_before(complete_to.at, goal.at)
+    return goal.gtids is not None and _has(complete_to, goal.gtids)
 
 
 def _has(complete_to: Position | None, gtids: GtidSet) -> bool:

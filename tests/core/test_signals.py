@@ -109,6 +109,9 @@ def test_an_impossible_signal_cannot_be_built() -> None:
         lambda: say(1, Action.APPROVE, ORDERS),
         lambda: say(1, Action.APPROVE, ddl="binlog.000017:4711"),
         lambda: say(1, Action.ROLLBACK),
+        lambda: say(1, Action.POINT),
+        lambda: say(1, Action.DROP_POINT, ORDERS, name="nightly"),
+        lambda: say(1, Action.PAUSE, name="nightly"),
         lambda: replace(ask(1), state=State.FAILED),
         lambda: replace(ask(1), why="it broke"),
         Scope,
@@ -240,6 +243,18 @@ def test_rollbacks_are_run_in_order_also_of_paused_tables() -> None:
     )
     assert [signal.number for signal in answer.rollbacks] == [4, 5]
     assert answer.finished == (2,)
+
+
+def test_points_are_made_and_dropped_in_order() -> None:
+    """Each once, and the documents of their signals have their names."""
+    signals = (
+        say(4, Action.DROP_POINT, name="a", state=State.RUNNING),
+        say(3, Action.POINT, name="b"),
+        say(2, Action.POINT, name="a", state=State.DONE),
+    )
+    answer = agreed(*signals)
+    assert [(signal.number, signal.name) for signal in answer.points] == [(3, "b"), (4, "a")]
+    assert [Signal.from_json(signal.to_json()) for signal in signals] == list(signals)
 
 
 def test_tables_are_named_of_which_all_rows_are_asked_for() -> None:
