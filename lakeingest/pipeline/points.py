@@ -89,10 +89,8 @@ def _make(run: OpenRun, lake: Points, name: str, standings: list[Standing]) -> P
     try:
         for table, version in versions.items():
             edges.lease.assert_held()
-            kept[table] = lake.keep(table, version, name)
-            # engines of Hudi read a version by its instant, which only `keep` knows; a drop needs it, too
-            point = replace(point, tables=point.tables | {table: kept[table]})
-        point = replace(point, is_complete=True)
+            kept[table] = lake.keep(table, version, name)  # with the name by which engines read it
+        point = replace(point, tables=kept, is_complete=True)
         store_point(edges.writing, point)
     except LakeIngestError:
         _release(lake, kept, name)

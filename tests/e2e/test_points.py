@@ -17,9 +17,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_points
 from lakeingest.mysql.connection import connect
-from lakeingest.pipeline import points
 from lakeingest.pipeline.events import PointMade, Undelivered
-from lakeingest.state.points import read_points
+from lakeingest.state.points import read_points, store_point
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
 from tests.e2e.test_monitoring import options
@@ -135,7 +134,7 @@ def test_runs_make_points_by_themselves_and_drop_old_ones(bank: Pipe) -> None:
     bank.run()
     assert [point.name for point in opened(bank).points()] == [first.name]  # a minute has not passed
     stored = first.to_json() | {"made_at": (first.made_at - timedelta(minutes=2)).isoformat()}
-    points.store_point(bank.state, type(first).from_json(stored))
+    store_point(bank.state, type(first).from_json(stored))
     move(bank, random.Random(3))
     bank.run()
     [second] = opened(bank).points()
