@@ -122,6 +122,11 @@ def is_due(points: Iterable[Point], every: timedelta, now: datetime) -> bool:
 
 
 def expired(points: Sequence[Point], keep: timedelta, now: datetime) -> list[Point]:
-    """The points that runs made by themselves, and that are older than `keep`. The newest one stays."""
+    """The points that runs made by themselves, and that are older than `keep`, or that a dead run left incomplete.
+
+    The newest complete one stays.
+    """
     by_itself = sorted((point for point in points if point.is_by_itself), key=lambda point: point.made_at)
-    return [point for point in by_itself[:-1] if point.made_at < now - keep]
+    complete = [point for point in by_itself if point.is_complete]
+    left_behind = [point for point in by_itself if not point.is_complete]
+    return [*left_behind, *(point for point in complete[:-1] if point.made_at < now - keep)]

@@ -78,3 +78,5 @@ def test_old_points_of_runs_are_let_go_but_the_newest() -> None:
     assert expired([point("nightly", 99), *old], 4 * HOUR, NOON) == old[:2]
     assert expired(old, HOUR, NOON) == old[:2]
     assert expired([], HOUR, NOON) == []
+    dead = point("auto-dead", 0.1, is_complete=False)
+    assert expired([dead, point("nightly", 0.1, is_complete=False), point("auto-1", 9)], HOUR, NOON) == [dead]

@@ -8,7 +8,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.points import KeptVersion
 from lakeingest.core.schema import TableId
-from lakeingest.errors import OperatorNeeded
+from lakeingest.errors import UsageError
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -51,11 +51,11 @@ def _tag(loaded: Table, name: str, version: int) -> SnapshotRef | None:
 
 
 def _is_kept(table: TableId, loaded: Table, version: int, name: str) -> bool:
-    """Whether the tag keeps the version already. Raises StaleWriter or OperatorNeeded if no tag can."""
+    """Whether the tag keeps the version already. Raises StaleWriter or UsageError if no tag can."""
     if _tag(loaded, name, version) is not None:
         return True
     if name in loaded.metadata.refs:
-        raise OperatorNeeded(f"{table} has a branch or another tag {name}; choose another name for the point")
+        raise UsageError(f"{table} has a branch or another tag {name}; choose another name for the point")
     if loaded.metadata.snapshot_by_id(version) is None:
         raise stale(table)
     return False
