@@ -115,7 +115,7 @@ def pipeline_line(config: "Config") -> str:
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """A line for each table of a run; then a line about the run's end, if it followed the source or was ended early."""
+    """A line for each table of a run; then how the run ended, and how much it has in all."""
     errors = {stopped.table: stopped.error for stopped in result.stopped}  # the names of the errors' classes
     for outcome in result.tables:
         table = outcome.table
@@ -132,7 +132,10 @@ def run_lines(result: "RunResult") -> Iterator[str]:
         yield f"{table}: {outcome.rows:,} rows, {state}"
     if result.followed:
         yield from result.notes
-    elif not result.caught_up:
+    elif result.caught_up:
+        count, rows = len(result.tables), sum(outcome.rows for outcome in result.tables)
+        yield f"{count:,} {'table' if count == 1 else 'tables'} with {rows:,} rows: {result.notes[0]}"
+    else:
         yield "the time was up before the end of the binlog; the same command goes on from here"
 
 
