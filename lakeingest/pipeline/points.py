@@ -5,7 +5,9 @@ is stored first, and marked as complete last. So a run that dies in between leav
 that is made anew or dropped.
 """
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -23,32 +25,42 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.state.points import delete_point, read_points, store_point
 
 
+RETRY_SECONDS = 60.0
+
+
 @dataclass(slots=True)
 class Keeping:
     """The points that a run makes by itself, each `points.every`, and drops when they are older than `points.keep`."""
 
     run: OpenRun
     _points: list[Point] | None = field(default=None, init=False)  # those of the state folder; None: not read yet
-    _lake: Points | None = field(default=None, init=False)
+    _not_before: float = field(default=0.0, init=False)  # the time of the monotonic clock
 
     def keep_if_due(self) -> None:
-        """Make a point if it is time, and if readers see all tables as of one place. An error is reported, no more."""
+        """Make a point if it is time, and if readers see all tables as of one place.
+
+        An error is reported, and the next try is after RETRY_SECONDS.
+        """
         every = self.run.edges.config.points.every
-        if every is None or not self.run.takes_new:  # else the run is not for all tables
-            return
+        if every is None or not self.run.takes_new or time.monotonic() < self._not_before:
+            return  # points are for all tables, and a run for a few of them makes none
         now = datetime.now(UTC)
         try:
             points = self._points = read_points(self.run.edges.state) if self._points is None else self._points
-            if not is_due(points, every, now) or waits_for(standings := _standings(self.run)):
-                return
-            self._lake = self._lake or open_points(self.run.edges.config)
-            with translate_errors(self.run.edges.source.settings, self.run.edges.target):
-                _make(self.run, self._lake, name_at(now), standings)
-                for point in expired(read_points(self.run.edges.state), self.run.edges.config.points.keep, now):
-                    drop_point(self.run.edges.writing, self._lake, point.name)
+            if is_due(points, every, now) and not waits_for(standings := _standings(self.run)):
+                self._points = None
+                self._keep(now, standings)
         except LakeIngestError as error:
+            self._not_before = time.monotonic() + RETRY_SECONDS
             self.run.edges.observe(Undelivered("points", error.line))
-        self._points = None
+
+    def _keep(self, now: datetime, standings: list[Standing]) -> None:
+        edges = self.run.edges
+        with translate_errors(edges.source.settings, edges.target):
+            lake = open_points(edges.config)
+            _make(self.run, lake, name_at(now), standings)
+            for point in expired(read_points(edges.state), edges.config.points.keep, now):
+                drop_point(edges.writing, lake, point.name)
 
 
 def make_point(run: OpenRun, name: str) -> Point | str:
@@ -93,8 +105,8 @@ def _make(run: OpenRun, lake: Points, name: str, standings: list[Standing]) -> P
         point = replace(point, tables=kept, is_complete=True)
         store_point(edges.writing, point)
     except LakeIngestError:
-        _release(lake, kept, name)
-        delete_point(edges.writing, name)
+        with suppress(LakeIngestError):  # what cannot be let go now is let go by a later run
+            drop_point(edges.writing, lake, name)
         raise
     edges.observe(PointMade(name, str(position.at), len(kept), len(point.left_out)))
     return point
