@@ -24,7 +24,6 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.state.points import delete_point, read_points, store_point
 
-
 RETRY_SECONDS = 60.0
 
 
