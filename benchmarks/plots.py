@@ -1,6 +1,10 @@
-"""The figures as pictures, which matplotlib draws; it is among the dependencies of development."""
+"""The figures as pictures, which matplotlib draws; it is among the dependencies of development.
 
-from collections.abc import Sequence
+`python -m benchmarks.plots` draws those of `hour.json`, `large.json` and `beside.json` in `benchmarks/measured`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.figures import Figures, spread
@@ -94,3 +98,50 @@ def _draw_lines(shown: Sequence[Line], over: str, file: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     picture.savefig(file, dpi=150)
+
+
+def draw_waits(phases: Mapping[str, Sequence[float]], file: Path) -> None:
+    """The seconds within which so many of 100 changes are seen, in each phase of an hour."""
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(8, 4), layout="constrained")
+    axes = picture.subplots()
+    for name, seconds in phases.items():
+        ordered = sorted(seconds)
+        axes.plot([100 * (at + 1) / len(ordered) for at in range(len(ordered))], ordered, label=name)
+    axes.set_xlabel("so many of 100 changes are seen within …")
+    axes.set_ylabel("seconds after their commit")
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    picture.savefig(file, dpi=150)
+
+
+def draw_columns(rows: Sequence[tuple[str, Sequence[float]]], titles: Sequence[str], file: Path) -> None:
+    """A bar for each row, in a field of its own for each column."""
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(9, 1.2 + 0.32 * len(rows)), layout="constrained")
+    fields = picture.subplots(1, len(titles), sharey=True)
+    for field, title, values in zip(fields, titles, zip(*(values for _, values in rows), strict=True), strict=True):
+        drawn = field.barh([name for name, _ in rows], values, color="#4878a8")
+        field.bar_label(drawn, labels=[f"{value:,.4g}" for value in values], padding=4, fontsize=8)
+        field.margins(x=0.25)
+        field.set_xticks([])
+        field.spines[["top", "right", "bottom"]].set_visible(False)
+        field.set_title(title, fontsize=9, loc="left")
+    fields[0].invert_yaxis()
+    picture.savefig(file, dpi=150)
+
+
+def main() -> None:
+    """Draw them."""
+    measured = Path(__file__).with_name("measured")
+    draw_waits(json.loads((measured / "hour.json").read_text())["phases"], measured / "hour.png")
+    for name in ("large", "beside"):
+        kept = json.loads((measured / f"{name}.json").read_text())
+        draw_columns([(what, values) for what, *values in kept["rows"]], kept["titles"], measured / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

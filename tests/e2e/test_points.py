@@ -1,9 +1,11 @@
 """Points: versions of all copies are kept as of one place in the binlog, and readers never see half of one."""
 
 import random
+import re
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
@@ -14,11 +16,13 @@ from lakeingest.config.points import Points
 from lakeingest.config.target import History
 from lakeingest.core.points import KeptVersion
 from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_points
 from lakeingest.mysql.connection import connect
 from lakeingest.pipeline.events import PointMade, Undelivered
 from lakeingest.state.points import read_points, store_point
+from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
 from tests.e2e.test_monitoring import options
@@ -201,3 +205,25 @@ def test_no_coin_is_lost_at_any_point(bank: Pipe) -> None:
     for number in range(10):
         rows = as_of(bank, f"point-{number}")
         assert sum(sum(rows[table].values()) for table in TABLES[:2]) == 2 * ROWS * COINS
+
+
+@pytest.mark.long("a process for each command")
+@pytest.mark.parametrize("page", ["points.md", "wait-and-look-back.md"])
+def test_the_commands_of_the_pages_run(tmp_path: Path, mysql_server: LocalServer, lake_format: str, page: str) -> None:
+    """As they stand there, with the names of this database and its GTIDs."""
+    job = Job(tmp_path / "job", mysql_server, "points", lake_format=lake_format).write()
+    job.sql(f"CREATE TABLE {job.database}.orders (id INT PRIMARY KEY)", f"INSERT INTO {job.database}.orders VALUES (1)")
+    assert job.run()[0] == 0
+    [(executed,)] = job.sql("SELECT @@GLOBAL.gtid_executed")
+    text = (Path(__file__).parents[2] / "docs" / "howto" / page).read_text()
+    lines = re.findall(r"^lakeingest (.+?)(?: +#.*)?$", text, re.MULTILINE)
+    assert len(lines) > 3
+    for line in lines:
+        arguments = line.replace("shop.orders", f"{job.database}.orders").split()
+        if "--gtid" in arguments:
+            if not executed:
+                continue
+            arguments[arguments.index("--gtid") + 1] = str(executed).replace("\n", "")
+        code, said = job.call(*arguments)
+        assert code == 0, (line, said)
+    job.sql(f"DROP DATABASE {job.database}")
