@@ -90,7 +90,8 @@ def in_source(pipe: Pipe) -> dict[str, dict[int, int]]:
 
 def test_a_point_keeps_all_tables_as_they_were(bank: Pipe) -> None:
     """Longer than the history of commits, until it is dropped; a run of its own first brings the tables up to date."""
-    options(bank, target=bank.config.target.model_copy(update={"history": History(keep=timedelta(0), least=1)}))
+    history = History.model_validate({"keep": "0s", "least": 1})
+    options(bank, target=bank.config.target.model_copy(update={"history": history}))
     chance = random.Random(1)
     for _ in range(5):
         move(bank, chance)
@@ -131,7 +132,7 @@ def test_a_stopped_or_paused_table_is_left_out_by_name(bank: Pipe) -> None:
 
 def test_runs_make_points_by_themselves_and_drop_old_ones(bank: Pipe) -> None:
     """As often as `points.every` says."""
-    options(bank, points=Points(every=timedelta(minutes=1), keep=timedelta(0)))
+    options(bank, points=Points.model_validate({"every": "1m", "keep": "0s"}))
     bank.run()
     [first] = opened(bank).points()
     assert first.is_by_itself
