@@ -73,7 +73,6 @@ def write_options(buckets: str, retained: int, properties: Mapping[str, str]) ->
         "hoodie.clean.automatic": "false",
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": str(retained),
-        "hoodie.archive.beyond.savepoint": "true",  # else the timeline keeps all commits after a point
         "hoodie.keep.min.commits": str(retained + 1),  # Hudi demands a larger number than that of retained commits
         "hoodie.keep.max.commits": str(most_commits(retained)),
         **properties,
