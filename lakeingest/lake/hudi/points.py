@@ -1,7 +1,7 @@
 """Points of Hudi tables: a savepoint keeps the files of a commit, also from the cleaner of others.
 
-Hudi archives no commit after the oldest savepoint (`hoodie.archive.beyond.savepoint` is false). That must stay so: if it
-archived commits between a savepoint and the newest commit, readers would take their files for those of incomplete
+Hudi archives no commit after the oldest savepoint (`hoodie.archive.beyond.savepoint` is false). That must stay so: if
+it archived commits between a savepoint and the newest commit, readers would take their files for those of incomplete
 commits, and miss rows. So the timeline and the folder grow while a point is kept.
 
 Hudi knows one savepoint for a commit. If several points have the same commit, they share it, and its comment has their
