@@ -282,7 +282,7 @@ def _plan_table(
                 key_path=key_path,
                 columns=columns,
                 partitions=config.tables.of(table).partition_by,
-                lossy=(*_lossy_columns(schema), *missing_changes),
+                lossy=(*_lossy(schema), *missing_changes),
                 copy=copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
@@ -297,13 +297,14 @@ def _state_of(config: Config, staged: Staged | None) -> str:
     return "begins empty" if config.tables.begins_empty else "new"
 
 
-def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
-    """The columns whose values are changed or left out because the user chose so, each with the effect."""
+def _lossy(schema: TableSchema) -> tuple[str, ...]:
+    """The columns whose values are changed or left out because the user chose so, and the choice of rows."""
     nulls = (
         f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
     )
     hidden = (f"{column.name}: {column.choice}" for column in schema.columns if column.is_hidden)
-    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped))
+    chosen = [f"rows: only those WHERE {schema.choices.rows}"] if schema.choices.rows else []
+    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped), *chosen)
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:

@@ -40,9 +40,7 @@ _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
-    "tables.options.*.columns.rename",
     "tables.options.*.columns.cast",
-    "tables.options.*.rows",
     "points",
 )
 

@@ -14,6 +14,7 @@ from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
 from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.partitioning import PartitionField, parse_all
+from lakeingest.core.row_filter import parse
 from lakeingest.core.schema import Choices, TableId
 from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
 
@@ -43,6 +44,11 @@ def _checked_key(key: SecretStr) -> SecretStr:
     if len(key) < _KEY_CHARACTERS:
         raise ValueError(f"a key of hashes has {_KEY_CHARACTERS} characters or more")
     return key
+
+
+def _checked_condition(text: str) -> str:
+    """The condition in the form that a definition has. Raises ValueError for a text that is no condition."""
+    return str(parse(text)) if text.strip() else ""
 
 
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
@@ -76,6 +82,15 @@ class Columns(BaseModel):
     exclude: tuple[str, ...] = ()
     hash: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
+    rename: dict[str, Annotated[str, Field(min_length=1)]] = {}  # by the name at the source, the name in the copy
+
+    @model_validator(mode="after")
+    def _assert_one_name(self) -> "Self":
+        for names in (list(self.rename), list(self.rename.values())):
+            folded = [name.casefold() for name in names]
+            if twice := [name for name in names if folded.count(name.casefold()) > 1]:
+                raise ValueError(f"rename has {', '.join(twice)} twice")
+        return self
 
     @model_validator(mode="after")
     def _assert_one_form(self) -> "Self":
@@ -94,6 +109,7 @@ class TableOptions(BaseModel):
     key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
     types: Types = Types()
     columns: Columns = Columns()
+    rows: Annotated[str, AfterValidator(_checked_condition)] = ""  # the condition of the rows that are copied; '': all
     cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
@@ -129,7 +145,9 @@ class TableOptions(BaseModel):
                 self.columns.hash,
                 self.columns.mask,
                 self._key_id if self.columns.hash else "",
+                tuple(self.columns.rename.items()),
             ),
+            rows=self.rows,
         )
 
     def with_key(self, key_id: str) -> "Self":
