@@ -27,6 +27,7 @@ from lakeingest.config.source import Source
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
+from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Target
 from lakeingest.config.throttle import Throttle
@@ -142,6 +143,10 @@ class Config(Frozen):
             missing = [key for key in ("properties", "location", "partition_by") if getattr(block, key, None)]
             if FORMATS[self.target.format].by_folder and missing:
                 raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
+            if block.properties.get(FORMAT_VERSION) == "3" and self.target.way_of_merging == "statement":
+                raise NotBuiltYet(
+                    f"{where}.properties: {FORMAT_VERSION} 3 with target.merge: statement is not built yet; drop one"
+                )
             location = block.location or ""
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")

@@ -37,6 +37,12 @@ class HeldFile(Protocol):
     def keys(self, names: Sequence[str]) -> pa.Table:
         """The columns `names` of the rows that are not deleted, in the order of the file."""
 
+    def deleted_keys(self, names: Sequence[str]) -> pa.Table | None:
+        """The columns `names` of the rows that readers see in this file, and the commit deletes.
+
+        None if there are none, or if the format deletes no row of a file that it keeps.
+        """
+
     def first_rows(self, names: Sequence[str], most: int) -> pa.Table:
         """The columns `names` of the rows that are not deleted, among about the first `most` rows of the file."""
 

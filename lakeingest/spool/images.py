@@ -34,13 +34,15 @@ class LastImages:
     """The last change of each changed key.
 
     `keys` has the columns of the key, and DELETED: whether the change deletes the row. `parts` are files, and for each
-    key `at` has the number of its file in `parts`, and `rows` the number of its row in this file.
+    key `at` has the number of its file in `parts`, and `rows` the number of its row in this file. `is_whole`: there are
+    no other changes in the stretch that was asked for.
     """
 
     keys: pa.Table
     parts: Sequence[File]
     at: "np.ndarray"
     rows: "np.ndarray"
+    is_whole: bool = False
 
     def images(self, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
         """The columns `names` of the last images of these keys, and DELETED, in the order of `numbers`."""
@@ -94,7 +96,9 @@ def last_images(
         if rows is not None:
             tables.append(rows)
             parts.append(reread.path)
-    return _last_of(tables, parts, schema.key) if any(map(len, tables)) else None
+        else:
+            is_whole = False
+    return _last_of(tables, parts, schema.key, is_whole=is_whole) if any(map(len, tables)) else None
 
 
 def _changes(
@@ -129,7 +133,7 @@ def _newest(opened: pq.ParquetFile, most: int | None) -> tuple[int, int]:
     return group, row
 
 
-def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[str]) -> LastImages:
+def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[str], *, is_whole: bool) -> LastImages:
     """The last change of each key. Each table has the changes of one of the `parts`."""
     changes = pa.concat_tables(
         (rows.append_column(_PART, pa.array(np.full(len(rows), part))) for part, rows in enumerate(tables)),
@@ -140,7 +144,7 @@ def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[st
     ordered = changes.take(pa.array(order)).append_column(_ORDER, pa.array(np.arange(len(order))))
     last = ordered.take(ordered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
     keys = last.select(list(key)).append_column(DELETED, _are_deletes(last[change.KIND]))
-    return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy())
+    return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy(), is_whole)
 
 
 def _are_deletes(kinds: pa.ChunkedArray) -> pa.ChunkedArray:

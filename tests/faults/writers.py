@@ -4,7 +4,7 @@ Each fault keeps the numbers consistent that writers report, as far as it can: s
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -68,12 +68,12 @@ def iceberg_positions(fault: Callable[["np.ndarray"], "np.ndarray"]) -> Fault:
     """The positions of deleted rows are spoiled."""
 
     def put(patch: pytest.MonkeyPatch) -> None:
-        write = data_files.write_deletes
+        write = data_files.found_deletes
 
-        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"], files: Iterable[DataFile]) -> list[DataFile]:
+        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"], files: Iterable[DataFile]) -> Sequence[Any]:
             return write(table, {path: fault(rows) if len(rows) else rows for path, rows in positions.items()}, files)
 
-        patch.setattr(merger, "write_deletes", spoiled)
+        patch.setattr(merger, "found_deletes", spoiled)
 
     return put
 
@@ -173,6 +173,10 @@ FAULTS: Mapping[str, Mapping[str, tuple[Fault, str]]] = MappingProxyType(
             "a swapped column": (iceberg_rows(swapped), "has another value in a, b"),
             "a truncated file": (iceberg_truncated, "a file is gone or damaged"),
             "a wrong position": (iceberg_positions(lambda rows: np.where(rows % 2, rows - 1, rows + 1)), "once|still"),
+            "the position of another row": (
+                iceberg_positions(lambda rows: rows - 5 if len(rows) == 1 else rows),
+                "was deleted, although nothing has changed it",
+            ),
             "a delete file that misses": (
                 iceberg_positions(lambda rows: rows + 10_000),
                 "deletes rows that .* not have",

@@ -64,6 +64,9 @@ class HudiFile:
         with storage_errors(self.name), parse_errors(self.name), files.parquet(self.path) as opened:
             return opened.read(list(names))
 
+    def deleted_keys(self, names: Sequence[str]) -> None:
+        """None: a commit writes the files anew in which it deletes rows."""
+
     def first_rows(self, names: Sequence[str], most: int) -> pa.Table:
         """The columns `names` of about the first `most` rows."""
         with storage_errors(self.name), parse_errors(self.name), files.parquet(self.path) as opened:

@@ -9,6 +9,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
+from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable
@@ -21,6 +22,7 @@ from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.partitions import marks_of_new, new_spec
 from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.row_delta import append_nothing
 from lakeingest.lake.iceberg.shape import LOCATION
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
@@ -97,7 +99,8 @@ def make_at_once(
 
 def _properties(table: TableId, form: Form) -> dict[str, str]:
     """The properties of a new table."""
-    return {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), **marks_of_new(form.partitions)}
+    ours = {**PROPERTIES, FORMAT_VERSION: str(form.version), **limits({})}
+    return {**ours, **form.all_properties, OWNER: str(table), **marks_of_new(form.partitions)}
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:
@@ -126,12 +129,8 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     """
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
-    if main is None:
-        with transaction.update_snapshot().fast_append() as empty:
-            pass
-        base = empty.snapshot_id
-    else:  # an earlier run has begun the table under its own name
-        base = main.snapshot_id
+    # there is one if an earlier run has begun the table under its own name
+    base = append_nothing(transaction, MAIN) if main is None else main.snapshot_id
     ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
     mark(transaction, progress, base)
 
@@ -140,8 +139,7 @@ def progress_removal(loaded: Table) -> Transaction:
     """The transaction that removes an unpublished table's progress: staging begins anew at a commit that has none."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
-    with transaction.update_snapshot(branch=STAGING).fast_append():
-        pass
+    append_nothing(transaction, STAGING)
     return transaction
 
 

@@ -1,7 +1,8 @@
 """The Parquet files of an Iceberg table: files of rows, and files with the positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and speculative
-tasks are harmless. The files are durable when the call returns, and belong to no table before a commit.
+Source: Iceberg's table specification, "Position Delete Files". In version 3, `vectors` are in place of the latter. Each
+call writes new files, so retried and speculative tasks are harmless. The files are durable when the call returns, and
+belong to no table before a commit.
 """
 
 import struct
@@ -25,11 +26,14 @@ from pyiceberg.types import NestedField
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
+from lakeingest.lake.iceberg.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
+from lakeingest.lake.iceberg.format_version import is_third
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
 from lakeingest.lake.iceberg.partitions import divided, place_of
 from lakeingest.lake.iceberg.projection import project, project_batches
+from lakeingest.lake.iceberg.vectors import DeadRows, read_vector
 from lakeingest.rows import values_of
 
 choose_dictionaries()
@@ -116,7 +120,19 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
     """The bounds of the paths in a file of deletes; None for a bound that is unknown."""
+    if is_vector(deletes):
+        return (referenced_path(deletes).encode(),) * 2
     return (deletes.lower_bounds or {}).get(PATH), (deletes.upper_bounds or {}).get(PATH)
+
+
+def found_deletes(
+    table: TableFiles, positions: Positions, files: Iterable[DataFile]
+) -> list[DataFile] | list[DeadRows]:
+    """What an executor returns of the positions of rows that it has found dead: their files of deletes.
+
+    In version 3 of the format only the commit writes them, as vectors.
+    """
+    return [DeadRows.of(positions)] if is_third(table.metadata) else write_deletes(table, positions, files)
 
 
 def write_deletes(table: TableFiles, positions: Positions, files: Iterable[DataFile] = ()) -> list[DataFile]:
@@ -191,8 +207,11 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     """For each data file in one file of deletes, its path and the positions of its deleted rows.
 
     PyIceberg's own reader would search all positions once for each path, which takes a second. Raises StateUnreadable
-    if the file of deletes is damaged; ForeignWrite if it is no Parquet file.
+    if the file of deletes is damaged; ForeignWrite if it is no Parquet file, and no vector.
     """
+    if is_vector(file):
+        yield read_vector(table, file)
+        return
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         rows = parquet.read(_SCHEMA.names)
     if not rows.num_rows:

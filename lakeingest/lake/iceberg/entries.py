@@ -44,8 +44,8 @@ from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
 from lakeingest.lake.iceberg.partitions import assert_wanted
-from lakeingest.lake.iceberg.properties import obeyed_properties, with_files_kept
-from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
+from lakeingest.lake.iceberg.properties import obeyed_properties, wanted_version, with_files_kept
+from lakeingest.lake.iceberg.shape import assert_copy, assert_ours, assert_version
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
@@ -166,6 +166,7 @@ class Entries:
         if loaded is not None:
             assert_ours(table, loaded)
             assert_wanted(table, loaded, self.partitions(table))
+            assert_version(table, loaded, wanted_version(self._settings, self._options(table)))
         return loaded
 
     def find_changed(self, table: TableId) -> Table | None:

@@ -15,10 +15,12 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
+from lakeingest import config
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.partitioning import PartitionField
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import DAMAGED
-from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, wanted_properties, wanted_version
 from lakeingest.lake.iceberg.shape import LOCATION
 
 GIVEN = "lakeingest.given"
@@ -27,11 +29,15 @@ _ONE_LINE = {"glue": 255, "hive": 255}  # in these catalogs a column's comment i
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a table: its properties, the comments of its columns by the columns' names, and its partitions."""
+    """The form of a table: its properties, the comments of its columns by the columns' names, and its partitions.
+
+    The partitions and the version of Iceberg's format are those of a new table: a publish does not change them.
+    """
 
     properties: Mapping[str, str]
     comments: Mapping[str, str]
-    partitions: tuple[PartitionField, ...] = ()  # of a new table: those of an existing one never change
+    partitions: tuple[PartitionField, ...] = ()
+    version: int = VERSION
 
     @classmethod
     def of(
@@ -40,16 +46,25 @@ class Form:
         properties: Mapping[str, str],
         catalog: str | None,
         partitions: tuple[PartitionField, ...] = (),
+        version: int = VERSION,
     ) -> Self:
         """The form that the source and the users ask for. `catalog` is the type of the catalog."""
         comments = {column.name: _shortened(column.comment, catalog) for column in schema.columns if column.comment}
-        return cls(properties, comments, partitions)
+        return cls(properties, comments, partitions, version)
 
     @property
     def all_properties(self) -> dict[str, str]:
         """The properties, and GIVEN, which names these properties and the comments. Nothing if there are neither."""
         names = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
         return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
+
+
+def wanted_form(
+    settings: config.Target, options: TableOptions, schema: TableSchema, partitions: tuple[PartitionField, ...]
+) -> Form:
+    """The form that the source and pipeline.yml ask for."""
+    properties = wanted_properties(settings, options, schema.comment)
+    return Form.of(schema, properties, settings.catalog.type, partitions, wanted_version(settings, options))
 
 
 def evolve(transaction: Transaction, form: Form) -> None:

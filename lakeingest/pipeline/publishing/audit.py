@@ -58,7 +58,8 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
         return
     with edges.profile.stage("audits"):
         changed = _without_quarantine(table, changed_since_shown(spool, table, min(most, MOST_CHANGES)))
-        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, table.staged.version)
+        seed, quarantined = table.staged.version, _quarantined(table)
+        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, seed, quarantined)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
         except StateUnreadable as error:
@@ -98,7 +99,7 @@ def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -
 def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     """The last images of the keys that were changed since the commit that readers see; None if they are not known.
 
-    Of about `most` changes: the newest ones.
+    Of about `most` changes: the newest ones. They are whole only if it is known what readers see.
     """
     progress, schema = table.progress, table.schema
     if progress.position is None:
@@ -119,17 +120,25 @@ def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages 
         changed = spool.files(table.id, since, stop)
     except SpoolGap:  # at DDL that the copy cannot follow, the spool has only a part of the changes
         return None
-    return last_images(changed, rereads, schema, since, stop, most)
+    found = last_images(changed, rereads, schema, since, stop, most)
+    is_since_shown = shown is not None and since == shown.place
+    return found if found is None or is_since_shown else replace(found, is_whole=False)
 
 
 def _without_quarantine(table: TableRun, changed: LastImages | None) -> LastImages | None:
     """The same images, but keys in quarantine count as deleted: the copy must have no row of them."""
-    if changed is None or not table.progress.quarantine:
+    listed = _quarantined(table)
+    if changed is None or listed is None:
         return changed
-    listed = compared_keys(table.schema, table.progress.quarantine)
     is_deleted = changed.keys[DELETED].to_numpy().copy()
     is_deleted[_numbers_of(listed, changed.keys.drop_columns(DELETED))] = True
     return replace(changed, keys=changed.keys.drop_columns(DELETED).append_column(DELETED, pa.array(is_deleted)))
+
+
+def _quarantined(table: TableRun) -> pa.Table | None:
+    """The keys in quarantine; None if there are none."""
+    quarantine = table.progress.quarantine
+    return compared_keys(table.schema, quarantine) if quarantine else None
 
 
 def _are_in_new_files(table: TableRun) -> bool:
@@ -149,7 +158,7 @@ class _Reading:
     """One audit of a commit: `most` rows are read, and `seed` decides which. `in_full`: also of unchanged files.
 
     `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
-    files that readers do not see yet.
+    files that readers do not see yet. `quarantined`: the keys in quarantine; None if there are none.
     """
 
     held: Held
@@ -159,6 +168,7 @@ class _Reading:
     most: int
     in_full: bool
     seed: int
+    quarantined: pa.Table | None = None
     rows_read: int = 0
 
     def faults(self) -> Iterator[str]:
@@ -201,6 +211,7 @@ class _Reading:
             return
         keys = self.changed.keys.select(names)
         self.rows_read += keys.num_rows
+        yield from self._faults_of_deletes(read, keys)
         times, new_times = np.zeros((2, keys.num_rows), np.int64)
         for file, file_keys in zip(read, keys_by_file, strict=True):
             numbers = _numbers_of(file_keys, keys)
@@ -225,6 +236,23 @@ class _Reading:
             if fault := fault_of(KeyLook(bool(gone), bool(may_lack), all_times, in_new, bool(searched))):
                 alike = np.flatnonzero((looks == values).all(axis=1))
                 yield f"{_key_text(keys, int(alike[0]))} {fault} ({len(alike)} keys)"
+
+    def _faults_of_deletes(self, read: Sequence[HeldFile], keys: pa.Table) -> Iterator[str]:
+        """Rows that the commit deletes in files that it keeps, although nothing has changed or quarantined the keys."""
+        if self.changed is None or not self.changed.is_whole or not self.are_in_new_files:
+            return
+        for file in read:
+            deleted = None if file.is_new else file.deleted_keys(keys.column_names)
+            if deleted is None:
+                continue
+            self.rows_read += deleted.num_rows
+            is_named = np.zeros(deleted.num_rows, bool)
+            for named in (keys, self.quarantined):
+                if named is not None:
+                    is_named[key_pairs(deleted, named)[0]] = True
+            if not is_named.all():
+                lost = deleted.filter(pa.array(~is_named))
+                yield f"{_key_text(lost, 0)} was deleted, although nothing has changed it ({lost.num_rows} keys)"
 
     def _faults_of_values(self, read: Sequence[HeldFile]) -> Iterator[str]:
         """Changed rows with a value that is not the one of the spool."""
