@@ -5,14 +5,14 @@ a file, which may have several of them. So a path alone does not tell two vector
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, FileFormat, ManifestEntry, ManifestEntryStatus
 
 from lakeingest.lake.errors import unreadable
 
 Identity: TypeAlias = tuple[str, int | None]
-THIRD = 3  # the version of the format
+THIRD: Literal[3] = 3  # the version of the format
 _NAMES = [field.name for field in DATA_FILE_TYPE[THIRD].fields]
 _FIRST_ROW_ID, _REFERENCED = _NAMES.index("first_row_id"), _NAMES.index("referenced_data_file")
 _OFFSET, _SIZE = _NAMES.index("content_offset"), _NAMES.index("content_size_in_bytes")

@@ -35,7 +35,7 @@ def _(update: RaiseVersion, base_metadata: TableMetadata, context: _TableMetadat
 
 
 class _Writable(TableMetadataV3):
-    def model_dump_json(
+    def model_dump_json(  # type: ignore[override] # as PyIceberg
         self,
         exclude_none: bool = True,  # noqa: FBT001, FBT002 - as PyIceberg
         exclude: Any | None = None,
@@ -67,7 +67,7 @@ def raise_version(transaction: Transaction) -> None:
 
 def raised_version() -> RaiseVersion:
     """The update that gives a table version 3."""
-    return RaiseVersion(format_version=THIRD)
+    return RaiseVersion.model_validate({"format-version": THIRD})
 
 
 def assert_following(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
@@ -75,7 +75,7 @@ def assert_following(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) 
 
     Then someone has committed since. PyIceberg asks this for version 2 alone.
     """
-    latest = metadata.last_sequence_number if is_third(metadata) else -1
+    latest = metadata.last_sequence_number if isinstance(metadata, TableMetadataV3) else -1
     for update in updates:
         if isinstance(update, AddSnapshotUpdate):
             number = update.snapshot.sequence_number or 0

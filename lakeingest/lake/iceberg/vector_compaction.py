@@ -88,7 +88,7 @@ class _Present:
         rows, deletes = entries_of(loaded, version)
         numbers = {entry.data_file.file_path: entry.sequence_number or 0 for entry in rows}
         vectors: dict[str, list[ManifestEntry]] = {}
-        dangling = []
+        dangling: list[ManifestEntry] = []
         for entry in deletes:
             if is_vector(entry.data_file):
                 path = referenced_path(entry.data_file)
