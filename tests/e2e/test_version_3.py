@@ -8,6 +8,7 @@ from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_audits import (
     test_a_fault_of_a_writer_is_found_before_readers_see_it,
+    test_a_row_that_a_writer_deletes_in_the_place_of_another_is_found,
     test_rows_that_the_binlog_does_not_have_are_no_fault,
 )
 from tests.e2e.test_metadata_columns import (
@@ -27,6 +28,7 @@ __all__ = [  # tests of other files, and a fixture of theirs
     "test_a_fault_of_a_writer_is_found_before_readers_see_it",
     "test_a_merge_between_waves_leaves_later_chunks_alone",
     "test_a_merge_in_many_ranges_is_exact",
+    "test_a_row_that_a_writer_deletes_in_the_place_of_another_is_found",
     "test_changes_between_runs_are_applied",
     "test_changes_during_a_run_are_caught",
     "test_deleted_rows_stay_with_their_last_values_and_each_row_says_where_it_is_from",
