@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core import partitioning
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Bound, bound_of
@@ -259,7 +258,7 @@ def _plan_table(
             reasons += [str(condition.finding)] if condition.finding and condition.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
-            elif reason := partitioning.refusal(config.tables.of(table).partitions, schema):
+            elif reason := config.tables.of(table).refusal_of_form(schema):
                 reasons.append(reason)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)

@@ -139,7 +139,9 @@ class Config(Frozen):
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
-            missing = [key for key in ("properties", "location", "partition_by") if getattr(block, key, None)]
+            missing = [
+                key for key in ("properties", "location", "partition_by", "sort_by") if getattr(block, key, None)
+            ]
             if FORMATS[self.target.format].by_folder and missing:
                 raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
             location = block.location or ""

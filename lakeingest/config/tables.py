@@ -12,9 +12,9 @@ from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
+from lakeingest.core import partitioning, sorting
 from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.partitioning import PartitionField, parse_all
-from lakeingest.core.schema import Choices, TableId
+from lakeingest.core.schema import Choices, TableId, TableSchema
 from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ def _checked_pattern(text: str) -> str:
 
 def _as_written(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Each partition in the form that `PartitionField` writes. Raises ValueError for a text that is no partition."""
-    return tuple(map(str, parse_all(texts)))
+    return tuple(map(str, partitioning.parse_all(texts)))
+
+
+def _sort_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each column in the form that `SortField` writes. Raises ValueError for a text that is no column to sort by."""
+    return tuple(map(str, sorting.parse_all(texts)))
 
 
 def _checked_key(key: SecretStr) -> SecretStr:
@@ -102,12 +107,22 @@ class TableOptions(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
+    sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
     _key_id: str = PrivateAttr("")  # of tables.hash_key
 
     @property
-    def partitions(self) -> tuple[PartitionField, ...]:
+    def partitions(self) -> tuple[partitioning.PartitionField, ...]:
         """The partitions of the copy; () if the copy has none."""
-        return parse_all(self.partition_by)
+        return partitioning.parse_all(self.partition_by)
+
+    @property
+    def sorting(self) -> tuple[sorting.SortField, ...]:
+        """The columns by which rows are sorted within each file; () if they are not sorted."""
+        return sorting.parse_all(self.sort_by)
+
+    def refusal_of_form(self, schema: TableSchema) -> str | None:
+        """The first reason why a table with this definition cannot be divided or sorted so; None if it can."""
+        return partitioning.refusal(self.partitions, schema) or sorting.refusal(self.sorting, schema)
 
     @property
     def choices(self) -> Choices:

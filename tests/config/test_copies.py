@@ -122,10 +122,20 @@ def test_partitions_are_written_in_one_form() -> None:
             parsed(f"tables/options={{shop.orders: {{partition_by: ['{text}']}}}}")
 
 
-def test_hudi_has_no_partitions_yet() -> None:
+def test_hudi_has_no_partitions_or_sort_orders_yet() -> None:
     """Refused, never ignored."""
-    with pytest.raises(NotBuiltYet, match="partition_by: hudi tables do not have it yet"):
-        parsed("target/format=hudi", "tables/options/shop.orders/partition_by=[d]")
+    for key in ("partition_by", "sort_by"):
+        with pytest.raises(NotBuiltYet, match=f"{key}: hudi tables do not have it yet"):
+            parsed("target/format=hudi", f"tables/options/shop.orders/{key}=[d]")
+
+
+def test_sort_orders_are_written_in_one_form() -> None:
+    """What is no column is refused with the item."""
+    options = parsed("tables/options={shop.orders: {sort_by: ['`a` DESC', b asc]}}").tables.of(ORDERS)
+    assert options.sort_by == ("a desc", "b")
+    assert [str(field) for field in options.sorting] == ["a desc", "b"]
+    with pytest.raises(ConfigError, match=re.escape("days(at)")):
+        parsed("tables/options={shop.orders: {sort_by: ['days(at)']}}")
 
 
 @pytest.mark.parametrize("key", ["properties={a: b}", "location='{database}/{table}'"])

@@ -184,20 +184,26 @@ def test_someones_compaction_alone_is_nothing_to_take_back(
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.parametrize(
+    ("operation", "drops"), [("scheduleAndExecute", ["commit", "commit"]), ("schedule", ["plan", "commit"])]
+)
 @pytest.mark.long("several writes of others")
 def test_clusterings_go_with_the_rows_of_others(
-    lake: Lake, rollbacks: Callable[[], Rollbacks], insert: Others, spark: SparkSession
+    lake: Lake,
+    rollbacks: Callable[[], Rollbacks],
+    insert: Others,
+    spark: SparkSession,
+    operation: str,
+    drops: list[str],
 ) -> None:
-    """One that is completed, and one that is planned above it; the table goes on."""
+    """One that is completed, and one that is planned; the table goes on."""
     if lake.settings.format == "iceberg":
         pytest.skip("there a compaction is a snapshot, which goes with the others")
     lake.published((1, "a"), (2, "b"))
-    place = lake.settings.folder(lake.table).path
     insert(lake, 98)
-    for operation in ("scheduleAndExecute", "schedule"):
-        spark.sql(f"CALL run_clustering(path => '{place}', op => '{operation}')").collect()
+    spark.sql(f"CALL run_clustering(path => '{lake.settings.folder(lake.table).path}', op => '{operation}')").collect()
     found = expected(lake, rollbacks)
-    assert [one.partition(" ")[0] for one in found.drops] == ["plan", "commit", "commit"]
+    assert [one.partition(" ")[0] for one in found.drops] == drops
     rollbacks().roll_back(lake.table, found)
     assert rollbacks().found(lake.table) is None
     assert lake.seen() == [(1, "a"), (2, "b")]

@@ -22,6 +22,8 @@ from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.partitions import marks_of_new, new_spec
 from lakeingest.lake.iceberg.properties import PROPERTIES
 from lakeingest.lake.iceberg.shape import LOCATION
+from lakeingest.lake.iceberg.sorting import marks_of_new as sort_marks
+from lakeingest.lake.iceberg.sorting import new_order
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
@@ -44,12 +46,12 @@ def creation_transaction(
     table = schema.table
     fields = iceberg_schema(schema, form.comments)
     location = chosen or new_location(settings, table)
-    properties = _properties(table, form)
-    spec = new_spec(fields, form.partitions)
+    properties = _properties(table, form, fields)
+    spec, order = new_spec(fields, form.partitions), new_order(fields, form.sorting)
     transactions: list[Transaction] = []  # `ask` appends the transaction, if the catalog prepares it
 
     def ask() -> None:
-        creation = catalog.create_table_transaction(name, fields, location, spec, properties=properties)
+        creation = catalog.create_table_transaction(name, fields, location, spec, order, properties)
         transactions.append(OneCreation.of(creation))
 
     def look() -> bool:
@@ -78,11 +80,11 @@ def make_at_once(
     location = chosen  # stays None if the catalog chooses the folder
     if location is None and not settings.catalog.gives_places:
         location = new_location(settings, table)
-    properties = {**_properties(table, form), STATE: BOOTSTRAPPING}
-    spec = new_spec(fields, form.partitions)
+    properties = {**_properties(table, form, fields), STATE: BOOTSTRAPPING}
+    spec, order = new_spec(fields, form.partitions), new_order(fields, form.sorting)
 
     def create() -> None:
-        catalog.create_table(name, fields, location, spec, properties=properties)
+        catalog.create_table(name, fields, location, spec, order, properties)
 
     def exists() -> bool:
         return catalog.table_exists(name)
@@ -95,9 +97,10 @@ def make_at_once(
     return loaded
 
 
-def _properties(table: TableId, form: Form) -> dict[str, str]:
-    """The properties of a new table."""
-    return {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), **marks_of_new(form.partitions)}
+def _properties(table: TableId, form: Form, fields: Schema) -> dict[str, str]:
+    """The properties of a new table with these columns."""
+    marks = {OWNER: str(table), **marks_of_new(form.partitions), **sort_marks(fields, form.sorting)}
+    return {**PROPERTIES, **limits({}), **form.all_properties, **marks}
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:

@@ -30,13 +30,14 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
 from lakeingest.lake.iceberg.partitions import divided, place_of
 from lakeingest.lake.iceberg.projection import project, project_batches
+from lakeingest.lake.iceberg.sorting import GROUP_ROWS, order_of, sorted_rows
 from lakeingest.rows import values_of
 
 choose_dictionaries()
 
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
-_PARTITION = 3  # the index of the partition in a DataFile, which has no setter for it
+_PARTITION, _SORT_ORDER = 3, 15  # the indexes in a DataFile, which has no setters for them
 _BATCH = 16 << 20
 _GROUP_ROWS = 100_000  # of a row group of a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
@@ -51,7 +52,7 @@ _SCHEMA = pa.schema(
 def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     """Write the rows to files with the table's field ids and statistics; no file if there are no rows.
 
-    Each file has rows of one partition.
+    Each file has rows of one partition, in the table's sort order if we have set it.
     """
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
@@ -62,12 +63,17 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     changed: dict[str, Any] = {"properties": {**metadata.properties, **full_bounds(metadata)}}
     # each call writes rows of one partition: PyIceberg would divide them with a library that it does not install
     changed |= {"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+    order = order_of(metadata)
+    if order is not None:
+        changed["properties"]["write.parquet.row-group-limit"] = str(GROUP_ROWS)
     written = metadata.model_copy(update=changed)
     files: list[DataFile] = []
     with storage_errors(table.location):
         for partition, part in divided(metadata, pa.table(columns, schema=schema)):
-            for file in _dataframe_to_data_files(written, part, table.io):
+            ordered = part if order is None else sorted_rows(metadata.schema(), order, part)
+            for file in _dataframe_to_data_files(written, ordered, table.io):
                 file[_PARTITION], file.spec_id = partition, metadata.default_spec_id
+                file[_SORT_ORDER] = None if order is None else order.order_id
                 files.append(truncate_bounds(file, metadata))
     return files
 

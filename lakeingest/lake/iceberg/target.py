@@ -339,7 +339,7 @@ class IcebergTarget:
 
     def _form(self, schema: TableSchema) -> Form:
         properties = wanted_properties(self.settings, self._options(schema.table), schema.comment)
-        return Form.of(schema, properties, self.settings.catalog.type, self._entries.partitions(schema.table))
+        return Form.of(schema, properties, self.settings.catalog.type, self._entries.options(schema.table))
 
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)
