@@ -3,9 +3,9 @@
 Rows of five tables change at a steady rate on a real server. Once a second a mark is committed to each table: a row
 with a new least key. Its time is from the commit until a reader finds the key in the files of the copy. Meanwhile one
 table is re-snapshotted, another table gets a column, and someone else compacts a third table with Spark. On Hudi,
-someone else runs the cleaner instead, because a copy refuses clusterings. At the end the copies are verified, and the
-time to read them is compared with that of fresh copies. CPU seconds and memory are those of all processes of the run.
-The server, the writer and Spark share its processors.
+someone else runs the cleaner instead, because a publish takes clusterings back. At the end the copies are verified,
+and the time to read them is compared with that of fresh copies. CPU seconds and memory are those of all processes of
+the run. The server, the writer and Spark share its processors.
 """
 
 import argparse

@@ -215,7 +215,7 @@ def _answer(chunk: CopyChunk, number: int, files: Written) -> bytes:
     split = Split(chunk.chunk.range, GtidSet.parse(f"{_UUID}:1-{1_000 + number}"), high.place(1))
     cost = Cost(CHUNK_ROWS, 10 << 20, 1.0)
     return pickle.dumps(
-        (Copied(files, split, high, cost, sound=True, nulled=0, looked=Looked(), profile=profile), None)
+        (Copied(files, CHUNK_ROWS, split, high, cost, sound=True, nulled=0, looked=Looked(), profile=profile), None)
     )
 
 

@@ -246,7 +246,7 @@ class UnsupportedTable(OperatorNeeded):
 
 
 class PartitionsDiffer(OperatorNeeded):
-    """A copy has other partitions than pipeline.yml asks for, or DDL took away what its partitions are made of."""
+    """A copy has other partitions than pipeline.yml asks for, or DDL took away what its partitions or order need."""
 
     scope = Scope.TABLE
 

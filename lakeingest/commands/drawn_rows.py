@@ -119,7 +119,7 @@ def draw_rows(config: Config, source: BinlogSource, schema: TableSchema, rows: i
     tables = [lake_schema(schema).empty_table()]
     for first in range(0, len(ranges), plan.at_once):
         _wait(throttle)
-        conditions = [keys.predicate(schema.key) for keys in ranges[first : first + plan.at_once]]
+        conditions = [keys.predicate(schema.source_key) for keys in ranges[first : first + plan.at_once]]
         cap = Cap(bytes=BYTES_MAX, bytes_per_second=throttle.bytes_per_second(1))
         began = time.monotonic()
         read = read_stable(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core import partitioning
 from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Bound, bound_of
@@ -259,7 +258,7 @@ def _plan_table(
             reasons += [str(condition.finding)] if condition.finding and condition.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
-            elif reason := partitioning.refusal(config.tables.of(table).partitions, schema):
+            elif reason := config.tables.of(table).refusal_of_form(schema):
                 reasons.append(reason)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
@@ -282,7 +281,7 @@ def _plan_table(
                 key_path=key_path,
                 columns=columns,
                 partitions=config.tables.of(table).partition_by,
-                lossy=(*_lossy_columns(schema), *missing_changes),
+                lossy=(*_lossy(schema), *missing_changes),
                 copy=copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
@@ -297,13 +296,14 @@ def _state_of(config: Config, staged: Staged | None) -> str:
     return "begins empty" if config.tables.begins_empty else "new"
 
 
-def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
-    """The columns whose values are changed or left out because the user chose so, each with the effect."""
+def _lossy(schema: TableSchema) -> tuple[str, ...]:
+    """The columns whose values are changed or left out because the user chose so, and the choice of rows."""
     nulls = (
         f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
     )
     hidden = (f"{column.name}: {column.choice}" for column in schema.columns if column.is_hidden)
-    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped))
+    chosen = [f"rows: only those WHERE {schema.choices.rows}"] if schema.choices.rows else []
+    return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped), *chosen)
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:

@@ -28,6 +28,7 @@ from lakeingest.config.source import Source
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
+from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Target
 from lakeingest.config.throttle import Throttle
@@ -41,9 +42,7 @@ _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
-    "tables.options.*.columns.rename",
     "tables.options.*.columns.cast",
-    "tables.options.*.rows",
 )
 
 
@@ -140,9 +139,15 @@ class Config(Frozen):
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
-            missing = [key for key in ("properties", "location", "partition_by") if getattr(block, key, None)]
+            missing = [
+                key for key in ("properties", "location", "partition_by", "sort_by") if getattr(block, key, None)
+            ]
             if FORMATS[self.target.format].by_folder and missing:
                 raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
+            if block.properties.get(FORMAT_VERSION) == "3" and self.target.way_of_merging == "statement":
+                raise NotBuiltYet(
+                    f"{where}.properties: {FORMAT_VERSION} 3 with target.merge: statement is not built yet; drop one"
+                )
             location = block.location or ""
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator
 
 # Properties that choose the folders of files, or name classes (of Python or Java) that choose them
 PLACES = r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl"
+FORMAT_VERSION = "format-version"  # of Iceberg's format: no table has it as a property, but a table is made with it
 REFUSED = {  # by a regular expression for names of properties: why users cannot set these properties
-    r"format-version": "copies have version 2 of Iceberg's format, which lakeingest writes",
     r"lakeingest\..*": "these names are lakeingest's own",
     r"uuid|snapshot-count|current-.*|default-(partition-spec|sort-order)": "Iceberg reserves this name",
     r"commit\.(retry|status-check)\..*": "a commit of lakeingest is sent again only after it was looked up",
@@ -33,6 +33,7 @@ REFUSED = {  # by a regular expression for names of properties: why users cannot
 }
 # By a regular expression for names of properties: a regular expression for the values that all writers understand
 USABLE_VALUES = {
+    FORMAT_VERSION: r"[23]",
     r"write\.parquet\.compression-codec": r"zstd|gzip|snappy|lz4|brotli|uncompressed",
     r"write\.parquet\.compression-level": r"[1-9]",
     r"write\.parquet\.dict-size-bytes": r"[1-9]\d{0,8}",

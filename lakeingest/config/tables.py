@@ -12,9 +12,10 @@ from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
+from lakeingest.core import partitioning, sorting
 from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.partitioning import PartitionField, parse_all
-from lakeingest.core.schema import Choices, TableId
+from lakeingest.core.row_filter import parse
+from lakeingest.core.schema import Choices, TableId, TableSchema
 from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
 
 if TYPE_CHECKING:
@@ -36,13 +37,23 @@ def _checked_pattern(text: str) -> str:
 
 def _as_written(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Each partition in the form that `PartitionField` writes. Raises ValueError for a text that is no partition."""
-    return tuple(map(str, parse_all(texts)))
+    return tuple(map(str, partitioning.parse_all(texts)))
+
+
+def _sort_fields(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each column in the form that `SortField` writes. Raises ValueError for a text that is no column to sort by."""
+    return tuple(map(str, sorting.parse_all(texts)))
 
 
 def _checked_key(key: SecretStr) -> SecretStr:
     if len(key) < _KEY_CHARACTERS:
         raise ValueError(f"a key of hashes has {_KEY_CHARACTERS} characters or more")
     return key
+
+
+def _checked_condition(text: str) -> str:
+    """The condition in the form that a definition has. Raises ValueError for a text that is no condition."""
+    return str(parse(text)) if text.strip() else ""
 
 
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
@@ -76,6 +87,15 @@ class Columns(BaseModel):
     exclude: tuple[str, ...] = ()
     hash: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
+    rename: dict[str, Annotated[str, Field(min_length=1)]] = {}  # by the name at the source, the name in the copy
+
+    @model_validator(mode="after")
+    def _assert_one_name(self) -> "Self":
+        for names in (list(self.rename), list(self.rename.values())):
+            folded = [name.casefold() for name in names]
+            if twice := [name for name in names if folded.count(name.casefold()) > 1]:
+                raise ValueError(f"rename has {', '.join(twice)} twice")
+        return self
 
     @model_validator(mode="after")
     def _assert_one_form(self) -> "Self":
@@ -94,6 +114,7 @@ class TableOptions(BaseModel):
     key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
     types: Types = Types()
     columns: Columns = Columns()
+    rows: Annotated[str, AfterValidator(_checked_condition)] = ""  # the condition of the rows that are copied; '': all
     cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
@@ -102,12 +123,22 @@ class TableOptions(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
+    sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
     _key_id: str = PrivateAttr("")  # of tables.hash_key
 
     @property
-    def partitions(self) -> tuple[PartitionField, ...]:
+    def partitions(self) -> tuple[partitioning.PartitionField, ...]:
         """The partitions of the copy; () if the copy has none."""
-        return parse_all(self.partition_by)
+        return partitioning.parse_all(self.partition_by)
+
+    @property
+    def sorting(self) -> tuple[sorting.SortField, ...]:
+        """The columns by which rows are sorted within each file; () if they are not sorted."""
+        return sorting.parse_all(self.sort_by)
+
+    def refusal_of_form(self, schema: TableSchema) -> str | None:
+        """The first reason why a table with this definition cannot be divided or sorted so; None if it can."""
+        return partitioning.refusal(self.partitions, schema) or sorting.refusal(self.sorting, schema)
 
     @property
     def choices(self) -> Choices:
@@ -129,7 +160,9 @@ class TableOptions(BaseModel):
                 self.columns.hash,
                 self.columns.mask,
                 self._key_id if self.columns.hash else "",
+                tuple(self.columns.rename.items()),
             ),
+            rows=self.rows,
         )
 
     def with_key(self, key_id: str) -> "Self":

@@ -5,7 +5,8 @@ the server tells only the current definition. So the definition between two stat
 column. If no later statement defined the column, its current definition was in force already. If no earlier statement
 defined the column, its definition from before all statements was still in force. Types are never read from statements.
 
-The user may leave columns out by name. Statements about such columns are followed by name alone.
+The user may leave columns out by name. Statements about such columns are followed by name alone. A column that has
+another name in the copy is followed by its name at the source, which the statements have.
 """
 
 import enum
@@ -140,18 +141,20 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
         names_after.append(names)
         next_number += len(alteration.changes)  # each change adds one column at most
     copied_after = [_copied(names, choice) for names in names_after]
-    if tuple(copied_after[-1].values()) != now.names:
+    if tuple(copied_after[-1].values()) != now.source_names:
         raise Unexplained(
             f"{table}: by its DDL its columns would be {', '.join(copied_after[-1].values())}, and they are"
-            f" {', '.join(now.names)}"
+            f" {', '.join(now.source_names)}"
         )
     # Step 2: the table's definition after each statement; as in `names_after`, [0] is before all
     current = dict(zip(copied_after[-1], now.columns, strict=True))  # by column, its definition in `now`
+    _assert_keep_names(table, current)
     schemas = [before]
     for statement, names in enumerate(names_after[1:], start=1):
         copied = copied_after[statement]
         columns = tuple(
-            _definition_after(table, identity, name, statement, defined, current) for identity, name in copied.items()
+            _definition_after(table, identity, name, statement, defined, current).named(name, choice)
+            for identity, name in copied.items()
         )
         schemas.append(_schema(before, now, names, copied, columns))
     if schemas[-1].fingerprint != now.fingerprint:
@@ -179,24 +182,21 @@ def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     """The columns of `now` that may be new: `before` has no column of that name, or one of the alterations adds it."""
     changes = [change for alteration in alterations for change in alteration.changes]
     names = {change.to.casefold() for change in changes if change.act is Act.ADD}
-    return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
-
-
-def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
-    """The columns of `now` that may be columns which the user leaves out or hides by name, under another name.
-
-    They are all new columns that would be copied as they are, if the source has some such column of `before` no more:
-    from two definitions nobody can tell a renamed column from a new one. Columns that the user includes by name are no
-    such columns.
-    """
-    choice = now.choices.columns
-    old, new = ({name.casefold() for name in (*one.names, *one.skipped)} for one in (before, now))
-    if not any(name.casefold() in old - new for name in (*choice.exclude, *choice.hash, *choice.mask)):
-        return ()
-    included = {name.casefold() for name in choice.include}
-    return tuple(
-        column.name for column in now.columns if not column.is_hidden and column.name.casefold() not in old | included
+    return frozenset(
+        column.name
+        for column in now.columns
+        if column.source_name not in before.source_names or column.source_name.casefold() in names
     )
+
+
+def _assert_keep_names(table: object, current: Mapping[_Identity, Column]) -> None:
+    """Raise NotLiftable if DDL renamed a column to which the user gives a name in the copy, and no longer does so."""
+    for identity, column in current.items():
+        first = identity.first
+        if first is None or not first.renamed_from:
+            continue
+        if not column.renamed_from and column.name != first.source_name:
+            raise NotLiftable(f"{table}: {first.source_name} is {column.name} now, and {first.name} in the copy")
 
 
 def _names_of(schema: TableSchema) -> Names:
@@ -204,12 +204,12 @@ def _names_of(schema: TableSchema) -> Names:
 
     If nobody knows the places of the columns that are left out, they come last.
     """
-    copied = {column.name: column for column in schema.columns}
+    copied = {column.source_name: column for column in schema.columns}
     known = [name for name in schema.stored if name in copied or name in schema.skipped]  # without hidden columns
     computed = {*schema.skipped} - {*schema.left_out}
     return {
         _Identity(number, copied.get(name), computed=name in computed, placed=bool(known) or name in copied): name
-        for number, name in enumerate(known or (*schema.names, *schema.skipped))
+        for number, name in enumerate(known or (*schema.source_names, *schema.skipped))
     }
 
 
@@ -235,8 +235,10 @@ def _lift(
         raise NotLiftable(
             f"{new.table}: {', '.join(unread)} was left out, so the values of its older rows are not known"
         )
-    origins = tuple(old_copied.get(column) for column in new_copied)
-    redefined = frozenset(name for column, name in new_copied.items() if column in defined)
+    # by column, its name in the copy
+    old_name = dict(zip(old_copied, old.names, strict=True))
+    origins = tuple(old_name.get(column) for column in new_copied)
+    redefined = frozenset(name for column, name in zip(new_copied, new.names, strict=True) if column in defined)
     unseen = frozenset(
         name
         for here, copied_here, there in ((old_names, old_copied, new_names), (new_names, new_copied, old_names))
@@ -315,7 +317,7 @@ def _definition_after(
     defined: Mapping[_Identity, Sequence[int]],
     current: Mapping[_Identity, Column],
 ) -> Column:
-    """The definition that a column had after the statement of this number, when its name was `name`.
+    """The definition that a column had after the statement of this number, when its name was `name`, but for its names.
 
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
     It is the current definition if no later statement defined or dropped the column. It is `column.first` if the
@@ -324,10 +326,10 @@ def _definition_after(
     definers = defined.get(column, ())
     is_defined_later = any(definer > statement for definer in definers)
     if column in current and not is_defined_later:
-        return replace(current[column], name=name)
+        return current[column]
     is_defined_by_then = any(definer <= statement for definer in definers)
     if column.first is not None and not is_defined_by_then:
-        return replace(column.first, name=name)
+        return column.first
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
 
@@ -344,7 +346,7 @@ def _assert_explained(
             continue  # a statement has added or defined the column
         knows_charsets = bool(first.charset and column.charset)
         has_other_charset = knows_charsets and first.charset != column.charset
-        if replace(first, name=column.name) != column or has_other_charset:
+        if replace(first, name=column.name, renamed_from=column.renamed_from) != column or has_other_charset:
             raise Unexplained(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
 
 
@@ -354,10 +356,16 @@ def _schema(
     """The table's definition between two alterations. It has these `columns`, and the key of `before`.
 
     `names`: the names of the columns at that time; `copied`: of those that are copied. Raises NotLiftable if a column
-    of the key was dropped, or is left out.
+    of the key was dropped, or is left out, or if two columns of the copy get one name.
     """
+    if len({column.name.casefold() for column in columns}) < len(columns):
+        raise NotLiftable(f"{before.table}: two columns of its copy get one name")
     # by the name in `before`, the name at that time
-    new_name = {identity.first.name: name for identity, name in copied.items() if identity.first is not None}
+    new_name = {
+        identity.first.name: column.name
+        for identity, column in zip(copied, columns, strict=True)
+        if identity.first is not None
+    }
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     has_places = all(identity.placed for identity in names) and not before.hides and not now.hides

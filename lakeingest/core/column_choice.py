@@ -1,7 +1,7 @@
-"""The user's choice of columns: which columns of a table are copied, and of which the copy hides the values."""
+"""The user's choice of columns: which are copied, of which the copy hides the values, and which get another name."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The forms in which a copy hides the values of a column (`Column.choice`)
 HASHED = "hashed"  # each value is replaced by its keyed hash
@@ -11,12 +11,14 @@ HIDDEN = frozenset({HASHED, MASKED})
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The names of the columns that are copied, of those that are left out, and of those whose values are hidden.
+    """The names of columns that are copied, left out, hidden or renamed. All are names that columns have at the source.
 
     `include`: only these columns are copied; () for all columns.
     `exclude`: these columns are left out, even if `include` names them.
     `hash`, `mask`: the copy has these columns in the form HASHED or MASKED.
     `key_id`: a short digest of the key of the hashes; '' if `hash` is empty, or if there is no key.
+    `rename`: pairs of a column's name and the name that it has in the copy. Choices that differ only in `rename` are
+    equal, because each renamed column of a definition says itself how it is named (`Column.renamed_from`).
 
     As in MySQL, the case of letters does not count. A name need not be that of a column: DDL may add the column later.
     """
@@ -26,6 +28,7 @@ class ColumnChoice:
     hash: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
     key_id: str = ""
+    rename: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def form(self, name: str) -> str:
         """The form in which the copy hides the values of a column of this name; '' if it does not hide them."""
@@ -38,12 +41,20 @@ class ColumnChoice:
         is_included = not self.include or _has(self.include, name)
         return not is_included or _has(self.exclude, name)
 
+    def name_in_copy(self, name: str) -> str:
+        """The name that a column of this name has in the copy."""
+        return next((new for old, new in self.rename if old.casefold() == name.casefold()), name)
+
+    def copies_as_is(self, name: str) -> bool:
+        """Whether the copy has a column of this name with the same name and values."""
+        return not self.leaves_out(name) and not self.form(name) and self.name_in_copy(name) == name
+
     def without_column(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The chosen names that none of these columns has, in their order."""
         present = tuple(columns)
         return tuple(
             name
-            for name in dict.fromkeys((*self.include, *self.exclude, *self.hash, *self.mask))
+            for name in dict.fromkeys((*self.include, *self.exclude, *self.hash, *self.mask, *dict(self.rename)))
             if not _has(present, name)
         )
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from lakeingest.core.column_choice import HASHED
 from lakeingest.core.default import Default, Value
+from lakeingest.core.row_filter import operands, parse
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unfitting_properties
 
@@ -59,25 +60,38 @@ class Lift:
             self._refuse("its key is not what it was")
         if self.before.choices != self.after.choices:
             self._refuse("its rows are mapped in another way")
+        if self.after.choices.rows and not self.is_guess:
+            self._assert_chosen_alike(operands(parse(self.after.choices.rows)))
         old_columns = {column.name: column for column in self.before.columns}
-        # the old and new names of all columns that are dropped, new or changed
-        changed = {*self.dropped, *self.unseen}
+        # the old and new names, at the source, of all columns that are dropped, new or changed
+        changed = {*(old_columns[name].source_name for name in self.dropped), *self.unseen}
         for column in self.after.columns:
             old_name = old_names[column.name]
             if old_name is None:
                 self._value_in_old_rows(column)  # refuses the lift if the value is not known
-                changed.add(column.name)
+                changed.add(column.source_name)
                 continue
             old = old_columns[old_name]
             self._assert_keeps_values(old, column)
-            if old_name != column.name or not self._keeps_definition(old, column):
-                changed |= {old_name, column.name}
+            if old.source_name != column.source_name or not self._keeps_definition(old, column):
+                changed |= {old.source_name, column.source_name}
         if not self.is_guess:
             self._assert_computed_from_none_of(changed)
 
+    def _assert_chosen_alike(self, names: frozenset[str]) -> None:
+        """Refuse the lift if the condition of the user may choose other rows than before; `names`: its columns."""
+        old_columns = {column.name: column for column in self.before.columns}
+        if not names <= {name.casefold() for name in self.after.source_names}:
+            self._refuse("a column that chooses the rows has another name, or is gone")
+        for column, origin in zip(self.after.columns, self.origins, strict=True):
+            if column.source_name.casefold() in names:
+                old = None if origin is None else old_columns[origin]
+                if old is None or old.source_name.casefold() != column.source_name.casefold():
+                    self._refuse(f"{column.source_name}, which chooses the rows, was another column")
+
     def _keeps_definition(self, old: Column, column: Column) -> bool:
         """Whether the column certainly has its old definition, apart from its name."""
-        renamed = replace(old, name=column.name)
+        renamed = replace(old, name=column.name, renamed_from=column.renamed_from)
         was_defined = self.defined is None or column.name in self.defined
         # if the statement did not define the column, also the parts that nobody knows are as they were
         return is_same(renamed, column) if was_defined else renamed == column
@@ -116,8 +130,9 @@ class Lift:
         if not changed:
             return
         for name in self.after.generated:
-            expression = self.after.column(name).generation  # '' if it is not known
-            maybe_changed = {*changed, *self.after.skipped} - {name}
+            generated = self.after.column(name)
+            expression = generated.generation  # '' if it is not known
+            maybe_changed = {*changed, *self.after.skipped} - {generated.source_name}
             if not expression or any(_may_name(expression, column) for column in maybe_changed):
                 self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 

@@ -18,12 +18,14 @@ def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSc
 
     If two columns seem to come from one column, some DDL is unknown: then all columns are matched by name.
     """
-    old_names = {name.casefold(): name for name in before.names}
-    names_before = {name: _name_before(name, alterations) or "" for name in now.names}  # '' finds no old column
+    old_names = {column.source_name.casefold(): column.name for column in before.columns}
+    names_before = {  # at the source; '' finds no old column
+        column.name: _name_before(column.source_name, alterations) or "" for column in now.columns
+    }
     by_ddl = {name: old_names.get(name_before.casefold()) for name, name_before in names_before.items()}
     used = [old_name for old_name in by_ddl.values() if old_name is not None]
     if len(set(used)) < len(used):
-        return {name: old_names.get(name.casefold()) for name in now.names}
+        return {column.name: old_names.get(column.source_name.casefold()) for column in now.columns}
     return by_ddl
 
 

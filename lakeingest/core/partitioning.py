@@ -35,9 +35,10 @@ _NUMBERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.MI
 _BYTES = frozenset(  # texts, and bytes
     {Kind.STRING, Kind.NUMERAL, Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.TIME, Kind.MOMENT, Kind.BINARY}
 )
+# floats are left out because 0 and -0 are equal, and have different bytes
+COMPARED = frozenset({*_DATED, *_NUMBERS, *_BYTES, Kind.BOOLEAN})
 _TAKES: Mapping[Transform, frozenset[Kind]] = {
-    # floats are left out because 0 and -0 are equal, and have different bytes
-    Transform.IDENTITY: frozenset({*_DATED, *_NUMBERS, *_BYTES, Kind.BOOLEAN}),
+    Transform.IDENTITY: COMPARED,
     Transform.YEAR: _DATED,
     Transform.MONTH: _DATED,
     Transform.DAY: _DATED,

@@ -12,7 +12,6 @@ from typing import Any, Self
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
 from lakeingest.core.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.default import Default, Value
-from lakeingest.core.generation import may_change_later
 
 RESERVED = "_lakeingest"  # the databases of the ledger (`core.ledger`) have names that begin so
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
@@ -82,7 +81,7 @@ SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
 _WITHIN_UTF8MB3 = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
-_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
+FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 NULL_DATES = "null dates"  # zero and partial dates are NULL
@@ -106,6 +105,7 @@ class Choices:
     `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
     `metadata`: the chosen metadata columns, among op, position and committed_at, in any order.
     `columns`: the columns that are copied.
+    `rows`: the condition of the rows that are copied, as `core.row_filter` writes it; '' for all.
     """
 
     key: tuple[str, ...] = ()
@@ -118,6 +118,7 @@ class Choices:
     deletes: str = "hard"
     metadata: tuple[str, ...] = ()
     columns: ColumnChoice = ALL_COLUMNS
+    rows: str = ""
 
 
 USUAL = Choices()
@@ -145,12 +146,13 @@ class SourceType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its kind, and the parts of MySQL's type that the readers need.
+    """A column: its name in the copy, its kind, and the parts of MySQL's type that the readers need.
 
     `precision` and `scale`: those of a decimal, which is stored as a number or as text.
     `fraction`: the number of digits of a second.
     `length`: the n of a BINARY(n), whose zero padding the binlog leaves out; 0 for other types.
     `choice`: a choice of the user that the kind does not express: NULL_DATES, EWKB, HASHED, MASKED or, without one, ''.
+    `renamed_from`: the name at the source; '' if the copy has that name.
 
     Columns that differ only in the following fields are equal, because these fields change no row.
 
@@ -172,12 +174,23 @@ class Column:
     fraction: int = 0
     length: int = 0
     choice: str = ""
+    renamed_from: str = ""
     comment: str = field(default="", compare=False)
     default: Default | Value = field(default=Default.UNKNOWN, compare=False)
     charset: str = field(default="", compare=False)
     collation: str = field(default="", compare=False)
     generation: str = field(default="", compare=False)
     secret: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def source_name(self) -> str:
+        """The name that the column has at the source."""
+        return self.renamed_from or self.name
+
+    def named(self, source_name: str, choice: ColumnChoice) -> Self:
+        """The same column with this name at the source, and the name in the copy that the choice gives to it."""
+        name = choice.name_in_copy(source_name)
+        return replace(self, name=name, renamed_from="" if name == source_name else source_name)
 
     @property
     def is_hidden(self) -> bool:
@@ -220,6 +233,8 @@ _METADATA = (  # they come after the source's columns, if the user asks for them
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
+    Names of copied columns are those of the copy. The names in `skipped` and `stored` are those of the source.
+
     `skipped`: the names of columns that the user left out, by name or as generated ones; rows in the binlog may have
     them.
     `generated`: the names of generated columns that are copied.
@@ -239,10 +254,9 @@ class TableSchema:
     stored: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        if len(set(names)) != len(names):
+        if len({*self.names}) < len(self.names):
             raise ValueError(f"{self.table}: two columns of the same name")
-        if not self.key or not set(self.key) <= set(names):
+        if not self.key or not set(self.key) <= set(self.names):
             raise ValueError(f"{self.table}: the key {self.key} is not among the columns")
 
     @property
@@ -251,26 +265,19 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names that the copied columns have at the source, in order."""
+        return tuple(column.source_name for column in self.columns)
+
+    @property
+    def source_key(self) -> tuple[str, ...]:
+        """The names that the key's columns have at the source, in key order."""
+        return tuple(column.source_name for column in self.key_columns)
+
+    @property
     def left_out(self) -> tuple[str, ...]:
         """The skipped columns that the user left out by name."""
         return tuple(name for name in self.skipped if self.choices.columns.leaves_out(name))
-
-    @property
-    def changed_by_any_ddl(self) -> tuple[str, ...]:
-        """The copied columns whose values may change through any DDL of the table, even if the DDL does not name them.
-
-        1. Generated columns that a server may compute to other values (`core.generation`).
-        2. Columns of the types FLOAT(M,D) and DOUBLE(M,D). MariaDB changes a column to such a type without checking the
-           values, and cuts values that are too large whenever it copies the table later (measured, MariaDB 11.4).
-        """
-        types = {column.name.casefold(): column.source_type.name for column in self.columns}
-        computed = [
-            column.name
-            for column in map(self.column, self.generated)
-            if may_change_later(column.generation, types, column.source_type.name)
-        ]
-        may_be_cut = [column.name for column in self.columns if column.kind in _FLOATS and column.source_type.size]
-        return tuple(dict.fromkeys([*computed, *may_be_cut]))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:
@@ -280,13 +287,13 @@ class TableSchema:
         not known. Then comes one part for each name in LAID_OUT, with that field of each copied column.
         """
         # if `stored` is not known and no column was skipped, the copied columns are taken for all columns
-        stored = self.stored or (() if self.skipped else self.names)
+        stored = self.stored or (() if self.skipped else self.source_names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     @property
     def hides(self) -> bool:
         """True if it is known that rows in the binlog have columns that information_schema does not show."""
-        shown = {*self.names, *self.skipped}
+        shown = {*self.source_names, *self.skipped}
         return not {*self.stored} <= shown  # False if `stored` is not known
 
     def reads_as(self, other: Self) -> bool:
@@ -297,8 +304,7 @@ class TableSchema:
         (our_names, our_charsets, *_), (their_names, their_charsets, *_) = self.layout, other.layout
         if our_names and their_names and our_names != their_names:
             return False
-        charsets = zip(our_charsets, their_charsets, strict=True)
-        return all(our == their for our, their in charsets if our and their)
+        return all(our == their for our, their in zip(our_charsets, their_charsets, strict=True) if our and their)
 
     def laid_out(self, *known: Self) -> Self:
         """The same definition with those parts of the layout that are equal in all of `known`; other parts are unknown.
@@ -307,9 +313,8 @@ class TableSchema:
         """
         columns = []
         for index, column in enumerate(self.columns):
-            known_columns = [schema.columns[index] for schema in known]
             agreed: dict[str, Any] = {
-                name: _agreed(getattr(known_column, name) for known_column in known_columns) for name in LAID_OUT
+                name: _agreed(getattr(schema.columns[index], name) for schema in known) for name in LAID_OUT
             }
             columns.append(replace(column, **agreed))
         all_names = {schema.layout[0] for schema in known}  # the first part of a layout: the names of all columns
@@ -328,8 +333,7 @@ class TableSchema:
     @property
     def key_columns(self) -> tuple[Column, ...]:
         """The key's columns, in key order."""
-        by_name = {column.name: column for column in self.columns}
-        return tuple(by_name[name] for name in self.key)
+        return tuple(map(self.column, self.key))
 
     @property
     def keeps_deleted(self) -> bool:
@@ -372,8 +376,9 @@ class TableSchema:
             for column in self.columns
         ]
         for column in columns:
-            if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
-                del column["choice"]
+            for name in ("choice", "renamed_from"):  # copies of earlier versions, which had neither, stay valid
+                if not column[name]:
+                    del column[name]
         mapped: list[object] = [str(self.table), columns, self.key]
         if self.metadata:
             mapped.append([column.name for column in self.metadata])
@@ -381,8 +386,9 @@ class TableSchema:
             mapped.append({"left out": sorted(self.left_out)})
         if any(column.choice == HASHED for column in self.columns):
             mapped.append({"key of hashes": self.choices.columns.key_id})
-        text = json.dumps(mapped)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        if self.choices.rows:
+            mapped.append({"rows": self.choices.rows})
+        return hashlib.sha256(json.dumps(mapped).encode()).hexdigest()[:16]
 
 
 def _agreed(values: Iterable[str]) -> str:

@@ -150,6 +150,7 @@ RULES: Mapping[str, Rule] = {
     "fraction": _fraction,
     "length": _same("length"),
     "choice": _same("choice"),
+    "renamed_from": _any,
     "comment": _any,  # readers get it with the next publish
     "default": _default,
     "charset": _charset,

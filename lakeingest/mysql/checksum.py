@@ -50,7 +50,7 @@ def row_checksums(
     knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
     """
     # SQL for the key's columns: their integers, or their canonical texts
-    key_terms = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
+    key_terms = [quote(column.source_name) if schema.ordered else _text(column) for column in schema.key_columns]
     order_terms = key_terms if schema.ordered else [f"CAST({text} AS BINARY)" for text in key_terms]
     in_buckets = "" if buckets is None else _in_buckets(schema, *buckets)
     wanted = f"{_table_and_range(schema, keys)}{in_buckets}"
@@ -73,8 +73,12 @@ def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterat
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
-    table = table_name(schema.table)
-    return f"{table} WHERE ({keys.predicate(schema.key)})"
+    """SQL for the table, and the condition for its rows in the range that are to be copied.
+
+    Here the server evaluates the condition of the user. So a comparison also proves that we have understood it.
+    """
+    condition = f" AND ({schema.choices.rows})" if schema.choices.rows else ""
+    return f"{table_name(schema.table)} WHERE ({keys.predicate(schema.source_key)}){condition}"
 
 
 def _in_buckets(schema: TableSchema, count: int, numbers: Sequence[int] | None) -> str:
@@ -102,14 +106,16 @@ def _bucket(schema: TableSchema, count: int) -> str:
 def _with_octets(column: Column) -> str:
     """SQL for a value's text after its length in octets; N for NULL."""
     text = _text(column)
-    measured = quote(column.name) if column.charset == "utf8mb4" else text  # a text that is converted takes longer
+    measured = (
+        quote(column.source_name) if column.charset == "utf8mb4" else text
+    )  # a text that is converted takes longer
     # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
     return f"IF({_value(column)} IS NULL, 'N', CONCAT(LENGTH({measured}), ':', {text}))"
 
 
 def _value(column: Column) -> str:
     """SQL for the column's value. A zero or impossible date becomes NULL if the user chose NULL for such dates."""
-    name = quote(column.name)
+    name = quote(column.source_name)
     if column.choice != NULL_DATES:
         return name
     # the condition that the date is no day of the calendar; for an impossible date, LAST_DAY may be NULL
@@ -128,7 +134,7 @@ def _ewkb(raw: str) -> str:
 
 def _text(column: Column) -> str:
     """SQL for the canonical text of a column's value (`core.checksum`)."""
-    name = quote(column.name)
+    name = quote(column.source_name)
     match column.kind:
         case Kind.DATETIME | Kind.TIMESTAMP:
             return f"DATE_FORMAT({name}, {_TIME})"

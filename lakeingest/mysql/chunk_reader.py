@@ -52,6 +52,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.hash_key import keyed
 from lakeingest.mysql.replica import catch_up, require_no_more
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.wire.matching import matching
 from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
@@ -102,10 +103,19 @@ class SecondLook:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """The number of rows that were read, and of their bytes in Arrow. They decide what a chunk costs."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRead:
     """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
+    `seen`: the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table
@@ -113,6 +123,7 @@ class ChunkRead:
     high: FilePosition
     nulled: int = 0
     second_look: SecondLook | None = None
+    seen: Seen = Seen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,7 @@ class RowsRead:
     """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
+    `seen`: the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table
@@ -127,6 +139,7 @@ class RowsRead:
     high: FilePosition
     nulled: int = 0
     second_look: SecondLook | None = None
+    seen: Seen = Seen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +162,11 @@ def read_chunk(
     compared_rows: int = 0,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
-    conditions = [chunk.range.predicate(schema.key)]
+    conditions = [chunk.range.predicate(schema.source_key)]
     what = source, schema, conditions, server_uuid, epoch
     read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, compared_rows=compared_rows)
     split = Split(chunk.range, read.low, read.high.place(epoch))
-    return ChunkRead(read.rows, split, read.high, read.nulled, read.second_look)
+    return ChunkRead(read.rows, split, read.high, read.nulled, read.second_look, read.seen)
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
@@ -179,6 +192,8 @@ def read_rows(
     compared_rows: int = 0,
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
+
+    Of these rows, only those that also meet the condition of the user are returned.
 
     `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
     position of its binlog; new read views must contain every XA COMMIT before that position. Up to `compared_rows`
@@ -213,7 +228,7 @@ def read_rows(
         # the SELECT has a time limit, because an ALTER waits for the metadata lock of this transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
-        rows, nulled = _matching_rows(reading, keyed(schema, source), select, conditions, cap)
+        rows, nulled, seen = _matching_rows(reading, keyed(schema, source), select, conditions, cap)
         hooks.after_rows()
         second_look = _look_again(reading, schema, select, conditions, rows, compared_rows)
         query(reading, "COMMIT")
@@ -222,10 +237,11 @@ def read_rows(
         declared_key = schema.key if schema.declared else ()  # any other key has an index without NULL
         for name in declared_key:
             if rows[name].null_count:
+                name_there = schema.column(name).source_name
                 raise UnsupportedValue(
-                    f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
+                    f"{schema.table}: {name_there} is NULL in a row, and tables.options → key names it; correct the row"
                 )
-    return RowsRead(rows, low, high, nulled, second_look)
+    return RowsRead(rows, low, high, nulled, second_look, seen)
 
 
 def _open_view(
@@ -327,22 +343,26 @@ def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
 
 def _matching_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
-) -> tuple[pa.Table, int]:
-    """The rows that meet the conditions, and the number of values that are NULL only because the user chose so."""
+) -> tuple[pa.Table, int, Seen]:
+    """The rows that meet one of the conditions, and the condition of the user; and what was read for them.
+
+    The number says how many of the values that were read are NULL only because the user chose so.
+    """
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
-    size, began = 0, time.monotonic()
+    seen, size, began = Seen(), 0, time.monotonic()
     for condition in conditions:
         rest = f"FROM {table_name(schema.table)} WHERE {condition}"
         for batch in select_rows(connection, schema, select, rest, nulled):
-            batches.append(batch)
-            size += batch.nbytes
+            seen = Seen(seen.rows + batch.num_rows, seen.bytes + batch.nbytes)
+            batches.append(matching(batch, schema))
+            size += batches[-1].nbytes
             if cap.bytes is not None and size > cap.bytes:
                 raise ChunkTooLarge(
                     f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"
                 )
-            time.sleep(cap.pause(size, time.monotonic() - began))
-    return pa.Table.from_batches(batches, table_schema(schema)), nulled.total()
+            time.sleep(cap.pause(seen.bytes, time.monotonic() - began))
+    return pa.Table.from_batches(batches, table_schema(schema)), nulled.total(), seen
 
 
 def _look_again(

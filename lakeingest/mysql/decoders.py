@@ -47,7 +47,7 @@ def select_rows(
         from lakeingest.mysql.text_rows import stream_texts, text_columns
 
         return stream_texts(connection, schema, f"{select} {text_columns(schema)} {rest}")
-    return stream_rows(connection, schema, f"{select} {', '.join(map(quote, schema.names))} {rest}", nulled)
+    return stream_rows(connection, schema, f"{select} {', '.join(map(quote, schema.source_names))} {rest}", nulled)
 
 
 def change_rows(

@@ -39,7 +39,7 @@ def _read(source: Source, schema: TableSchema, column: Column) -> Default | Valu
     The SELECT has only this column, so that an error concerns only its default.
     """
     alone = keyed(TableSchema(schema.table, (column,), (column.name,), schema.choices), source)
-    sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
+    sql = f"SELECT DEFAULT({quote(column.source_name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()
     values: list[Any] = []  # one value, or none if the table has no row
     try:

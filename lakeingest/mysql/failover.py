@@ -157,8 +157,9 @@ class ThisServer:
         in the future.
         """
         micros = int(moment.timestamp() * 1_000_000)
-        if moment.timestamp() > clock(self._connection):
+        if micros // 1_000_000 > clock(self._connection):
             raise OperatorNeeded(f"{moment.isoformat()} is in the future, by the source's clock")
+        wait_until_over(self._connection, micros // 1_000_000)  # the clock has whole seconds
         if dialect(self._connection) is MARIADB:
             micros -= micros % 1_000_000
         # Files before the newest one that was begun in an earlier second have only transactions from before the moment.

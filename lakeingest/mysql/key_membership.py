@@ -49,7 +49,7 @@ def _range_query(
     parts = []
     for number, key in enumerate(keys):
         values = (
-            f"{_value(column, collations.get(column.name), key[column.name])} AS {quote(column.name)}"
+            f"{_value(column, collations.get(column.source_name), key[column.name])} AS {quote(column.name)}"
             for column in schema.key_columns
         )
         parts.append(f"SELECT {number} AS `lakeingest number`, {', '.join(values)}")

@@ -19,7 +19,7 @@ def key_bounds(
     connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
 ) -> tuple[int, int] | None:
     """The least and the greatest key in a range; None if the range has no row. The table's key must be one integer."""
-    column, where = quote(schema.key[0]), keys.predicate(schema.key)
+    column, where = quote(schema.source_key[0]), keys.predicate(schema.source_key)
     [(least, greatest)] = query(
         connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)} WHERE {where}"
     )
@@ -29,8 +29,8 @@ def key_bounds(
 @surprises("an answer to a question")
 def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
     """The optimizer's estimate of the number of rows in a range of keys."""
-    key, table = quote(schema.key[0]), table_name(schema.table)
-    where = "" if keys == EVERY_KEY else f" WHERE {keys.predicate(schema.key)}"
+    key, table = quote(schema.source_key[0]), table_name(schema.table)
+    where = "" if keys == EVERY_KEY else f" WHERE {keys.predicate(schema.source_key)}"
     [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}{where}")
     return int(row["rows"] or 0)
 
@@ -63,8 +63,8 @@ def next_boundary(
 def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> str:
     """The statement that `next_boundary` sends. The server reads only the key's index for it, no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
-    order = ", ".join(map(quote, schema.key))
-    where = KeyRange(lower, upper).predicate(schema.key)
+    order = ", ".join(map(quote, schema.source_key))
+    where = KeyRange(lower, upper).predicate(schema.source_key)
     return f"SELECT {literals} FROM {table_name(schema.table)} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
 
 
@@ -87,7 +87,7 @@ def _literal(column: Column) -> str:
 
     With this literal in a condition, the server can use the column's index.
     """
-    name = quote(column.name)
+    name = quote(column.source_name)
     if column.kind in INTEGERS:
         return name
     if column.members or column.kind is Kind.BOOLEAN or column.source_type.name == "bit":

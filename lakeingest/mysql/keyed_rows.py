@@ -12,6 +12,7 @@ from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.row_stream import stream_rows
+from lakeingest.mysql.wire.matching import matching
 from lakeingest.rows import table_schema
 
 _AT_ONCE = 200  # how many keys one SELECT has
@@ -20,19 +21,23 @@ _AT_ONCE = 200  # how many keys one SELECT has
 def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows with these keys; for text keys, also rows whose keys are equal in the column's collation.
 
+    Only rows that meet the condition of the user are returned.
     The values of `keys` are those of Arrow. Each SELECT reads `_AT_ONCE` keys, in a read view of its own.
     """
-    names = ", ".join(map(quote, schema.names))
+    names = ", ".join(map(quote, schema.source_names))
     batches: list[pa.RecordBatch] = []
     for where in conditions_of(schema, keys):
-        batches += stream_rows(connection, schema, f"SELECT {names} FROM {table_name(schema.table)} WHERE {where}")
+        rows = stream_rows(connection, schema, f"SELECT {names} FROM {table_name(schema.table)} WHERE {where}")
+        batches += (matching(batch, schema) for batch in rows)
     return pa.Table.from_batches(batches, table_schema(schema))
 
 
 def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> list[str]:
     """SQL conditions, one for each group of `_AT_ONCE` keys; together they select the rows of `rows_of`."""
     for_each_key = [
-        " AND ".join(f"{quote(column.name)} = {value_of(column, key[column.name])}" for column in schema.key_columns)
+        " AND ".join(
+            f"{quote(column.source_name)} = {value_of(column, key[column.name])}" for column in schema.key_columns
+        )
         for key in keys
     ]
     return [

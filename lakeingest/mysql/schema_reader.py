@@ -1,15 +1,16 @@
 """Reads a TableSchema from information_schema. A key or type that cannot be copied exactly is refused by name."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pymysql
 
-from lakeingest.core.column_choice import HASHED, MASKED
+from lakeingest.core.column_choice import HASHED, MASKED, ColumnChoice
 from lakeingest.core.default import Default, Value
 from lakeingest.core.kinds import kind_to_hash, usual_kind
+from lakeingest.core.row_filter import faults, parse
 from lakeingest.core.schema import (
     EWKB,
     GEOMETRIES,
@@ -168,8 +169,7 @@ class _Descriptions:
             if not any(kind in str(row["extra"]).upper() for kind in skipped_kinds)
         )
         columns = tuple(column for column in unskipped if column.name not in left_out)
-        if len({column.name.lower() for column in columns}) < len(columns):
-            reasons.append("two columns differ only by case")
+        reasons += _clashes([column.name for column in columns], choices.columns)
         # a column that is left out can be in the key: then the table is refused, and gets no other key by itself
         key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
         reasons += [
@@ -178,6 +178,8 @@ class _Descriptions:
             for column in unskipped
             if column.name in key and (column.name in left_out or column.is_hidden)
         ]
+        if choices.rows:
+            reasons += faults(parse(choices.rows), columns, is_mariadb=self.is_mariadb)
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied_names = {column.name for column in columns}
@@ -185,13 +187,14 @@ class _Descriptions:
         skipped = tuple(name for name in in_row_images if name not in copied_names)
         # row images have the hidden columns after all others
         in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
+        in_copy = choices.columns.name_in_copy
         return TableSchema(
             table,
-            columns,
-            key,
+            tuple(column.named(column.name, choices.columns) for column in columns),
+            tuple(map(in_copy, key)),
             choices,
             skipped=skipped,
-            generated=tuple(name for name in generated_names if name in copied_names),
+            generated=tuple(in_copy(name) for name in generated_names if name in copied_names),
             index=index,
             comment=comment,
             stored=in_row_images,
@@ -203,6 +206,22 @@ def _skipped_kinds(choices: Choices) -> tuple[str, ...]:
     if choices.generated == "skip":
         return GENERATED
     return GENERATED[:1] if choices.virtual == "skip" else ()  # the first kind is VIRTUAL GENERATED
+
+
+def _clashes(names: Sequence[str], choice: ColumnChoice) -> Iterator[str]:
+    """Yield the reasons why columns with these names cannot have their names in the copy beside each other.
+
+    The case of letters does not count, as in SQL.
+    """
+    if len({name.lower() for name in names}) < len(names):
+        yield "two columns differ only by case"
+        return
+    of_name: dict[str, list[str]] = {}  # by the name in the copy, the names at the source
+    for name in names:
+        of_name.setdefault(choice.name_in_copy(name).lower(), []).append(name)
+    for name, sources in of_name.items():
+        if len(sources) > 1:
+            yield f"{' and '.join(sources)} would both be {name} in the copy; correct tables.options → columns → rename"
 
 
 def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -269,7 +288,8 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
     """The column that a row of information_schema describes. Reasons why it cannot be copied are added to `reasons`."""
-    name, type_ = str(row["column_name"]), source_type(str(row["column_type"]))
+    name = str(row["column_name"])
+    in_copy, type_ = choices.columns.name_in_copy(name), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
     kind, choice = _kind_by_choices(usual_kind(type_, precision), type_, choices)
     form = choices.columns.form(name)
@@ -279,8 +299,9 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         (form == MASKED and not is_text, "only texts can be masked; hash it, or leave it out"),
         (kind is None, "this type is not built yet"),
         (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
-        (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
-        (name.lower().startswith(_RESERVED), f"names that begin with {_RESERVED} are reserved"),
+        (not in_copy.isprintable() or in_copy.startswith("."), "its name cannot be printed, or begins with a dot"),
+        (not name.isprintable() and in_copy != name, "its name cannot be printed"),
+        (in_copy.lower().startswith(_RESERVED), f"names that begin with {_RESERVED} are reserved"),
         *((type_.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {type_}: {reason}" for is_refused, reason in refusals if is_refused]

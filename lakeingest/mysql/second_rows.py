@@ -18,6 +18,7 @@ from lakeingest.core.witness import Compared, Difference
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.text_rows import stream_texts, text_columns
+from lakeingest.mysql.wire.matching import compared_columns, matching
 from lakeingest.mysql.wire.refusals import is_chosen
 from lakeingest.rows import table_schema
 
@@ -35,16 +36,18 @@ def compare_rows(
     """
     table = schema.table
     gaps = {column.name: gap for column in schema.columns if (gap := gap_of_column(column))}
-    if gaps.keys() & set(schema.key):  # no row is found without them
-        return Compared(Counter(), Counter(gaps[name] for name in schema.key if name in gaps), None, False, ())
+    needed = (*schema.key, *compared_columns(schema))  # no row is found without these columns
+    if gaps.keys() & set(needed):
+        return Compared(Counter(), Counter(gaps[name] for name in needed if name in gaps), None, False, ())
     readable = replace(schema, columns=tuple(column for column in schema.columns if column.name not in gaps))
     sql = f"{select} {text_columns(readable)} FROM {table_name(table)} WHERE {condition} LIMIT {most}"
     try:
-        texts = pa.Table.from_batches(stream_texts(connection, readable, sql), table_schema(readable))
+        batches = list(stream_texts(connection, readable, sql))
+        texts = pa.Table.from_batches((matching(batch, readable) for batch in batches), table_schema(readable))
     except UnsupportedValue as error:  # the fast decoder has read it
         differences = [Difference(table, "a chunk", "a value that cannot be copied", "no such value", error.line)]
         return Compared(Counter(), Counter(), None, is_partial=False, differences=differences)
-    is_whole = texts.num_rows < most
+    is_whole = sum(batch.num_rows for batch in batches) < most
     differences = list(_differences(readable, rows.select(readable.names), texts, is_whole=is_whole))
     unread = Counter(gap for gap in gaps.values() for _ in range(texts.num_rows))
     return Compared(Counter({table: texts.num_rows}), unread, None, is_partial=not is_whole, differences=differences)

@@ -40,7 +40,7 @@ def text_columns(schema: TableSchema) -> str:
 
 
 def _expression(column: Column) -> str:
-    name = quote(column.name)
+    name = quote(column.source_name)
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
         return f"CAST({name} AS DOUBLE)"  # MySQL rounds the text of a FLOAT to six digits
     return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # `+ 0` removes the zeros of ZEROFILL
@@ -59,7 +59,7 @@ def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) 
     )
     charsets = {str(name): str(charset) for name, charset in rows}
     for column in schema.key_columns:
-        if not column.members and not has_one_code_each(charsets.get(column.name, "utf8mb4")):
+        if not column.members and not has_one_code_each(charsets.get(column.source_name, "utf8mb4")):
             raise beyond_reference(column)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
-from lakeingest.core import partitioning
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
@@ -38,7 +37,7 @@ OF_ONE_TABLE = {
     "generated columns",
     "columns in quality suites",
     "columns in the target",
-    "columns in partition_by",
+    "columns in partition_by and sort_by",
     "keys that are named",
     "target tables",
 }
@@ -224,12 +223,10 @@ def _columns_in_target(target: Tables, schemas: Iterable[TableSchema]) -> Checke
 
 
 def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Checked:
-    """The condition that new copies can be divided as `partition_by` says."""
-    found = {
-        schema.table: partitioning.refusal(config.tables.of(schema.table).partitions, schema) for schema in schemas
-    }
+    """The condition that copies can be divided and sorted as `partition_by` and `sort_by` say."""
+    found = {schema.table: config.tables.of(schema.table).refusal_of_form(schema) for schema in schemas}
     reasons = [f"{table}: {reason}" for table, reason in found.items() if reason is not None]
-    return Checked("columns in partition_by", "; ".join(reasons) or None)
+    return Checked("columns in partition_by and sort_by", "; ".join(reasons) or None)
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:

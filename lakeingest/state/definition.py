@@ -113,11 +113,18 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]  # the layout has `stored`
-    if schema.choices.columns == ALL_COLUMNS:  # so that earlier versions can read the document
-        del doc["choices"]["columns"]
+    # so that earlier versions can read the document
+    if not schema.choices.rows:
+        del doc["choices"]["rows"]
+    if not schema.choices.columns.rename:
+        del doc["choices"]["columns"]["rename"]
+        if schema.choices.columns == ALL_COLUMNS:
+            del doc["choices"]["columns"]
     for column in doc["columns"]:  # the layout has those UNMAPPED fields that are kept
         for name in UNMAPPED:
             del column[name]
+        if not column["renamed_from"]:
+            del column["renamed_from"]
     return doc
 
 
@@ -153,7 +160,8 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
     key_id = str(chosen.pop("key_id", ""))
-    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id)
+    rename = tuple((old, new) for old, new in chosen.pop("rename", ()))
+    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, rename=rename)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 

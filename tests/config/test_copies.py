@@ -32,7 +32,6 @@ def test_properties_of_tables_are_added_to_those_of_all() -> None:
         ("gc.enabled", "target.history"),
         ("history.expire.max-snapshot-age-ms", "target.history"),
         ("write.merge.mode", "merge-on-read"),
-        ("format-version", "version 2"),
         ("lakeingest.table", "lakeingest's own"),
         ("write.data.path", "target.location"),
         ("write.parquet.page-size-bytes", "sizes"),
@@ -49,7 +48,17 @@ def test_a_property_that_breaks_a_promise_is_refused_with_the_reason(where: str,
         assert part in str(raised.value)
 
 
-@pytest.mark.parametrize("wrong", ["{write.parquet.compression-codec: lzo}", "{a: null}", "{a: {b: c}}", "[a]"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "{write.parquet.compression-codec: lzo}",
+        "{format-version: 1}",
+        "{format-version: 4}",
+        "{a: null}",
+        "{a: {b: c}}",
+        "[a]",
+    ],
+)
 def test_a_property_with_a_value_that_nobody_can_use_is_refused(wrong: str) -> None:
     """Spark would store it, and our writers would ignore it."""
     with pytest.raises(ConfigError, match=r"target\.properties"):
@@ -122,10 +131,30 @@ def test_partitions_are_written_in_one_form() -> None:
             parsed(f"tables/options={{shop.orders: {{partition_by: ['{text}']}}}}")
 
 
-def test_hudi_has_no_partitions_yet() -> None:
+def test_version_3_of_icebergs_format_is_chosen_for_all_tables_or_for_one() -> None:
+    """Where Spark merges by statements, it is refused, never ignored."""
+    one = "tables/options={shop.orders: {properties: {format-version: 3}}}"
+    assert parsed(one).tables.of(ORDERS).properties == {"format-version": "3"}
+    assert parsed("target/properties={format-version: '3'}").target.properties == {"format-version": "3"}
+    for chosen, where in ((one, r"tables\.options\.shop\.orders"), ("target/properties={format-version: 3}", "target")):
+        with pytest.raises(NotBuiltYet, match=f"{where}.properties: format-version 3 with target.merge: statement"):
+            parsed(chosen, "target/merge=statement")
+
+
+def test_hudi_has_no_partitions_or_sort_orders_yet() -> None:
     """Refused, never ignored."""
-    with pytest.raises(NotBuiltYet, match="partition_by: hudi tables do not have it yet"):
-        parsed("target/format=hudi", "tables/options/shop.orders/partition_by=[d]")
+    for key in ("partition_by", "sort_by"):
+        with pytest.raises(NotBuiltYet, match=f"{key}: hudi tables do not have it yet"):
+            parsed("target/format=hudi", f"tables/options/shop.orders/{key}=[d]")
+
+
+def test_sort_orders_are_written_in_one_form() -> None:
+    """What is no column is refused with the item."""
+    options = parsed("tables/options={shop.orders: {sort_by: ['`a` DESC', b asc]}}").tables.of(ORDERS)
+    assert options.sort_by == ("a desc", "b")
+    assert [str(field) for field in options.sorting] == ["a desc", "b"]
+    with pytest.raises(ConfigError, match=re.escape("days(at)")):
+        parsed("tables/options={shop.orders: {sort_by: ['days(at)']}}")
 
 
 @pytest.mark.parametrize("key", ["properties={a: b}", "location='{database}/{table}'"])

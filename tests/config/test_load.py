@@ -138,6 +138,18 @@ def test_columns_are_chosen_by_name() -> None:
             parsed(f"tables/options={{'*.*': {{columns: {{{columns}}}}}}}")
 
 
+def test_names_of_columns_in_the_copy_are_pairs_of_names() -> None:
+    """A later pattern replaces all of them; no column gets two names, and no two get one."""
+    chosen = "{'*.*': {columns: {rename: {a: x}, hash: [a]}}, 'shop.*': {columns: {rename: {B: b, c: 'y z'}}}}"
+    tables = parsed(f"tables/options={chosen}").tables
+    choices = tables.of(TableId("shop", "orders")).choices.columns
+    assert (choices.rename, choices.hash) == ((("B", "b"), ("c", "y z")), ("a",))
+    assert tables.of(TableId("crm", "orders")).choices.columns.rename == (("a", "x"),)
+    for rename in ("{a: x, A: y}", "{a: x, b: X}", "{a: ''}", "[a]", "{a: [b]}"):
+        with pytest.raises(ConfigError, match="rename"):
+            parsed(f"tables/options={{'*.*': {{columns: {{rename: {rename}}}}}}}")
+
+
 def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> None:
     """Options of tables without hashes do not depend on it. A short one is refused without being shown."""
     options = "tables/options={'shop.*': {columns: {hash: [email]}}}"
@@ -161,8 +173,8 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         (
-            "tables/options/shop.orders/columns={exclude: [ssn], rename: {a: b}}",
-            r"shop\.orders\.columns\.rename is not",
+            "tables/options/shop.orders/columns={exclude: [ssn], cast: {a: int}}",
+            r"shop\.orders\.columns\.cast is not",
         ),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("tables/startup=adopt", "tables.startup: adopt"),

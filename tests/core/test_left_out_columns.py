@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts, revealed
+from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts
 from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.lift import NotLiftable
+from lakeingest.core.new_names import revealed
 from lakeingest.core.schema import Choices, TableSchema
 from tests.core.test_alteration import adding, table
 

@@ -155,6 +155,7 @@ def test_the_states_of_ranges_are_rows(noting: Pipe, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(proof, "MOST_ROWS", 100)
     monkeypatch.setattr(proof, "LEAST_ROWS", 100)
     noting.sql("UPDATE orders SET amount = 1 WHERE id = 7")
+    time.sleep(1.1)  # a range is due after a second
     noting.run("orders")
     later = rows_of(noting, "proofs")
     assert [(row["source_table"].partition(".")[2], row["lower_key"]) for row in later] == [

@@ -4,7 +4,7 @@ Each fault keeps the numbers consistent that writers report, as far as it can: s
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -68,12 +68,12 @@ def iceberg_positions(fault: Callable[["np.ndarray"], "np.ndarray"]) -> Fault:
     """The positions of deleted rows are spoiled."""
 
     def put(patch: pytest.MonkeyPatch) -> None:
-        write = data_files.write_deletes
+        write = data_files.found_deletes
 
-        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"], files: Iterable[DataFile]) -> list[DataFile]:
+        def spoiled(table: Any, positions: Mapping[str, "np.ndarray"], files: Iterable[DataFile]) -> Sequence[Any]:
             return write(table, {path: fault(rows) if len(rows) else rows for path, rows in positions.items()}, files)
 
-        patch.setattr(merger, "write_deletes", spoiled)
+        patch.setattr(merger, "found_deletes", spoiled)
 
     return put
 

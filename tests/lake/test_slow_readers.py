@@ -21,8 +21,8 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.statement import rows_at
-from lakeingest.lake.hudi.timeline import our_last_commit
 from lakeingest.lake.iceberg import expiry
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake, Row

@@ -2,7 +2,7 @@
 
 Its values are the names in `catalog_servers.TARGETS`. Where the tables are in S3 the states are there, too. With
 LAKEINGEST_SPARK=standalone Spark's tasks run on a cluster, as other users; that needs tables in S3. LAKEINGEST_MERGE is
-`target.merge` of all tests on Iceberg that do not set it themselves.
+`target.merge` of all tests on Iceberg that do not set it themselves, LAKEINGEST_VERSION the version of the format.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.servers.catalog_servers import TARGETS
 from tests.servers.standalone import Cluster, standalone_cluster
 
 NAME = os.environ.get("LAKEINGEST_LAKE")
-MERGE = os.environ.get("LAKEINGEST_MERGE")
+MERGE, VERSION = os.environ.get("LAKEINGEST_MERGE"), os.environ.get("LAKEINGEST_VERSION")
 ON_CLUSTER = os.environ.get("LAKEINGEST_SPARK") == "standalone"
 _clusters: list[Cluster] = []  # the one that runs
 _opened: dict[str, Mapping[str, Any]] = {}  # `target` of a pipeline.yml, while its servers run
@@ -50,8 +50,9 @@ def spark_conf() -> dict[str, str]:
 
 def target_of(lake_format: str) -> Mapping[str, Any]:
     """`target` of a pipeline.yml without the format; no catalog and no warehouse for folders and SQLite."""
-    merge = {"merge": MERGE} if MERGE is not None and lake_format == "iceberg" else {}
-    return {**_opened.get(lake_format, {}), **merge}
+    chosen = {"merge": MERGE, "properties": VERSION and {"format-version": VERSION}}
+    given = {key: value for key, value in chosen.items() if value is not None and lake_format == "iceberg"}
+    return {**_opened.get(lake_format, {}), **given}
 
 
 def new_state(lake_format: str) -> str | None:

@@ -192,3 +192,17 @@ def test_the_choice_of_columns_comes_back_and_an_earlier_version_has_none() -> N
     read = schema_from_json(json.loads(json.dumps(schema_to_json(schema))))
     assert (read, read.fingerprint) == (schema, schema.fingerprint)
     assert "columns" not in schema_to_json(laid_out("latin1"))["choices"]
+
+
+def test_names_in_the_copy_come_back_and_an_earlier_version_has_none() -> None:
+    """Also those of columns that are not there yet. An earlier version can read a document without names."""
+    plain = laid_out("latin1")
+    choice = ColumnChoice(rename=(("T", "text"), ("later", "soon")))
+    columns = tuple(column.named(column.name, choice) for column in plain.columns)
+    schema = replace(plain, columns=columns, choices=Choices(columns=choice))
+    read = schema_from_json(json.loads(json.dumps(schema_to_json(schema))))
+    assert (read, read.fingerprint, read.layout) == (schema, schema.fingerprint, schema.layout)
+    assert (read.choices.columns.rename, read.names, read.source_names) == (choice.rename, ("id", "text"), ("id", "t"))
+    hashed = replace(plain, choices=Choices(columns=ColumnChoice(hash=("t",))))
+    document = schema_to_json(hashed)
+    assert not {"rename", "renamed_from"} & {*document["choices"]["columns"], *document["columns"][0]}

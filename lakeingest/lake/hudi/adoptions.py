@@ -47,6 +47,7 @@ class HudiAdoptions:
         """
         folder = self._folder(table)
         with self._target.storage_errors(), publish_lock(table, folder.final):
+            folder.take_back_clusterings()
             published = folder.published()
             folder.claim_for(self._owner)
             if published is not None:

@@ -1,4 +1,7 @@
-"""The data files that readers of a Hudi table read: the newest file of each file group."""
+"""The data files of our commits on a Hudi table: the newest file of each file group.
+
+Clusterings by others do not count: readers may read their files meanwhile, with the same rows (`clusterings`).
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,7 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.timeline import metadata_of, timeline, writes
+from lakeingest.lake.hudi.timeline import commits_of, metadata_of, timeline
 
 _AT_ONCE = 16  # the number of threads that read commits, or the sizes of files
 _known_files: dict[str, tuple[str, dict[str, File]]] = {}  # by folder: a commit, and its visible file of each group
@@ -38,7 +41,7 @@ def visible_files(folder: File, instant: str) -> list[File]:
     The folder can have thousands of older files, so this process lists the folder only once, and remembers the files of
     one commit. Later commits of the timeline say which of these files they have replaced.
     """
-    commits = {begun: file for _, begun, file in sorted(writes(folder))}
+    commits = {begun: file for _, begun, file in sorted(commits_of(folder))}
     known_instant, known_groups = _known_files.get(str(folder), ("", {}))
     # the timeline has all commits after the known one, because Hudi archives the oldest commits first
     can_update_known = known_instant in commits and known_instant <= instant
@@ -63,24 +66,32 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
 
     A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file is read if
     that commit is completed in the active timeline, or archived. An archived commit is older than the first write of
-    the active timeline. Cleanings, rollbacks, savepoints and restores do not count as writes, because they can be older
-    than archived commits.
+    the active timeline.
     """
-    completed = {begun for _, begun, _ in writes(folder)}
-    other_actions = ("clean", "rollback", "savepoint", "restore")
-    entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
-    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(other_actions)]
-    first_write = min(begun_writes, default="")
+    completed = {begun for _, begun, _ in commits_of(folder)}
+    first = first_write(folder) or ""
     newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
     for file in folder.listed("*.parquet"):
         group, _, begun = file.stem.split("_")
-        is_archived = begun < first_write
+        is_archived = begun < first
         is_completed = is_archived or begun in completed
         newest_begun, _ = newest.get(group, ("", file))
         is_newer = begun > newest_begun
         if is_completed and begun <= instant and is_newer:
             newest[group] = begun, file
     return {group: file for group, (_, file) in newest.items()}
+
+
+def first_write(folder: File) -> str | None:
+    """The instant of the first write of the active timeline, which may be incomplete; None if there is none.
+
+    Cleanings, rollbacks, savepoints and restores do not count as writes, because they can be older than archived
+    commits.
+    """
+    other_actions = ("clean", "rollback", "savepoint", "restore")
+    entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
+    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(other_actions)]
+    return min(begun_writes, default=None)
 
 
 def _size(file: File) -> int | None:
@@ -97,7 +108,7 @@ def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
     Groups that only archived commits wrote are missing.
     """
     newest: dict[str, tuple[File, int, str]] = {}
-    commits = sorted(writes(folder), reverse=True)  # the newest first, so that `setdefault` keeps its file
+    commits = sorted(commits_of(folder), reverse=True)  # the newest first, so that `setdefault` keeps its file
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         stats_of_commits = pool.map(_write_stats, [file for _, _, file in commits])
     for (_, begun, _), stats in zip(commits, stats_of_commits, strict=True):

@@ -20,10 +20,12 @@ from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
-from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.clusterings import clusterings_of, has_clusterings, take_back
+from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
+from lakeingest.lake.hudi.last_commit import assert_harmless, our_last_commit
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
 from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
-from lakeingest.lake.hudi.timeline import Instant, our_last_commit
+from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale
@@ -88,6 +90,19 @@ class TableFolder(ABC):
         if self.ownership is not None and properties is not None:
             self.ownership.assert_ours(self.table, properties)
         return instant
+
+    def take_back_clusterings(self) -> None:
+        """Let readers see our files again if others have clustered the table, or are at it. The caller holds its lock.
+
+        Raises ForeignWrite if a clustering may have changed rows, and StateUnreadable if a file of ours is gone.
+        """
+        if not has_clusterings(self.current):
+            return
+        if (published := self.published()) is not None:
+            found = clusterings_of(writes(self.current))
+            assert_harmless(self.table, self.current, published, found, anew=True)
+            assert_whole(self.table, self.current)
+            take_back(self.current)
 
     def claimed(self) -> Mapping[str, str] | None:
         """The content of the claim file: the owner property of the pipeline that makes the first copy.

@@ -21,7 +21,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import next_moment
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import VERSION, completed_instants, metadata_of, timeline
+from lakeingest.lake.hudi.timeline import VERSION, completed_instants, metadata_of, timeline, writes
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
 
@@ -60,7 +60,7 @@ class HudiPoints:
         """Write the savepoint, or add the name to the one that is there."""
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            for instant in completed_instants(folder):
+            for instant in completed_instants(writes(folder)):
                 is_ours = instant.properties.get(OWNER) == str(table)
                 if is_ours and instant.properties.get(VERSION) == str(version):
                     _save(folder, instant.time, name)

@@ -17,12 +17,13 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.clusterings import planned_clustering
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.table_form import remove_indexes
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import Instant, completed_instants, metadata_of, planned_clustering, timeline
+from lakeingest.lake.hudi.timeline import Instant, completed_instants, metadata_of, timeline, writes
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.rollbacks import Rollback
@@ -100,13 +101,19 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
 
 def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others after our last commit, the newest first; and our last commit, or None if we have none."""
+    """The commits of others to remove, the newest first; and our last commit, or None if we have none.
+
+    These are the commits after our last commit, and each clustering before it: it was completed while we wrote the
+    commit, or it would have been taken back.
+    """
     foreign: list[Instant] = []
-    for instant in completed_instants(path):
+    ours: Instant | None = None
+    for instant in completed_instants(writes(path)):
         if OWNER in instant.properties:
-            return foreign, instant
-        foreign.append(instant)
-    return foreign, None
+            ours = ours or instant
+        elif ours is None or instant.replaces_groups:
+            foreign.append(instant)
+    return foreign, ours
 
 
 def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[str]:

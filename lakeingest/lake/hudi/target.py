@@ -27,6 +27,7 @@ from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.cleaning import clean
+from lakeingest.lake.hudi.clusterings import remove_strays
 from lakeingest.lake.hudi.commit import clock_lag
 from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
@@ -172,9 +173,12 @@ class HudiTarget(StagedTarget[Instant]):
     def batch_readers(
         self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
     ) -> list[HudiRows] | None:
-        """Readers of the newest file of each bucket. None also for a commit that is not the published one."""
+        """Readers of the newest file of each bucket. None also for a commit that is not the published one.
+
+        None also if others have clustered the table: then readers see other files.
+        """
         published = self._published(table)
-        if published is None or published.version != version:
+        if published is None or published.version != version or published.read_at != published.time:
             return None
         return batch_readers(self._folder_of(table).current, published, names, bounds)
 
@@ -230,7 +234,7 @@ class HudiTarget(StagedTarget[Instant]):
         return visible_files(self._folder_of(table).current, published.time)
 
     def _visible_rows(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
-        return rows_at(self._folder_of(table).current, published.time, spark)
+        return rows_at(self._folder_of(table).current, published.read_at, spark)
 
     def _write_commit(
         self,
@@ -246,6 +250,7 @@ class HudiTarget(StagedTarget[Instant]):
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):
+            _make_ready(folder, archives=spark is not None)
             publication = self._publication(staged, folder, properties, audit)
             published = publication.published
             if published is None:
@@ -311,3 +316,10 @@ class HudiTarget(StagedTarget[Instant]):
 
     def _folder_of(self, table: TableId) -> TableFolder:
         return TableFolder.of(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)
+
+
+def _make_ready(folder: TableFolder, *, archives: bool) -> None:
+    """Take back clusterings of others before a publish. `archives`: Hudi makes it, and may archive commits."""
+    folder.take_back_clusterings()
+    if archives:
+        remove_strays(folder.current)

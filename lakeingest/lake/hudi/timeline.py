@@ -1,12 +1,11 @@
-"""The timeline of a Hudi table, read without Spark: which commits are ours, and which of them readers see.
+"""The timeline of a Hudi table, read without Spark: its entries, and what they say.
 
-A commit of ours carries the progress in its metadata. After our last commit, any write of someone else is refused. A
-clustering is refused, too: it changes no row, but the files that it writes belong to no bucket.
+A commit of ours carries the progress in its metadata.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,10 +17,9 @@ import fastavro
 from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import DAMAGED, ForeignWrite, StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
-from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
-from lakeingest.lake.refusals import foreign_write, not_ours
+from lakeingest.lake.marks import PROGRESS, parse_progress
 
 PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
@@ -36,10 +34,15 @@ _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write."""
+    """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write.
+
+    `read_at` is the time as of which readers read it: `time`, or the time of a later clustering by others.
+    """
 
     time: str
     properties: Mapping[str, str]
+    read_at: str
+    replaces_groups: bool = False
 
     @property
     def seconds(self) -> float:
@@ -76,40 +79,6 @@ class Instant:
             raise StateUnreadable(f"the property {name} of commit {self.time} is unreadable: {error}") from error
 
 
-def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
-    """Our last commit, whose rows readers of the table in the folder see.
-
-    None: the folder has no commits, and is the folder of a first publish (`building`).
-
-    Raises NotOurTable if the folder is no copy of the table. Raises ForeignWrite if someone else wrote to the table
-    after our last commit, planned a clustering, or removed all commits.
-    """
-    newest_foreign: Instant | None = None
-    for instant in completed_instants(folder):  # the newest first
-        if OWNER not in instant.properties:
-            newest_foreign = newest_foreign or instant  # the first one found is the newest
-        elif instant.properties[OWNER] != str(table):  # a copy of another table
-            raise not_ours(str(folder), table)
-        elif newest_foreign is not None:
-            raise foreign_write(table, f"commit {newest_foreign.time}", f"commit {instant.time}")
-        elif planned := planned_clustering(folder):
-            raise ForeignWrite(
-                f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
-                f" meanwhile; `lakeingest rollback {table}` removes {planned}"
-            )
-        else:
-            return instant
-    # no commit is ours
-    if newest_foreign is not None:
-        raise not_ours(str(folder), table)
-    if not building:  # after TRUNCATE or CREATE TABLE
-        raise ForeignWrite(
-            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or created one in its"
-            " place; remove it to copy the table again"
-        )
-    return None
-
-
 def commits_to_retain(folder: File, history: History) -> int:
     """The number of commits that Hudi must retain at its next write: Hudi takes a number, and no duration.
 
@@ -139,6 +108,11 @@ def writes(folder: File) -> list[tuple[str, str, File]]:
     return entries
 
 
+def commits_of(folder: File) -> list[tuple[str, str, File]]:
+    """As `writes`, without writes of others that replace file groups."""
+    return [entry for entry in writes(folder) if not entry[2].name.endswith(".replacecommit")]
+
+
 def moment(instant: str) -> datetime:
     """The time of an instant of the timeline, up to milliseconds."""
     return datetime.strptime(instant[:DIGITS], MOMENT).replace(tzinfo=UTC)
@@ -164,26 +138,10 @@ def metadata_of(file: File) -> Iterator[dict[str, Any]]:
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
-def completed_instants(folder: File) -> Iterator[Instant]:
-    """The completed writes of the timeline, the last completed one first."""
-    for _, begun, file in sorted(writes(folder), reverse=True):
+def completed_instants(entries: Iterable[tuple[str, str, File]]) -> Iterator[Instant]:
+    """The completed writes, as `writes` returns them, the last completed one first."""
+    for _, begun, file in sorted(entries, reverse=True):
         yield _instant_of(begun, file)
-
-
-def planned_clustering(folder: File) -> File | None:
-    """The plan of a clustering that is not completed; None if there is none.
-
-    Until a clustering is completed, Hudi changes no row of its files.
-    """
-    entries = timeline(folder, "*.*")
-    # the name of a plan is `<begun>.<kind>.requested`; a completed one also has a file `<begun>_<completed>.<kind>`
-    completed = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
-    plans = [file for file in entries if file.name.endswith((".clustering.requested", ".replacecommit.requested"))]
-    for plan in plans:
-        begun = plan.name.partition(".")[0]
-        if begun not in completed:
-            return plan
-    return None
 
 
 def _instant_of(begun: str, file: File) -> Instant:
@@ -192,7 +150,7 @@ def _instant_of(begun: str, file: File) -> Instant:
         properties = {
             key.removeprefix(PREFIX): value for key, value in metadata_properties.items() if key.startswith(PREFIX)
         }
-        return Instant(begun, properties)
+        return Instant(begun, properties, begun, replaces_groups=file.name.endswith(".replacecommit"))
 
 
 def _bucket_count(text: str) -> int:

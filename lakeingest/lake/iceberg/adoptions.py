@@ -14,6 +14,7 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.history import MAIN, STAGING, tip
 from lakeingest.lake.iceberg.marks import reset
+from lakeingest.lake.iceberg.row_delta import append_nothing
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.ownership import PIPELINE, without_copy
@@ -69,6 +70,5 @@ def _without_progress(loaded: Table) -> Transaction:
     transaction = OneTransaction(loaded)
     if STAGING not in loaded.metadata.refs:
         ManageSnapshots(transaction=transaction).create_branch(tip(loaded, MAIN).snapshot_id, STAGING).commit()
-    with transaction.update_snapshot(branch=STAGING).fast_append():
-        pass
+    append_nothing(transaction, STAGING)
     return transaction

@@ -19,10 +19,12 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.held import Auditing
 from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.held import IcebergHeld
 from lakeingest.lake.iceberg.kept_files import manifests_read_anew
 from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.target import Staged
 
@@ -153,7 +155,7 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
         return None
     tasks = list(_files_to_compare(loaded, version, names[0]))
     files = TableFiles.of(loaded)
-    deletes = {file.file_path: file for task in tasks for file in task.delete_files}  # each file once
+    deletes = {identity(file): file for task in tasks for file in task.delete_files}  # each file once
     dead = read_deletes(files, deletes.values())
     key_schema = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     key_tables = [key_schema.empty_table()]
@@ -180,7 +182,7 @@ def _files_to_compare(loaded: Table, version: int, name: str) -> Iterator[FileSc
 
     `name` is the first column of the key. Its bounds in each file tell which files overlap with a random file.
     """
-    tasks = list(loaded.scan(snapshot_id=version).plan_files())
+    tasks = list(files_with(loaded, version, name, bounds=None))
     if sum(task.file.record_count for task in tasks) > ROWS:
         field = loaded.schema().find_field(name)
         chosen = bounds_of(random.choice(tasks).file, field)  # noqa: S311 - another part of the table each time

@@ -1,9 +1,10 @@
 """Compaction: now and then a commit combines the small files of earlier commits, and their files of deletes.
 
-Each merge adds a small data file and a file of deletes. Readers and later merges have to open all these files.
+Each merge adds a small data file and a file of deletes. Readers and later merges have to open all these files. Tables
+of version 3 have vectors instead, which are never combined: `vector_compaction` has what differs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -18,7 +19,7 @@ from lakeingest.lake.iceberg.data_files import (
     write_rows,
 )
 from lakeingest.lake.iceberg.kept_files import manifests_of
-from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_deletes
+from lakeingest.lake.iceberg.live_rows import entries_of, positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.partitions import by_partition
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
@@ -39,9 +40,8 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the commit builds on it
     manifests = manifests_of(snapshot, loaded.io)
-    # tables differ, so that those of one run do not all combine their files in the same round
-    many = FILES - loaded.metadata.table_uuid.int % max(1, FILES // 4)
-    if not _needs_compaction(manifests, many):
+    many = many_files(loaded)
+    if not needs_compaction(manifests, many):
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
     new_rows, new_deletes = split_by_content(new)
@@ -67,9 +67,7 @@ def _compaction_of(
     """The changes that combine the files of one partition, with new files of deletes; `most_rows` as ROWS_AT_ONCE."""
     rows, deletes = split_by_content(present)
     dead = read_deletes(table, [*deletes, *new_deletes])
-    all_small = [file for file in rows if file.record_count < SMALL_ROWS]
-    small = all_small if len(all_small) >= many else []  # a few small files may stay
-    groups = _groups_to_rewrite(rows, small, dead, most_rows)
+    groups = groups_to_rewrite(rows, small_files(rows, many), counts_of(dead), most_rows)
     return _rewritten(table, rows, deletes, groups, dead)
 
 
@@ -101,7 +99,7 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     for present in by_partition(files_of(loaded, version)).values():
         rows, deletes = split_by_content(present)
         dead = read_deletes(table, deletes)
-        groups = _all_groups_to_rewrite(rows, dead)
+        groups = all_groups_to_rewrite(rows, counts_of(dead))
         if groups or len(deletes) > 1:  # one file of deletes cannot be combined
             changes = _rewritten(table, rows, deletes, groups, dead)
             added, removed = [*added, *changes.added], [*removed, *changes.removed]
@@ -112,17 +110,33 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
     """All files of rows and of deletes that a snapshot has."""
-    snapshot = loaded.metadata.snapshot_by_id(version)
-    assert snapshot is not None  # noqa: S101 - the commit builds on it
-    manifests = snapshot.manifests(loaded.io)
-    entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io))
-    return tuple(entry.data_file for entry in entries)
+    rows, deletes = entries_of(loaded, version)
+    return tuple(entry.data_file for entry in (*rows, *deletes))
 
 
-def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
+def many_files(loaded: Table) -> int:
+    """How many small data files, or files of deletes, lead to a compaction.
+
+    Tables differ, so that those of one run do not all combine their files in the same round.
+    """
+    return FILES - loaded.metadata.table_uuid.int % max(1, FILES // 4)
+
+
+def small_files(rows: Sequence[DataFile], many: int) -> list[DataFile]:
+    """The small ones of these data files, if there are `many`: a few may stay."""
+    small = [file for file in rows if file.record_count < SMALL_ROWS]
+    return small if len(small) >= many else []
+
+
+def counts_of(dead: Positions) -> Mapping[str, int]:
+    """The number of deleted rows of each data file."""
+    return {path: len(rows) for path, rows in dead.items()}
+
+
+def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) -> list[list[DataFile]]:
     """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or one large file with many dead rows.
 
-    A single small file is rewritten only if it has many dead rows.
+    A single small file is rewritten only if it has many dead rows. `dead` has the number of those of each file.
     """
     groups: list[list[DataFile]] = []
     group_rows = 0
@@ -139,11 +153,11 @@ def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[l
     return of_small + of_large
 
 
-def _has_many_dead(file: DataFile, dead: Positions) -> bool:
-    return len(dead.get(file.file_path, ())) > DEAD * file.record_count
+def _has_many_dead(file: DataFile, dead: Mapping[str, int]) -> bool:
+    return dead.get(file.file_path, 0) > DEAD * file.record_count
 
 
-def _needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
+def needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
     """Whether these manifests have `many` small data files, or `many` files of deletes.
 
     The manifests are not read. By a manifest's totals, all of its data files count as small if they have few rows on
@@ -166,13 +180,14 @@ def _has_many_files(present: Sequence[DataFile], many: int) -> bool:
     return sum(file.record_count < SMALL_ROWS for file in rows) >= many or len(deletes) >= many
 
 
-def _groups_to_rewrite(
-    files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions, most_rows: int
+def groups_to_rewrite(
+    files: Sequence[DataFile], small: Sequence[DataFile], dead: Mapping[str, int], most_rows: int
 ) -> list[list[DataFile]]:
     """The data files to rewrite, in groups that become one file each.
 
     All files in `small` are one group. Each other file with many dead rows is a group of its own, so that its keys stay
     close together. All groups together have up to `most_rows` rows: a group that would exceed this limit is left out.
+    `dead` has the number of deleted rows of each file.
     """
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]

@@ -9,6 +9,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
+from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable
@@ -21,7 +22,10 @@ from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.partitions import marks_of_new, new_spec
 from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.row_delta import append_nothing
 from lakeingest.lake.iceberg.shape import LOCATION
+from lakeingest.lake.iceberg.sorting import marks_of_new as sort_marks
+from lakeingest.lake.iceberg.sorting import new_order
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
@@ -44,12 +48,12 @@ def creation_transaction(
     table = schema.table
     fields = iceberg_schema(schema, form.comments)
     location = chosen or new_location(settings, table)
-    properties = _properties(table, form)
-    spec = new_spec(fields, form.partitions)
+    properties = _properties(table, form, fields)
+    spec, order = new_spec(fields, form.partitions), new_order(fields, form.sorting)
     transactions: list[Transaction] = []  # `ask` appends the transaction, if the catalog prepares it
 
     def ask() -> None:
-        creation = catalog.create_table_transaction(name, fields, location, spec, properties=properties)
+        creation = catalog.create_table_transaction(name, fields, location, spec, order, properties)
         transactions.append(OneCreation.of(creation))
 
     def look() -> bool:
@@ -78,11 +82,11 @@ def make_at_once(
     location = chosen  # stays None if the catalog chooses the folder
     if location is None and not settings.catalog.gives_places:
         location = new_location(settings, table)
-    properties = {**_properties(table, form), STATE: BOOTSTRAPPING}
-    spec = new_spec(fields, form.partitions)
+    properties = {**_properties(table, form, fields), STATE: BOOTSTRAPPING}
+    spec, order = new_spec(fields, form.partitions), new_order(fields, form.sorting)
 
     def create() -> None:
-        catalog.create_table(name, fields, location, spec, properties=properties)
+        catalog.create_table(name, fields, location, spec, order, properties)
 
     def exists() -> bool:
         return catalog.table_exists(name)
@@ -95,9 +99,10 @@ def make_at_once(
     return loaded
 
 
-def _properties(table: TableId, form: Form) -> dict[str, str]:
-    """The properties of a new table."""
-    return {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), **marks_of_new(form.partitions)}
+def _properties(table: TableId, form: Form, fields: Schema) -> dict[str, str]:
+    """The properties of a new table with these columns."""
+    marks = {OWNER: str(table), **marks_of_new(form.partitions), **sort_marks(fields, form.sorting)}
+    return {**PROPERTIES, FORMAT_VERSION: str(form.version), **limits({}), **form.all_properties, **marks}
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:
@@ -126,12 +131,8 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     """
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
-    if main is None:
-        with transaction.update_snapshot().fast_append() as empty:
-            pass
-        base = empty.snapshot_id
-    else:  # an earlier run has begun the table under its own name
-        base = main.snapshot_id
+    # there is one if an earlier run has begun the table under its own name
+    base = append_nothing(transaction, MAIN) if main is None else main.snapshot_id
     ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
     mark(transaction, progress, base)
 
@@ -140,8 +141,7 @@ def progress_removal(loaded: Table) -> Transaction:
     """The transaction that removes an unpublished table's progress: staging begins anew at a commit that has none."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
-    with transaction.update_snapshot(branch=STAGING).fast_append():
-        pass
+    append_nothing(transaction, STAGING)
     return transaction
 
 

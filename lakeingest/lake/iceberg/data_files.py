@@ -1,7 +1,8 @@
 """The Parquet files of an Iceberg table: files of rows, and files with the positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and speculative
-tasks are harmless. The files are durable when the call returns, and belong to no table before a commit.
+Source: Iceberg's table specification, "Position Delete Files". In version 3, `vectors` are in place of the latter. Each
+call writes new files, so retried and speculative tasks are harmless. The files are durable when the call returns, and
+belong to no table before a commit.
 """
 
 import struct
@@ -25,18 +26,22 @@ from pyiceberg.types import NestedField
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
+from lakeingest.lake.iceberg.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
+from lakeingest.lake.iceberg.format_version import is_third
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.parquet_format import choose_dictionaries
 from lakeingest.lake.iceberg.partitions import divided, place_of
 from lakeingest.lake.iceberg.projection import project, project_batches
+from lakeingest.lake.iceberg.sorting import GROUP_ROWS, order_of, sorted_rows
+from lakeingest.lake.iceberg.vectors import DeadRows, read_vector
 from lakeingest.rows import values_of
 
 choose_dictionaries()
 
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
-_PARTITION = 3  # the index of the partition in a DataFile, which has no setter for it
+_PARTITION, _SORT_ORDER = 3, 15  # the indexes in a DataFile, which has no setters for them
 _BATCH = 16 << 20
 _GROUP_ROWS = 100_000  # of a row group of a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
@@ -51,7 +56,7 @@ _SCHEMA = pa.schema(
 def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     """Write the rows to files with the table's field ids and statistics; no file if there are no rows.
 
-    Each file has rows of one partition.
+    Each file has rows of one partition, in the table's sort order if we have set it.
     """
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
@@ -62,12 +67,17 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     changed: dict[str, Any] = {"properties": {**metadata.properties, **full_bounds(metadata)}}
     # each call writes rows of one partition: PyIceberg would divide them with a library that it does not install
     changed |= {"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+    order = order_of(metadata)
+    if order is not None:
+        changed["properties"]["write.parquet.row-group-limit"] = str(GROUP_ROWS)
     written = metadata.model_copy(update=changed)
     files: list[DataFile] = []
     with storage_errors(table.location):
         for partition, part in divided(metadata, pa.table(columns, schema=schema)):
-            for file in _dataframe_to_data_files(written, part, table.io):
+            ordered = part if order is None else sorted_rows(metadata.schema(), order, part)
+            for file in _dataframe_to_data_files(written, ordered, table.io):
                 file[_PARTITION], file.spec_id = partition, metadata.default_spec_id
+                file[_SORT_ORDER] = None if order is None else order.order_id
                 files.append(truncate_bounds(file, metadata))
     return files
 
@@ -116,7 +126,19 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
     """The bounds of the paths in a file of deletes; None for a bound that is unknown."""
+    if is_vector(deletes):
+        return (referenced_path(deletes).encode(),) * 2
     return (deletes.lower_bounds or {}).get(PATH), (deletes.upper_bounds or {}).get(PATH)
+
+
+def found_deletes(
+    table: TableFiles, positions: Positions, files: Iterable[DataFile]
+) -> list[DataFile] | list[DeadRows]:
+    """What an executor returns of the positions of rows that it has found dead: their files of deletes.
+
+    In version 3 of the format only the commit writes them, as vectors.
+    """
+    return [DeadRows.of(positions)] if is_third(table.metadata) else write_deletes(table, positions, files)
 
 
 def write_deletes(table: TableFiles, positions: Positions, files: Iterable[DataFile] = ()) -> list[DataFile]:
@@ -191,8 +213,11 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     """For each data file in one file of deletes, its path and the positions of its deleted rows.
 
     PyIceberg's own reader would search all positions once for each path, which takes a second. Raises StateUnreadable
-    if the file of deletes is damaged; ForeignWrite if it is no Parquet file.
+    if the file of deletes is damaged; ForeignWrite if it is no Parquet file, and no vector.
     """
+    if is_vector(file):
+        yield read_vector(table, file)
+        return
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         rows = parquet.read(_SCHEMA.names)
     if not rows.num_rows:

@@ -23,7 +23,6 @@ from pyiceberg.table import Table, Transaction
 
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.partitioning import PartitionField, refusal
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter, UnsupportedTable
@@ -44,8 +43,8 @@ from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
 from lakeingest.lake.iceberg.partitions import assert_wanted
-from lakeingest.lake.iceberg.properties import obeyed_properties, with_files_kept
-from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
+from lakeingest.lake.iceberg.properties import obeyed_properties, wanted_version, with_files_kept
+from lakeingest.lake.iceberg.shape import assert_copy, assert_ours, assert_version
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
@@ -85,9 +84,9 @@ class Entries:
             transaction.set_properties(marks)
         return transaction
 
-    def partitions(self, table: TableId) -> tuple[PartitionField, ...]:
-        """The partitions that pipeline.yml asks for; () for the tables of the ledger, which no pattern means."""
-        return () if table.is_reserved else self._options(table).partitions
+    def options(self, table: TableId) -> TableOptions:
+        """The options of the table in pipeline.yml; none for the tables of the ledger, which no pattern means."""
+        return TableOptions() if table.is_reserved else self._options(table)
 
     def is_our_place(self, table: TableId, location: str) -> bool:
         """Whether this is a folder in which we would make the table's copy."""
@@ -165,7 +164,8 @@ class Entries:
         loaded = self.find_changed(table)
         if loaded is not None:
             assert_ours(table, loaded)
-            assert_wanted(table, loaded, self.partitions(table))
+            assert_wanted(table, loaded, self.options(table).partitions)
+            assert_version(table, loaded, wanted_version(self._settings, self._options(table)))
         return loaded
 
     def find_changed(self, table: TableId) -> Table | None:
@@ -226,14 +226,14 @@ class Entries:
         Returns the snapshot that has the progress.
 
         Raises:
-            UnsupportedTable: the table cannot be divided as the form says.
+            UnsupportedTable: the table cannot be divided or sorted as the form says.
             StaleWriter: another run has made the table earlier.
             NotOurTable: the folder is in use, or a run has begun the table with other columns.
             PartitionsDiffer: a run has begun the table with other partitions.
 
         """
         table, own = schema.table, self._settings.identifier(schema.table)
-        if reason := refusal(form.partitions, schema):
+        if reason := self.options(table).refusal_of_form(schema):
             raise UnsupportedTable(f"{table}: {reason}")
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost

@@ -15,23 +15,33 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
+from lakeingest import config
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.partitioning import PartitionField
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.sorting import SortField
 from lakeingest.errors import DAMAGED
-from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, wanted_properties, wanted_version
 from lakeingest.lake.iceberg.shape import LOCATION
+from lakeingest.lake.iceberg.sorting import follow_sort_by
 
 GIVEN = "lakeingest.given"
+_NO_OPTIONS = TableOptions()
 _ONE_LINE = {"glue": 255, "hive": 255}  # in these catalogs a column's comment is one line of at most so many characters
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a table: its properties, the comments of its columns by the columns' names, and its partitions."""
+    """The form of a table: its properties, its columns' comments by their names, its partitions and its sort order.
+
+    The partitions and the version of Iceberg's format are those of a new table: a publish does not change them.
+    """
 
     properties: Mapping[str, str]
     comments: Mapping[str, str]
-    partitions: tuple[PartitionField, ...] = ()  # of a new table: those of an existing one never change
+    partitions: tuple[PartitionField, ...] = ()
+    sorting: tuple[SortField, ...] = ()
+    version: int = VERSION
 
     @classmethod
     def of(
@@ -39,11 +49,12 @@ class Form:
         schema: TableSchema,
         properties: Mapping[str, str],
         catalog: str | None,
-        partitions: tuple[PartitionField, ...] = (),
+        options: TableOptions = _NO_OPTIONS,
+        version: int = VERSION,
     ) -> Self:
         """The form that the source and the users ask for. `catalog` is the type of the catalog."""
         comments = {column.name: _shortened(column.comment, catalog) for column in schema.columns if column.comment}
-        return cls(properties, comments, partitions)
+        return cls(properties, comments, options.partitions, options.sorting, version)
 
     @property
     def all_properties(self) -> dict[str, str]:
@@ -52,11 +63,19 @@ class Form:
         return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
 
 
-def evolve(transaction: Transaction, form: Form) -> None:
-    """Let this commit give the table the properties and comments of this form, as far as they differ.
+def wanted_form(settings: config.Target, options: TableOptions, schema: TableSchema, of_copy: TableOptions) -> Form:
+    """The form that the source and pipeline.yml ask for. `of_copy` names columns as the copy does."""
+    properties = wanted_properties(settings, options, schema.comment)
+    return Form.of(schema, properties, settings.catalog.type, of_copy, wanted_version(settings, options))
 
-    A property that we once set, and that nobody asks for any more, gets our default value or is removed.
+
+def evolve(transaction: Transaction, table: TableId, form: Form) -> None:
+    """Let this commit give the table the properties, comments and sort order of this form, as far as they differ.
+
+    A property that we once set, and that nobody asks for any more, gets our default value or is removed. Raises
+    PartitionsDiffer as `follow_sort_by`.
     """
+    follow_sort_by(transaction, table, form.sorting)
     metadata = transaction.table_metadata
     given = _given_names(metadata)
     withdrawn = [name for name in given["properties"] if name not in form.properties]

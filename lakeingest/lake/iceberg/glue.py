@@ -5,13 +5,21 @@ be refused, and the commit would seem to have failed.
 """
 
 from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 
+from lakeingest.lake.iceberg.format_version import writable
 from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
 class OrderedGlueCatalog(OrderedCatalog, OwnPlaces, GlueCatalog):
     """PyIceberg's client of Glue."""
+
+    @staticmethod
+    def _write_metadata_no_exist_check(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        """Write metadata.json of a bucket of tables, of any version of the format."""
+        GlueCatalog._write_metadata_no_exist_check(writable(metadata), io, metadata_path)  # noqa: SLF001
 
 
 def glue_catalog(name: str, properties: dict[str, str]) -> GlueCatalog:

@@ -1,5 +1,6 @@
 """What a snapshot holds, for the audit before its publish: its files of rows, and its new files of deletes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +15,10 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from lakeingest.core.audit import miscount
 from lakeingest.lake.iceberg.data_files import Positions, bounds_of, positions_by_path, read_rows, rows_in_footer
+from lakeingest.lake.iceberg.entry_fields import Identity, identity, is_vector, referenced_path
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.kept_files import manifests_of
+from lakeingest.lake.iceberg.live_rows import entries_of
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import split_by_content
 from lakeingest.lake.iceberg.scan_plan import files_with
@@ -28,13 +31,18 @@ class _Deletes:
     """The positions in files of deletes. Each file is read once."""
 
     table: TableFiles
-    read: dict[str, Positions] = field(default_factory=dict)
+    read: dict[Identity, Positions] = field(default_factory=dict)
 
     def of(self, file: DataFile) -> Positions:
         """The positions in one file of deletes, by the path of the file whose rows they delete."""
-        if file.file_path not in self.read:
-            self.read[file.file_path] = dict(positions_by_path(self.table, file))
-        return self.read[file.file_path]
+        if identity(file) not in self.read:
+            self.read[identity(file)] = dict(positions_by_path(self.table, file))
+        return self.read[identity(file)]
+
+    def all_of(self, task: FileScanTask) -> "np.ndarray":
+        """The positions of all deleted rows of a data file, each once and ascending."""
+        found = [self.of(file).get(task.file.file_path, _NONE) for file in task.delete_files]
+        return np.unique(np.concatenate([_NONE, *found]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +110,19 @@ class IcebergHeld:
         """All files with rows."""
         new_rows, _ = self._new_files
         new_paths = {file.file_path for file in new_rows}
-        any_column = self._loaded.schema().fields[0].name
-        tasks = files_with(self._loaded, self._version, any_column, bounds=None)
+        tasks = self._tasks(self._version)
         return [IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes) for task in tasks]
+
+    @cached_property
+    def _shown(self) -> dict[str, FileScanTask]:
+        """The data files that readers see, by their paths."""
+        if self._published is None or self._loaded.metadata.snapshot_by_id(self._published) is None:
+            return {}
+        return {task.file.file_path: task for task in self._tasks(self._published)}
+
+    def _tasks(self, version: int) -> tuple[FileScanTask, ...]:
+        any_column = self._loaded.schema().fields[0].name
+        return files_with(self._loaded, version, any_column, bounds=None)
 
     @cached_property
     def _new_files(self) -> tuple[list[DataFile], list[DataFile]]:
@@ -112,10 +130,32 @@ class IcebergHeld:
         return split_by_content(tuple(_new_files(self._loaded, self._version, self._published)))
 
     def faulty_deletes(self) -> list[str]:
-        """Files of deletes that do not have the rows that the manifest says, or positions at which no row is."""
+        """Files of deletes that do not have the rows that the manifest says, or positions at which no row is.
+
+        Also data files with two vectors, and vectors that lack a row that is deleted for readers.
+        """
         rows_by_path = {file.name: file.rows for file in self.files}
         by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]
-        return [fault for file in by_position for fault in self._faults(file, rows_by_path)]
+        faults = [fault for file in by_position for fault in self._faults(file, rows_by_path)]
+        vectors = [file for file in by_position if is_vector(file)]
+        return [*self._doubled_vectors(), *faults, *(fault for file in vectors for fault in self._lost_rows(file))]
+
+    def _doubled_vectors(self) -> Iterator[str]:
+        deletes = entries_of(self._loaded, self._version)[1]
+        vectors = Counter(referenced_path(entry.data_file) for entry in deletes if is_vector(entry.data_file))
+        for path, count in vectors.items():
+            if count > 1:
+                yield f"{path} has {count} deletion vectors"
+
+    def _lost_rows(self, vector: DataFile) -> Iterator[str]:
+        """Rows that a new vector does not delete, although readers do not see them any more."""
+        path = referenced_path(vector)
+        if (shown := self._shown.get(path)) is None:
+            return
+        with storage_errors(vector.file_path):
+            lost = np.setdiff1d(self._deletes.all_of(shown), self._deletes.of(vector).get(path, _NONE))
+        if len(lost):
+            yield f"{vector.file_path} lacks {len(lost)} rows of {path} that were deleted before"
 
     def _faults(self, file: DataFile, rows_by_path: Mapping[str, int]) -> Iterator[str]:
         with storage_errors(file.file_path):

@@ -150,6 +150,11 @@ def published_snapshot(loaded: Table) -> int | None:
     return None if is_of_creation else main.snapshot_id
 
 
+def is_tip(loaded: Table, branch: str, version: int) -> bool:
+    """Whether a branch exists and is at this snapshot."""
+    return branch in loaded.metadata.refs and tip(loaded, branch).snapshot_id == version
+
+
 def tip(loaded: Table, branch: str) -> Snapshot:
     """The last snapshot of a branch.
 

@@ -1,8 +1,8 @@
 """What this process has read of small files, and keeps: manifests, lists of manifests, columns of keys, and deletes.
 
 Each merge of a run that follows needs most of them again. No such file ever changes, and no two have one name. Source:
-Iceberg's table specification, "Manifests" and "Position Delete Files". Files that are gone or damaged meanwhile are
-found by `audit`, which reads lists anew, and asks for the length of each file.
+Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
+damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
 """
 
 import threading
@@ -11,11 +11,26 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    _inherit_from_manifest,
+)
 from pyiceberg.table.snapshots import Snapshot
 
 from lakeingest.lake.iceberg.data_files import Positions, positions_by_path, read_rows
+from lakeingest.lake.iceberg.entry_fields import THIRD, Identity, identity, inherit_first_row_ids
+from lakeingest.lake.iceberg.manifest_files import manifest_row_id
 from lakeingest.lake.iceberg.metadata import TableFiles
 
 Key = TypeVar("Key", bound=Hashable)
@@ -53,20 +68,39 @@ class Kept(Generic[Key, Value]):
 
 # a table that is followed needs its newest list, of some 15 manifests
 _lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(2_000, len)
-_entries: Kept[str, list[ManifestEntry]] = Kept(8_000, len)  # of some 4 KB each
+# of some 4 KB each; the ids of rows depend on the list of manifests, too
+_entries: Kept[tuple[str, int | None], list[ManifestEntry]] = Kept(8_000, len)
 _columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
-_deletes: Kept[str, Positions] = Kept(16 * _MEGABYTE, lambda found: _POSITION_BYTES * sum(map(len, found.values())))
+_deletes: Kept[Identity, Positions] = Kept(16 * _MEGABYTE, lambda found: _POSITION_BYTES * _count(found))
 
 
 class KeptManifest(ManifestFile):
-    """A manifest whose entries are read once. All callers get the same entries, and must not change them."""
+    """A manifest whose entries are read once. All callers get the same entries, and must not change them.
+
+    Entries have the fields of version 3, whatever the version of the table.
+    """
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:  # noqa: FBT001, FBT002 - as PyIceberg
         """The manifest's entries, by default without those of files that it names as removed."""
         if not discard_deleted:
-            return super().fetch_manifest_entry(io, discard_deleted)
-        read = super().fetch_manifest_entry
-        return _entries.get(self.manifest_path, lambda: read(io))
+            return self._read(io)
+
+        def living() -> list[ManifestEntry]:
+            return [entry for entry in self._read(io) if entry.status is not ManifestEntryStatus.DELETED]
+
+        return _entries.get((self.manifest_path, manifest_row_id(self)), living)
+
+    def _read(self, io: FileIO) -> list[ManifestEntry]:
+        # PyIceberg reads only the fields of version 2
+        with AvroFile[ManifestEntry](
+            io.new_input(self.manifest_path),
+            MANIFEST_ENTRY_SCHEMAS[THIRD],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as reader:
+            entries = [_inherit_from_manifest(entry, self) for entry in reader]
+        inherit_first_row_ids(entries, manifest_row_id(self))
+        return entries
 
 
 def copied(entry: ManifestEntry) -> ManifestEntry:
@@ -81,8 +115,14 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
 
 def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
     """The manifests of a snapshot, for a caller who checks that their list is there. Raises as PyIceberg does."""
-    manifests = (KeptManifest(*map(one.__getitem__, range(len(one)))) for one in snapshot.manifests(io))
-    return _lists.put(snapshot.manifest_list, tuple(manifests))
+    # PyIceberg reads only the fields of version 2
+    with AvroFile[KeptManifest](
+        io.new_input(snapshot.manifest_list),
+        MANIFEST_LIST_FILE_SCHEMAS[THIRD],
+        read_types={-1: KeptManifest, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as reader:
+        return _lists.put(snapshot.manifest_list, tuple(reader))
 
 
 def read_columns(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
@@ -94,7 +134,11 @@ def read_columns(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.
 
 def read_positions(table: TableFiles, file: DataFile) -> Positions:
     """The positions as by `positions_by_path`, from memory if they are kept. Raises as `positions_by_path`."""
-    return _deletes.get(file.file_path, lambda: dict(positions_by_path(table, file)))
+    return _deletes.get(identity(file), lambda: dict(positions_by_path(table, file)))
+
+
+def _count(positions: Positions) -> int:
+    return sum(map(len, positions.values()))
 
 
 def forget() -> None:

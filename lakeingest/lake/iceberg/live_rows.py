@@ -3,18 +3,21 @@
 The totals of a summary count every position in the files of deletes. After a compaction by someone else, some positions
 may be in data files that the compaction has replaced. Such positions delete no row of the snapshot. They stay until a
 commit removes their files of deletes. Source: Iceberg's table specification, "Scan Planning": a position delete applies
-to the data file of its path if the data sequence number of the data file is not greater than that of the delete.
+to the data file of its path if the data sequence number of the data file is not greater than that of the delete. If a
+deletion vector applies to a data file, no other deletes do.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.data_files import Positions, path_bounds, positions_by_path, write_deletes
+from lakeingest.lake.iceberg.entry_fields import is_vector, referenced_path
+from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 
@@ -40,10 +43,10 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 
     None if some deletes are not by position. Raises as `positions_by_path`.
     """
-    rows, deletes = _entries(loaded, version)
+    rows, deletes = entries_of(loaded, version)
     if not _are_by_position(deletes):
         return None
-    dead = _applying_positions(TableFiles.of(loaded), rows, deletes)
+    dead = applying_positions(TableFiles.of(loaded), rows, deletes)
     return sum(entry.data_file.record_count for entry in rows) - sum(map(len, dead.values()))
 
 
@@ -54,11 +57,11 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 
     NO_FILES if every stored position deletes a row and is stored once, or if some deletes are not by position.
     """
-    rows, deletes = _entries(loaded, version)
+    rows, deletes = entries_of(loaded, version)
     if not _are_by_position(deletes):
         return NO_FILES
     files = TableFiles.of(loaded)
-    dead = _applying_positions(files, rows, deletes)
+    dead = applying_positions(files, rows, deletes)
     if sum(map(len, dead.values())) == sum(entry.data_file.record_count for entry in deletes):
         return NO_FILES
     replaced = tuple(entry.data_file for entry in deletes)
@@ -72,13 +75,12 @@ def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
     return {path: rows for path, rows in positions.items() if path in paths}
 
 
-def _entries(loaded: Table, version: int) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+def entries_of(loaded: Table, version: int) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     """The manifest entries of a snapshot's files of rows, and those of its files of deletes."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
-    entries = [
-        entry for manifest in snapshot.manifests(loaded.io) for entry in manifest.fetch_manifest_entry(loaded.io)
-    ]
+    manifests = manifests_of(snapshot, loaded.io)
+    entries = [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
     rows = [entry for entry in entries if entry.data_file.content is DataFileContent.DATA]
     return rows, [entry for entry in entries if entry.data_file.content is not DataFileContent.DATA]
 
@@ -87,22 +89,31 @@ def _are_by_position(deletes: Sequence[ManifestEntry]) -> bool:
     return all(entry.data_file.content is DataFileContent.POSITION_DELETES for entry in deletes)
 
 
-def _applying_positions(
-    files: TableFiles, rows: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry]
-) -> Positions:
+def applying_positions(files: TableFiles, rows: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry]) -> Positions:
     """The positions that delete a row, each once and ascending, by the path of the row's file.
 
     A delete applies only to data files that are not newer than the delete.
     """
-    sequence_numbers = {entry.data_file.file_path: _sequence_number(entry) for entry in rows}
-    paths = sorted(sequence_numbers)
+    numbers = {entry.data_file.file_path: _sequence_number(entry) for entry in rows}
+    paths = sorted(numbers)
     applying = defaultdict(list)
+    of_vectors = {
+        referenced_path(delete.data_file)
+        for delete in deletes
+        if is_vector(delete.data_file) and is_applying(delete, referenced_path(delete.data_file), numbers)
+    }
     for delete in deletes:
         if _may_apply(delete.data_file, paths):
             for path, positions in positions_by_path(files, delete.data_file):
-                if path in sequence_numbers and sequence_numbers[path] <= _sequence_number(delete):
+                is_replaced = path in of_vectors and not is_vector(delete.data_file)
+                if not is_replaced and is_applying(delete, path, numbers):
                     applying[path].append(positions)
     return {path: np.unique(np.concatenate(parts)) for path, parts in applying.items()}
+
+
+def is_applying(delete: ManifestEntry, path: str, numbers: Mapping[str, int]) -> bool:
+    """Whether deletes apply to a data file. `numbers` has the sequence number of each data file of the snapshot."""
+    return path in numbers and numbers[path] <= _sequence_number(delete)
 
 
 def _may_apply(delete: DataFile, paths: Sequence[str]) -> bool:

@@ -79,9 +79,10 @@ def read_files(manifest: ManifestFile, io: FileIO) -> list[ListedFile]:
         # PyIceberg turns each value of each entry into an object: that took a tenth of the CPU time of a publish
         entries: Iterator[Any] = fastavro.reader(contents)
         data_files = [entry["data_file"] for entry in entries if entry["status"] != _DELETED]
-        return [_listed((data_file["file_path"], data_file["file_size_in_bytes"])) for data_file in data_files]
+        found = [_listed((data_file["file_path"], data_file["file_size_in_bytes"])) for data_file in data_files]
+        return list(dict.fromkeys(found))  # a file may have several deletion vectors
     listed = manifest.fetch_manifest_entry(io)
-    return [(entry.data_file.file_path, entry.data_file.file_size_in_bytes) for entry in listed]
+    return list(dict.fromkeys((entry.data_file.file_path, entry.data_file.file_size_in_bytes) for entry in listed))
 
 
 def _listed(entry: Any) -> ListedFile:

@@ -10,10 +10,11 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
+from lakeingest.lake.iceberg.format_version import raise_version
 from lakeingest.lake.iceberg.history import MERGING, SAME_ROWS, STAGING, resume_point
-from lakeingest.lake.iceberg.live_rows import without_dangling_deletes
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, temporary_schema
+from lakeingest.lake.iceberg.vector_compaction import without_dangling_deletes
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
 
@@ -69,19 +70,24 @@ def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> Manage
     return branches.create_branch(ref.snapshot_id, STAGING, *retention)
 
 
-def reset(table: TableId, loaded: Table) -> Transaction:
+def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Transaction:
     """The transaction that moves staging to the commit from which a run continues, and adds a new commit there.
 
     Without a new commit, staging would be at an old commit again. A delayed request that asserts this old commit would
-    then take effect. Raises StaleWriter if an unpublished table has lost all its progress.
+    then take effect. With `raises_version`, the table gets version 3 of Iceberg's format. Raises StaleWriter if an
+    unpublished table has lost all its progress.
     """
     staged = resume_point(table, loaded)
     if staged is None:
         raise stale(table)
     transaction = loaded.transaction()
+    if raises_version:
+        raise_version(transaction)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     # after someone's compaction, deletes of rows in replaced files may remain, and summaries would count them
-    changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
+    changes = NO_FILES  # files of position deletes may not be written any more
+    if not raises_version:
+        changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
     # if readers see the commit `staged`, the new commit has the same rows as they see
     same_rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
     mark(transaction, staged.progress, staged.version, changes, more=same_rows)

@@ -23,9 +23,10 @@ from lakeingest.lake.iceberg.data_files import (
     bounds_of,
     by_path,
     deleted_rows,
-    write_deletes,
+    found_deletes,
     write_rows,
 )
+from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.kept_files import read_columns, read_positions
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -53,9 +54,12 @@ class IcebergMerger:
         return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
-        """Write the positions of the old rows of these keys to a file of deletes. A key has one row at most."""
+        """Find the old rows of these keys, and write their positions to a file of deletes if executors write these.
+
+        A key has one row at most.
+        """
         positions, effects = self.find(changes)
-        return Written(pickle.dumps((write_deletes(self.table, positions, self._data_files), effects)))
+        return Written(pickle.dumps((found_deletes(self.table, positions, self._data_files), effects)))
 
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
@@ -91,7 +95,7 @@ class IcebergMerger:
         """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         # the changed keys, each with its index in `changes`
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
-        deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
+        deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
         dead = by_path(read_positions(self.table, file) for file in deletes.values())
         positions: dict[str, np.ndarray] = {}
         change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated

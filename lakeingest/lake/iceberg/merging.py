@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -19,7 +20,6 @@ from lakeingest.config.target import MergeName
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.errors import OperatorNeeded
-from lakeingest.lake.iceberg.compaction import with_compaction
 from lakeingest.lake.iceberg.durable import sync_snapshot
 from lakeingest.lake.iceberg.expiry import delete
 from lakeingest.lake.iceberg.history import MERGING, STAGING, is_marked, tip
@@ -29,6 +29,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
 from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
+from lakeingest.lake.iceberg.vector_compaction import with_compaction
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
@@ -93,7 +94,8 @@ def _by_row_delta(merge: Merge) -> Prepared:
     deleted, because no commit needs them.
     """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
-    delete(merge.loaded.io, {file.file_path for file in merge.files} - {file.file_path for file in changes.added})
+    written = {file.file_path for file in merge.files if isinstance(file, DataFile)}
+    delete(merge.loaded.io, written - {file.file_path for file in changes.added})
     progress = merge.after(merge.effects)
     return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, merge.version, changes))
 

@@ -26,6 +26,7 @@ from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzTyp
 from lakeingest.core.partitioning import PartitionField, Transform, parse_all
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, PartitionsDiffer
+from lakeingest.lake.iceberg.sorting import assert_order_outlived
 
 PARTITION_BY = "lakeingest.partition_by"  # property of a table: its partitions, as they were named when it was made
 
@@ -86,7 +87,8 @@ def assert_wanted(table: TableId, loaded: Table, wanted: Sequence[PartitionField
 
 
 def assert_outlived(table: TableId, metadata: TableMetadata, new: Schema) -> None:
-    """Raises PartitionsDiffer if a copy with these columns cannot have the partitions of `metadata` any more."""
+    """Raises PartitionsDiffer if a copy with these columns cannot have the partitions, or the order, of `metadata`."""
+    assert_order_outlived(table, metadata, new)
     columns = {column.field_id: column for column in new.fields}
     way_out = "set partition_by to columns that it has, and drop the copy to copy it again"
     for field in metadata.spec().fields:

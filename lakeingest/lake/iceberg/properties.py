@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping
 
 from lakeingest import config
-from lakeingest.config.table_properties import PLACES, is_usable
+from lakeingest.config.table_properties import FORMAT_VERSION, PLACES, is_usable
 from lakeingest.config.tables import TableOptions
 
-VERSION = 2  # the version of Iceberg's format; PyIceberg does not write 3
+VERSION = 2  # of Iceberg's format, unless users ask for 3
 PROPERTIES = {
-    "format-version": str(VERSION),
     "write.merge.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
@@ -40,8 +39,14 @@ def with_files_kept(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def wanted_properties(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
-    """The properties that users ask for, and the comment of the source.
+    """The properties that users ask for, and the comment of the source; not the version of the format.
 
     Properties for this table override those for all tables.
     """
-    return ({"comment": comment} if comment else {}) | settings.properties | options.properties
+    wanted = ({"comment": comment} if comment else {}) | settings.properties | options.properties
+    return {name: value for name, value in wanted.items() if name != FORMAT_VERSION}
+
+
+def wanted_version(settings: config.Target, options: TableOptions) -> int:
+    """The version of Iceberg's format that users ask for."""
+    return int((settings.properties | options.properties).get(FORMAT_VERSION, VERSION))

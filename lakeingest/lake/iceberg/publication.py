@@ -30,7 +30,7 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     transaction = OneTransaction(loaded)
     transaction.set_properties({**limits(loaded.properties), POSITION: position_text, **properties})
     show_schema(transaction, staged.version)
-    evolve(transaction, form)
+    evolve(transaction, staged.progress.table, form)
     if STATE in loaded.properties:  # the first publish of a table under its own name
         end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)

@@ -18,12 +18,15 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.compaction import files_of
-from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows, write_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, write_rows
+from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.partitions import assert_outlived
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.row_ids import rows_with_ids, with_row_ids
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, restarted_schema
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Written
@@ -49,14 +52,16 @@ class IcebergRewriter:
         schema = self.table.metadata.schema()
         old_names = [field.name for field in schema.fields if field.name not in self.fills]
         with storage_errors(self.table.location):
-            deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
+            deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
+            table = with_row_ids(self.table)
             rows = pa.concat_tables(
-                drop_deleted(read_rows(self.table, task.file, old_names), task.file, dead) for task in self.files
+                drop_deleted(rows_with_ids(table, task.file, old_names, added_at=None), task.file, dead)
+                for task in self.files
             )
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-            return Written(pickle.dumps((_field_ids(schema), write_rows(self.table, rows))))
+            return Written(pickle.dumps((_field_ids(schema), write_rows(table, rows))))
 
 
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
@@ -75,7 +80,8 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     # one rewriter for each group of files
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group
-    for task in as_staged(loaded, version).scan(snapshot_id=version).plan_files():
+    staged = as_staged(loaded, version)
+    for task in files_with(staged, version, staged.schema().fields[0].name, bounds=None):
         if group_rows >= _ROWS:
             groups.append([])
             group_rows = 0

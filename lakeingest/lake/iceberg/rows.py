@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
 from lakeingest.lake.iceberg.data_files import Positions, drop_deleted, living_batches, read_deletes, read_rows
+from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
@@ -40,7 +41,7 @@ class IcebergRows:
                 yield from living_batches(self.table, task.file, self.names, dead)
 
     def _dead(self) -> Positions:
-        deletes = {file.file_path: file for task in self.files for file in task.delete_files}  # each file once
+        deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
         return read_deletes(self.table, deletes.values())
 
 

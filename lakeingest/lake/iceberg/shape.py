@@ -15,10 +15,10 @@ from pyiceberg.types import NestedField
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, UnsupportedTable
+from lakeingest.lake.iceberg.entry_fields import THIRD
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
 from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.partitions import our_spec
-from lakeingest.lake.iceberg.properties import VERSION
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours
 
@@ -42,10 +42,10 @@ def assert_ours(table: TableId, loaded: Table) -> None:
     """
     assert_copy(table, loaded)
     metadata = loaded.metadata
-    if metadata.format_version > VERSION:
+    if metadata.format_version > THIRD:
         raise UnsupportedTable(
             f"{table}: someone altered its copy to version {metadata.format_version} of Iceberg's format, and only"
-            f" version {VERSION} can be written; drop the copy, it must be made again"
+            f" versions up to {THIRD} can be written; drop the copy, it must be made again"
         )
     ours = _expected_schema(metadata)
     differences = sorted(schema_differences(ours, metadata.schema()))
@@ -59,6 +59,16 @@ def assert_ours(table: TableId, loaded: Table) -> None:
     if path_of(made_in).rstrip("/") != path_of(metadata.location).rstrip("/"):
         raise ForeignWrite(
             f"{table}: someone else changed its folder to {metadata.location} from {made_in}; {_way_out(table)}"
+        )
+
+
+def assert_version(table: TableId, loaded: Table, wanted: int) -> None:
+    """Raises UnsupportedTable if the copy has a higher version of Iceberg's format than the one that users ask for."""
+    if loaded.metadata.format_version > wanted:
+        raise UnsupportedTable(
+            f"{table}: its copy has version {loaded.metadata.format_version} of Iceberg's format, and pipeline.yml asks"
+            f" for version {wanted}; set format-version in the properties of the table, or drop the copy: no version"
+            " can be taken back"
         )
 
 

@@ -31,19 +31,18 @@ from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import Audit
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.compaction import full_compaction
 from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
-from lakeingest.lake.iceberg.evolution import Form
+from lakeingest.lake.iceberg.evolution import Form, wanted_form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
-from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
+from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, is_tip, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.properties import wanted_properties
+from lakeingest.lake.iceberg.properties import wanted_version
 from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
@@ -56,6 +55,7 @@ from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
+from lakeingest.lake.iceberg.vector_compaction import full_compaction
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
 from lakeingest.lake.target import Bounds, Capabilities, Effects, Inventory, OpenSpark, Staged, Written, no_spark
@@ -140,11 +140,12 @@ class IcebergTarget:
                 raise unreadable(str(table), lost_file)
             self._finish(table, loaded, lambda current: reset_to(table, current, whole))
             return self._recover_after_loss(table, lost_file)
-        # Step 4: reset staging unless its tip is a commit of ours, from which the run continues
+        # Step 4: reset staging unless its tip is a commit of ours, from which the run continues, of the wanted version
         version_is_ours = is_marked(loaded.metadata.snapshot_by_id(staged.version))  # else it is someone's compaction
-        if version_is_ours and STAGING in loaded.metadata.refs and staged.version == tip(loaded, STAGING).snapshot_id:
+        is_older = loaded.metadata.format_version < wanted_version(self.settings, self._options(table))
+        if version_is_ours and not is_older and is_tip(loaded, STAGING, staged.version):
             return staged
-        self._finish(table, loaded, functools.partial(reset, table))
+        self._finish(table, loaded, functools.partial(reset, table, raises_version=is_older))
         return self.recover(table)
 
     @names_storage_errors
@@ -338,8 +339,7 @@ class IcebergTarget:
         return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)
 
     def _form(self, schema: TableSchema) -> Form:
-        properties = wanted_properties(self.settings, self._options(schema.table), schema.comment)
-        return Form.of(schema, properties, self.settings.catalog.type, self._entries.partitions(schema.table))
+        return wanted_form(self.settings, self._options(schema.table), schema, self._entries.options(schema.table))
 
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
@@ -17,6 +18,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from pyiceberg.typedef import Identifier
 
 from lakeingest.core.clocks import NEAR
+from lakeingest.lake.iceberg.format_version import assert_following, writable
 
 Entry = TypeVar("Entry", SnapshotLogEntry, MetadataLogEntry)
 
@@ -67,7 +69,7 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
 
 
 class OrderedCatalog(MetastoreCatalog):
-    """A catalog for which PyIceberg writes metadata.json, with times that never go back."""
+    """A catalog for which PyIceberg writes metadata.json: of each version, and with times that never go back."""
 
     def _update_and_stage_table(
         self,
@@ -76,10 +78,16 @@ class OrderedCatalog(MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """Stage a commit, with ordered times."""
+        """Stage a commit, with ordered times. Raises CommitFailedException as `assert_following`."""
+        if current_table is not None:
+            assert_following(current_table.metadata, updates)
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
         staged.metadata = with_ordered_times(staged.metadata)
         return staged
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        MetastoreCatalog._write_metadata(writable(metadata), io, metadata_path)  # noqa: SLF001 - of the same class
 
 
 def _ordered(log: list[Entry]) -> list[Entry]:

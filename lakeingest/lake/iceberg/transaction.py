@@ -8,6 +8,9 @@ from typing import Self, cast
 
 from pyiceberg.table import CreateTableTransaction, StagedTable, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import UpgradeFormatVersionUpdate
+
+from lakeingest.lake.iceberg.format_version import is_third, raised_version
 
 
 class OneTransaction(Transaction):
@@ -34,3 +37,12 @@ class OneCreation(OneTransaction, CreateTableTransaction):
         """The same transaction as `creation`, which so far has only the updates that describe the new table."""
         prepared = creation._table  # noqa: SLF001 - only a catalog can prepare a table
         return cls(cast(StagedTable, prepared))
+
+    def _initial_changes(self, table_metadata: TableMetadata) -> None:
+        """PyIceberg's updates that describe the new table, with one for version 3 that PyIceberg applies."""
+        super()._initial_changes(table_metadata)
+        if is_third(table_metadata):
+            self._updates = tuple(
+                raised_version() if isinstance(update, UpgradeFormatVersionUpdate) else update
+                for update in self._updates
+            )

@@ -9,8 +9,10 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.history import is_marked, published_snapshot
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import POSITION, PROGRESS, parse_progress
@@ -69,8 +71,8 @@ class IcebergVersions:
                 raise unreadable(str(table), f"snapshot {version} has expired")
             loaded = as_staged(loaded, version)  # an older snapshot has the columns of its own schema
             files = TableFiles.of(loaded)
-            tasks = list(loaded.scan(snapshot_id=version).plan_files())
-            deletes = {file.file_path: file for task in tasks for file in task.delete_files}  # each file once
+            tasks = files_with(loaded, version, loaded.schema().fields[0].name, bounds=None)
+            deletes = {identity(file): file for task in tasks for file in task.delete_files}  # each file once
             dead = read_deletes(files, deletes.values())
             for task in tasks:
                 rows = read_rows(files, task.file, source_names(schema))

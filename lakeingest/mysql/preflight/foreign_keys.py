@@ -130,10 +130,13 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
         for of, names in _child_and_parent(key):
+            if options.of(of).rows:
+                return f"tables.options → rows leaves out rows of {of}; a foreign key needs them"
             choice = options.of(of).choices.columns
-            if lacking := [name for name in names if choice.leaves_out(name) or choice.form(name)]:
+            if lacking := [name for name in names if not choice.copies_as_is(name)]:
                 return (
-                    f"tables.options → columns leaves out or hides {', '.join(lacking)} of {of}; a foreign key needs it"
+                    f"tables.options → columns leaves out, hides or renames {', '.join(lacking)} of {of};"
+                    " a foreign key needs it"
                 )
         # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well
         if key.table != table and options.of(key.table).cascades != "read":

@@ -48,7 +48,10 @@ class GeneratedColumns:
         affected = [schema for schema in schemas if schema.generated]
         if not affected or dialect(self.connection) is not MARIADB:  # only MariaDB leaves columns out
             return Checked(name, None)
-        listed = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in affected)
+        listed = "; ".join(
+            f"{schema.table}: {', '.join(schema.column(name).source_name for name in schema.generated)}"
+            for schema in affected
+        )
         try:
             is_logged = self.is_logged
         except (LakeIngestError, pymysql.err.Error, Damaged) as error:

@@ -1,6 +1,6 @@
 """Preflight of the tables: the user's privileges, and whether each table can be copied exactly."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pymysql
 
@@ -93,7 +93,7 @@ def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]
 
 def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> Checked:
     """A warning that names the text columns of keys whose charset has several codes for a character."""
-    key_columns = {(schema.table.database, schema.table.name, name) for schema in schemas for name in schema.key}
+    key_columns = {(schema.table.database, schema.table.name, name) for schema in schemas for name in schema.source_key}
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS"
@@ -113,13 +113,18 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
 
 def chosen_columns(schemas: Iterable[TableSchema]) -> Checked:
     """A warning that names the columns in tables.options → columns that no table with this choice has."""
-    tables_of: dict[ColumnChoice, list[TableSchema]] = {}
+    tables_of: dict[tuple[ColumnChoice, Sequence[tuple[str, str]]], list[TableSchema]] = {}
     for schema in schemas:
-        tables_of.setdefault(schema.choices.columns, []).append(schema)
+        choice = schema.choices.columns
+        tables_of.setdefault((choice, choice.rename), []).append(schema)
     listed = [
         f"{', '.join(missing)} ({', '.join(str(schema.table) for schema in tables[:_LISTED])})"
-        for choice, tables in tables_of.items()
-        if (missing := choice.without_column(name for schema in tables for name in (*schema.names, *schema.skipped)))
+        for (choice, _), tables in tables_of.items()
+        if (
+            missing := choice.without_column(
+                name for schema in tables for name in (*schema.source_names, *schema.skipped)
+            )
+        )
     ]
     finding = f"tables.options → columns names columns that are not there: {'; '.join(listed)}; correct the names"
     return Checked("names of columns", finding if listed else None, fatal=False)
@@ -148,9 +153,9 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
 
 def _faults_of_key(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
     """Yield a message if a declared key is NULL in a row, and a message if the key is not unique."""
-    table, subject = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
+    table, subject = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.source_key)})"
     fix = "correct the rows, or name other columns with tables.options → key"
-    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.source_key)
     if query(connection, f"SELECT 1 FROM {table} WHERE {nulls} LIMIT 1"):
         yield f"{subject} is NULL in a row; {fix}"
     values = ", ".join(map(_value_in_lake, schema.key_columns))
@@ -160,7 +165,7 @@ def _faults_of_key(connection: pymysql.Connection, schema: TableSchema) -> Itera
 
 def _value_in_lake(column: Column) -> str:
     """SQL for the value by which the lake tells keys apart: for a text its bytes, whatever its collation."""
-    name = quote(column.name)
+    name = quote(column.source_name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
 
 

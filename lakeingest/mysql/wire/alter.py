@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
+from lakeingest.core.any_ddl import changed_by_any_ddl
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.wire.ddl import Action, DdlReader, split_at_commas
 from lakeingest.mysql.wire.query import Query
@@ -84,7 +85,7 @@ class _AlterReader(DdlReader):
                 raise Unclear("it does more")
             return Alteration(empties=True)
         schema = self._read_altered_table()
-        if schema.changed_by_any_ddl:
+        if changed_by_any_ddl(schema):
             raise Unclear("it may compute a generated column anew")
         return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
 

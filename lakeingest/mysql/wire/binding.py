@@ -63,10 +63,10 @@ def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[
         table_map = _with_definition(table_map, schema, where)
     not_copied = {*schema.skipped, *_hidden_names(table_map, schema)}
     indexes = [index for index, name in enumerate(table_map.names) if name not in not_copied]
-    if tuple(table_map.names[index] for index in indexes) != schema.names:
+    if tuple(table_map.names[index] for index in indexes) != schema.source_names:
         raise SchemaChanged(
             f"{where}: its columns are {', '.join(table_map.names)}, when it was copied they were "
-            f"{', '.join(schema.names)}; copy the table again"
+            f"{', '.join(schema.source_names)}; copy the table again"
         )
     return table_map, indexes
 
@@ -75,7 +75,7 @@ def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
     """The names of the event's hidden columns, which are its last columns; empty if the last column is not hidden."""
     hidden = set[str]()
     for name, sent in zip(reversed(table_map.names), reversed(table_map.columns), strict=True):
-        is_in_definition = name in {*schema.names, *schema.skipped}
+        is_in_definition = name in {*schema.source_names, *schema.skipped}
         if is_in_definition or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
             break
         hidden.add(name)
@@ -98,7 +98,7 @@ def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> Ta
             f"{where}: it has {len(table_map.columns)} columns, when it was copied it had {len(names)};"
             " copy the table again"
         )
-    copied = {column.name: column for column in schema.columns}
+    copied = {column.source_name: column for column in schema.columns}
     columns = list(table_map.columns)
     for index, name in enumerate(names):
         if name in copied:
@@ -121,12 +121,14 @@ def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str
         agrees = agrees and column.charset in {"", sent.charset}  # '': not known
     elif name in _TEXTS:
         if not column.charset:
-            raise SchemaChanged(f"{where}: the charset of {column.name} is not known; copy the table again")
+            raise SchemaChanged(f"{where}: the charset of {column.source_name} is not known; copy the table again")
         sent = replace(sent, charset=column.charset)
     elif name in _WITH_MEMBERS:
         sent = replace(sent, charset=column.charset, members=_members(column, where))
     if not agrees:
-        raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type} now; copy the table again")
+        raise SchemaChanged(
+            f"{where}: column {column.source_name} is not {column.source_type} now; copy the table again"
+        )
     return sent
 
 
@@ -157,7 +159,7 @@ def _members(column: Column, where: str) -> tuple[str, ...]:
     """
     if not (column.charset and column.has_exact_members):
         raise SchemaChanged(
-            f"{where}: the binlog does not name the members of {column.name}, and the server may not show them exactly;"
-            " set binlog_row_metadata=FULL, then copy the table again"
+            f"{where}: the binlog does not name the members of {column.source_name}, and the server may not show them"
+            " exactly; set binlog_row_metadata=FULL, then copy the table again"
         )
     return column.members

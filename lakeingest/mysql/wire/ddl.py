@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from lakeingest.core.any_ddl import changed_by_any_ddl
 from lakeingest.core.schema import PRIMARY, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
@@ -68,7 +69,7 @@ class DdlReader:
             case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows; OPTIMIZE copies them, and so may change values
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
-                return any(word == "REPAIR" or schema.changed_by_any_ddl for schema in self._read_table_list())
+                return any(word == "REPAIR" or changed_by_any_ddl(schema) for schema in self._read_table_list())
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
@@ -95,7 +96,7 @@ class DdlReader:
                 return True
             if is_unique and self._may_add_hidden_column(schema):
                 return True
-            if schema.changed_by_any_ddl or (replaces and _may_be_key(schema, name)):  # OR REPLACE drops the old index
+            if changed_by_any_ddl(schema) or (replaces and _may_be_key(schema, name)):  # OR REPLACE drops the old index
                 return True
         return False
 
@@ -108,7 +109,7 @@ class DdlReader:
             self._skip_all("IF", "EXISTS")
             name = self._read_name()
             self._expect("ON")
-            return any(schema.changed_by_any_ddl or _may_be_key(schema, name) for schema in self._read_tables())
+            return any(changed_by_any_ddl(schema) or _may_be_key(schema, name) for schema in self._read_tables())
         self._expect("TABLE", "TABLES")
         self._skip_all("IF", "EXISTS")
         changes = bool(self._read_table_list())
@@ -142,7 +143,7 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         altered = self._read_tables()
         self._skip_wait()
-        if altered and (ignores or any(schema.changed_by_any_ddl for schema in altered)):  # IGNORE may delete rows
+        if altered and (ignores or any(changed_by_any_ddl(schema) for schema in altered)):  # IGNORE may delete rows
             return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
             return False  # the partitions' rows stay as they are
@@ -242,10 +243,9 @@ class DdlReader:
         columns without a length are counted: one with a length, as in `name(10)`, takes few bytes.
         """
         tokens = self._tokens[self._at :]
-        each_and_next = zip_longest(tokens, tokens[1:])
-        without_length = [token for token, next_ in each_and_next if next_ != Token(Sort.SIGN, "(")]
+        without_length = [token for token, after in zip_longest(tokens, tokens[1:]) if after != Token(Sort.SIGN, "(")]
         names = {folded(token.text) for token in without_length if token.sort in {Sort.WORD, Sort.NAME}}
-        size = sum(_index_bytes_max(column) for column in schema.columns if folded(column.name) in names)
+        size = sum(_index_bytes_max(column) for column in schema.columns if folded(column.source_name) in names)
         return size > _INDEX_BYTES or self._has("HASH")
 
     def _has(self, *words: str) -> bool:

@@ -289,9 +289,9 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
     # each integer type has a reader for every kind of integers, so the kinds are compared, too; a flag is no integer
     is_other_integer = sent.type in _INTEGER_BYTES and not is_flag and _kind_of_integer(sent) is not column.kind
     if reader is None or is_other_integer:
-        raise Mismatch(f"column {column.name} is {sent.type.name} now, it was {column.source_type}")
+        raise Mismatch(f"column {column.source_name} is {sent.type.name} now, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
-        raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
+        raise Mismatch(f"column {column.source_name} has other digits, it was {column.source_type}")
     return Encoding(column, sent, width, reader, is_key, shown)
 
 

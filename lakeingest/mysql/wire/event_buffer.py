@@ -15,6 +15,7 @@ from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.events import Event
 from lakeingest.mysql.wire.follow import Prefix, Row, Transaction
 from lakeingest.mysql.wire.grammar import refusal
+from lakeingest.mysql.wire.matching import matching_changes
 from lakeingest.mysql.wire.row_events import RowImages, RowReader
 from lakeingest.mysql.wire.table_map import read_table_map
 from lakeingest.mysql.wire.xa import Stamp
@@ -133,7 +134,10 @@ class EventBuffer:
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_images in images:
-            yield self._change_batch(table_images, row_events, ordinals, gtids, file_number)
+            schema = self.reader.schema(table_images.table)
+            batch = matching_changes(self._change_batch(table_images, row_events, ordinals, gtids, file_number), schema)
+            if batch.num_rows:
+                yield schema.table, batch
         complete_count = transactions - 1 if is_open else transactions
         if complete_count:
             yield None, self._log_batch(uuids[:complete_count], tags[:complete_count], file.number)
@@ -177,7 +181,7 @@ class EventBuffer:
 
     def _change_batch(
         self, images: RowImages, rows: np.ndarray, ordinals: np.ndarray, gtids: pa.Array, file: int
-    ) -> Part:
+    ) -> pa.RecordBatch:
         """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
 
         `ordinals` has the ordinal of each row event's first image, `gtids` the GTID of each transaction. `file` is the
@@ -195,7 +199,7 @@ class EventBuffer:
             pa.array(self.transactions[transaction, Transaction.COMMITTED_AT]).cast(INSTANT),
             gtids.take(pa.array(transaction)),
         ]
-        return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
+        return pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
     def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
         """The batch of log rows of the first transactions in the buffer, as many as there are `uuids`.

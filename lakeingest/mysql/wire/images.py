@@ -35,7 +35,8 @@ def missing_columns(event: bytes, names: Sequence[str]) -> frozenset[str]:
 
 def not_full_message(schema: TableSchema, lacking: frozenset[str]) -> str:
     """The message, with the fix, for a row image in which the columns `lacking` are missing."""
-    generated = ", ".join(name for name in schema.generated if name in lacking)
-    if lacking <= {*schema.generated, *schema.skipped}:  # only generated columns are missing
+    all_generated = [schema.column(name).source_name for name in schema.generated]
+    generated = ", ".join(name for name in all_generated if name in lacking)
+    if lacking <= {*all_generated, *schema.skipped}:  # only generated columns are missing
         return f"the row image lacks the generated columns {generated}; {LEAVE_OUT}, then copy the table again"
     return "row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"

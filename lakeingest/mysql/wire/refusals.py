@@ -11,23 +11,23 @@ from lakeingest.errors import UnsupportedValue
 def no_day(column: Column, value: object) -> UnsupportedValue:
     """The error for an impossible date, which the lake cannot hold."""
     return UnsupportedValue(
-        f"column {column.name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct the"
-        " row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
+        f"column {column.source_name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct"
+        " the row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
     )
 
 
 def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
     """The error for a value that the column's type in the lake cannot hold exactly; `why` is the reader's error."""
     return UnsupportedValue(
-        f"column {column.name} ({column.source_type}): {why}; correct the row and copy the table again, or leave it"
-        " out with tables.exclude"
+        f"column {column.source_name} ({column.source_type}): {why}; correct the row and copy the table again, or leave"
+        " it out with tables.exclude"
     )
 
 
 def beyond_reference(column: Column) -> UnsupportedValue:
     """The error for a column that only the fast decoders read exactly, in a run with LAKEINGEST_WIRE=reference."""
     return UnsupportedValue(
-        f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
+        f"column {column.source_name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
         "unset that variable, or exclude the table with tables.exclude"
     )
 

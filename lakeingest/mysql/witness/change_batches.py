@@ -6,8 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import concerning
+from lakeingest.mysql.wire.matching import matching_changes
 from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
@@ -32,21 +34,27 @@ class ChangeBatches:
         A log row (`table` is None) has no values.
         """
         self._rows[table].append(row)
-        if len(self._rows[table]) >= BATCH_ROWS:
-            yield self._flush(table)
+        is_full = len(self._rows[table]) >= BATCH_ROWS
+        if is_full and (table is None or row[0] != RowKind.UPDATE_BEFORE):  # the two rows of an update stay together
+            yield from self._flush(table)
 
     def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
         """Count the `size` bytes of the row event whose rows were just added; yield the batch if it is too large."""
         self._bytes[table] += size
         if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
-            yield self._flush(table)
+            yield from self._flush(table)
 
     def rest(self) -> Iterator[Part]:
         """The batches of all remaining rows."""
-        yield from (self._flush(table) for table, rows in self._rows.items() if rows)
+        for table, rows in self._rows.items():
+            if rows:
+                yield from self._flush(table)
 
-    def _flush(self, table: TableId | None) -> Part:
-        """The collected rows of a table, or of the log, as a batch. Removes them from the collection."""
+    def _flush(self, table: TableId | None) -> Iterator[Part]:
+        """Yield the collected rows of a table, or of the log, as a batch. Removes them from the collection.
+
+        Of a table, only the rows that meet the condition of the user are left; nothing is yielded if there are none.
+        """
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns
@@ -62,4 +70,8 @@ class ChangeBatches:
             ]
         rows.clear()
         self._bytes[table] = 0
-        return table, pa.record_batch(arrays, schema=types)
+        batch = pa.record_batch(arrays, schema=types)
+        if table is not None:
+            batch = matching_changes(batch, self._schemas[table])
+        if batch.num_rows:
+            yield table, batch

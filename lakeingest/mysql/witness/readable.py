@@ -77,7 +77,11 @@ class ReadableRows(RowEvents):
         """The values of the columns that are read. LOST stands for a value that the library lost."""
         unread = self.unread.get(schema.table, {})
         is_lost = {name for name, source in sources.items() if source != NONE_SOURCE.NULL}
-        return tuple(LOST if name in is_lost else values[name] for name in schema.names if name not in unread)
+        return tuple(
+            LOST if column.source_name in is_lost else values[column.source_name]
+            for column in schema.columns
+            if column.name not in unread
+        )
 
 
 def _understood(event: Event, *, described: bool) -> Event:

@@ -150,7 +150,7 @@ class RowEvents:
         """
         if sources:
             _require_no_lost_value(sources, schema, where)
-        return tuple(values[name] for name in schema.names)
+        return tuple(values[name] for name in schema.source_names)
 
     def library_event(self, event: Event, where: str) -> Any:
         """The library's object for a TABLE_MAP or row event. Raises UnsupportedEvent if the library cannot read it."""
@@ -216,7 +216,9 @@ def require_types(columns: Sequence[Column], library_columns: Sequence[Any], whe
         has_type = read.type in _TYPES[column.kind] or type_with_sign in _TYPES[column.kind]
         is_decimal = PYTHON[column.kind] is Decimal
         if not has_type or (is_decimal and (read.precision, read.decimals) != digits):
-            raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
+            raise SchemaChanged(
+                f"{where}: column {column.source_name} is not {column.source_type}; copy the table again"
+            )
 
 
 def add_descriptions(table: Any, table_map: TableMap) -> None:
@@ -247,5 +249,5 @@ def _require_no_lost_value(sources: Mapping[str, str], schema: TableSchema, wher
     `sources` says, by column, why the library returned None.
     """
     for column in schema.columns:
-        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:  # no entry: the value is not None
+        if sources.get(column.source_name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:  # no entry: the value is not None
             raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

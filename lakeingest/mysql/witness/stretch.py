@@ -6,23 +6,28 @@ Unlike `rows_in`, a stretch leaves out what the library cannot read, and says so
 import io
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, Type
 from lakeingest.mysql.wire.grammar import XA, Sign, State, Watched, not_sent
+from lakeingest.mysql.wire.matching import compared_columns, kinds_of_matching, matches
 from lakeingest.mysql.wire.segment_facts import SegmentFacts
 from lakeingest.mysql.witness.decoder import Decoder, Transaction
 from lakeingest.mysql.witness.gaps import COMPRESSED, OF_XA
 from lakeingest.mysql.witness.readable import ReadableRows
+from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import Part
 
+CONDITION = "rows of tables whose condition compares a column that is not read"
 NOT_READ = (BinlogGone, SchemaChanged, UnsupportedEvent, UnsupportedValue)  # what ends a stretch, but not the run
 
 
@@ -92,7 +97,36 @@ def read_stretch(
         stretch.columns[table] = tuple(name for name in watched.schemas[table].names if name not in unread)
         for reason in unread.values():
             stretch.unread[reason] += len(images)
+    for table in stretch.images:
+        _keep_matching(stretch, watched.schemas[table])
     return stretch
+
+
+def _keep_matching(stretch: Stretch, schema: TableSchema) -> None:
+    """Keep only the images of rows that meet the condition of the user, if there is one.
+
+    If the library does not read each column of the condition, no image of the table is compared.
+    """
+    compared, images = compared_columns(schema), stretch.images[schema.table]
+    if not compared or not images:
+        return
+    values = dict(
+        zip(stretch.columns[schema.table], zip(*(image.values for image in images), strict=True), strict=True)
+    )
+    try:
+        read = {name: column_array(schema.column(name), values[name], str(schema.table)) for name in compared}
+    except (KeyError, UnsupportedValue):
+        stretch.unread[CONDITION] += len(images)
+        stretch.images[schema.table], stretch.columns[schema.table] = [], ()
+        stretch.cut.add(schema.table)
+        return
+    is_match = matches(read, schema)
+    kinds = kinds_of_matching(np.array([int(image.kind) for image in images], np.int8), is_match)
+    stretch.images[schema.table] = [
+        replace(image, kind=RowKind(kind))
+        for image, kind, is_kept in zip(images, kinds.tolist(), is_match.tolist(), strict=True)
+        if is_kept
+    ]
 
 
 class _Reading(Decoder):

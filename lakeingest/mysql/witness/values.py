@@ -51,7 +51,7 @@ def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
     if unexpected:
         names = ", ".join(sorted(type_.__name__ for type_ in unexpected))
         raise UnsupportedValue(
-            f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
+            f"{where}: column {column.source_name} ({column.source_type}) was decoded to {names}, not "
             f"{expected.__name__}; leave the table out with tables.exclude"
         )
     try:

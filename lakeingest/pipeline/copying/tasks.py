@@ -25,12 +25,13 @@ STAGE = "chunks: second decoder"  # a part of the stage `chunks: read`
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A chunk that an executor has copied: its files, to which no table refers yet, and its split.
+    """A chunk that an executor has copied: its files, to which no table refers yet, their rows, and its split.
 
     `sound`: the rows were checked and agree with the table's definition. `looked`: what the second decoder compared.
     """
 
     files: Written
+    rows: int
     split: Split
     high: FilePosition
     cost: Cost
@@ -82,13 +83,13 @@ class CopyChunk:
             seconds -= read.second_look.wall  # the cost of a chunk sizes later chunks
             looked = self._looked(read.second_look)
             profile.note(StageCost(STAGE, 1, read.second_look.wall, read.second_look.cpu))
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, seconds)
+        cost = Cost(read.seen.rows, read.seen.bytes, seconds)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, wave.schema, read.high.place(wave.epoch))
             sound = is_sound(default_suite(wave.schema, rows.num_rows), rows)
         with profile.stage("chunks: write"):
             files = wave.writer.write(rows)
-        return Copied(files, read.split, read.high, cost, sound, read.nulled, looked, profile)
+        return Copied(files, rows.num_rows, read.split, read.high, cost, sound, read.nulled, looked, profile)
 
     def _looked(self, look: SecondLook) -> Looked:
         """What the second decoder has compared. Raises DecodersDisagree for the first difference."""

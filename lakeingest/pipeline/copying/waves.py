@@ -164,7 +164,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)
     # Step 2: commit files and splits together
-    rows = sum(chunk.cost.rows for chunk in copied)
+    rows = sum(chunk.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
     read_to = position_of_high(edges, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)

@@ -8,7 +8,7 @@ source's rows is dropped, and the table is copied from its first chunk.
 
 from collections.abc import Sequence
 
-from lakeingest.core.alteration import revealed
+from lakeingest.core.new_names import revealed, unnamed
 from lakeingest.core.position import Place
 from lakeingest.core.recopying import Altered, Recopy, recopy
 from lakeingest.errors import SchemaChanged, of_table
@@ -61,6 +61,9 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
     if names := revealed(table.schema, now):
         fail(run.edges, table, _may_be_hidden(table, names))
         return False
+    if names := unnamed(table.schema, now):
+        fail(run.edges, table, _may_lose_name(table, names))
+        return False
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
     is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
     hindrance = None if is_dropped else start_over(run, table, over_gap=True)
@@ -80,6 +83,18 @@ def _may_be_hidden(table: TableRun, names: Sequence[str]) -> SchemaChanged:
     return SchemaChanged(
         f"{table.id}: a column that tables.options leaves out or hides is gone, and {columns} may be that column under"
         f" another name; name {columns} in `columns`, too, or let `lakeingest resnapshot {table.id}` copy it as it is"
+    )
+
+
+def _may_lose_name(table: TableRun, names: Sequence[str]) -> SchemaChanged:
+    """The error for a table whose new columns may be columns to which the user gave other names in the copy."""
+    columns = ", ".join(names)
+    renamed = ", ".join(
+        f"{column.renamed_from}: {column.name}" for column in table.schema.columns if column.renamed_from
+    )
+    return SchemaChanged(
+        f"{table.id}: a column that tables.options renames ({renamed}) is gone, and {columns} may be that column; name"
+        f" the new column in `rename`, or let `lakeingest resnapshot {table.id}` copy {columns} by that name"
     )
 
 

@@ -103,7 +103,7 @@ class ReadAgain:
             self.chunk.within,
             read.low,
             read.high,
-            cost=Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began),
+            cost=Cost(read.seen.rows, read.seen.bytes, time.monotonic() - began),
             nulled=read.nulled if names else 0,  # without a patch, no value gets into the copy
             written=rows.num_rows,
             gone=gone,

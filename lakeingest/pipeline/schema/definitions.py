@@ -24,21 +24,40 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
     2. If DDL has changed more, is followed without an approval, and the copy is incomplete: the current definition, by
        which all rows are read again.
     3. Otherwise: the stored definition of the copy's rows. Raises SchemaChanged if the copy cannot follow the DDL.
+
+    Raises SchemaChanged, too, if the user gives a column another name in the copy.
     """
     if staged.progress.fingerprint == schema.fingerprint:  # at most the layout has changed
         stored = definition_of(state_of(config), schema.table, schema.fingerprint)
         if stored is None:
             return schema.laid_out()  # nobody knows the layout of older rows
         return schema.laid_out(stored) if stored.reads_as(schema) else stored
+    stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_complete = staged.progress.splits.complete
     if config.evolves and not config.asks and not is_complete:
         return schema  # the rows of such a copy are read again
-    stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
+    if stored is not None:
+        _assert_same_names(stored, schema)
     is_ddl = stored is not None and stored.choices == schema.choices  # False if the user's choices have changed
     if stored is not None and is_ddl and config.evolves and is_complete:
         return stored
     assert_unchanged(staged, schema)  # raises SchemaChanged, because the fingerprints differ
     raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
+
+
+def _assert_same_names(stored: TableSchema, schema: TableSchema) -> None:
+    """Raise SchemaChanged if the user gives a column of the copy another name than the copy has."""
+    name_in_copy = {column.source_name: column.name for column in stored.columns}
+    changed = [
+        f"{column.source_name} is {name} in the copy, and would be {column.name}"
+        for column in schema.columns
+        if (name := name_in_copy.get(column.source_name, column.name)) != column.name
+    ]
+    if changed:
+        raise SchemaChanged(
+            f"{schema.table}: tables.options → columns → rename was changed: {'; '.join(changed)}; undo that, or let"
+            f" `lakeingest resnapshot {schema.table}` copy the table again"
+        )
 
 
 def has_other_rows(staged: Staged, schema: TableSchema) -> bool:

@@ -251,7 +251,7 @@ def _copy_readers(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> 
 
 def _chunk_of_range(schema: TableSchema, keys: KeyRange, conditions: Sequence[str]) -> Chunk:
     """The chunk of the rows that are in a range of keys and meet all these conditions."""
-    condition = " AND ".join([keys.predicate(schema.key), *conditions])
+    condition = " AND ".join([keys.predicate(schema.source_key), *conditions])
     return Chunk((condition,), keys if schema.ordered else EVERY_KEY)
 
 

@@ -14,6 +14,7 @@ from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi import timeline
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.statement import session_settings
 from tests.lake.steps import Lake
 
@@ -119,7 +120,7 @@ def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_pa
         broken[at : at + length] = random.choice([b"", bytes(length), random.randbytes(length)])
         file.write_bytes(broken)
         try:
-            timeline.our_last_commit(TableId("another", "table"), tmp_path)
+            our_last_commit(TableId("another", "table"), tmp_path)
         except StateUnreadable:
             refused += 1
         except NotOurTable:  # its properties could be read

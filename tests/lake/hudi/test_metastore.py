@@ -16,8 +16,9 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.metastore import Metastore
-from lakeingest.lake.hudi.timeline import our_last_commit, writes
+from lakeingest.lake.hudi.timeline import writes
 from lakeingest.lake.metastore import TimedClient
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Crash, Lake

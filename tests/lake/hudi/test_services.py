@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.files.local import Local
-from lakeingest.lake.hudi.timeline import our_last_commit
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from tests.lake.steps import Lake
 
 pytestmark = [

@@ -22,10 +22,10 @@ from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi import lock
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import our_last_commit
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Effects, Staged
@@ -342,33 +342,6 @@ def test_a_foreign_write_before_a_publish_is_found(lake: Lake, spark: SparkSessi
     with pytest.raises(ForeignWrite, match=str(lake.table)):
         lake.publish(staged)
     assert lake.seen() == [(1, "a"), (2, "theirs")]
-
-
-@pytest.mark.long("publishes of Hudi")
-def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
-    """It changes no row, but its files are of no bucket: the next MERGE INTO would not find their keys."""
-    lake.published((1, "a"), (2, "b"))
-    cluster = f"CALL run_clustering(path => '{folder(lake)}')"
-    spark.conf.set("hoodie.metadata.enable", "false")
-    assert spark.sql(cluster).count() >= 0
-    spark.conf.unset("hoodie.metadata.enable")
-    assert list((folder(lake) / ".hoodie" / "timeline").glob("*_*.replacecommit"))
-    with pytest.raises(ForeignWrite, match=str(lake.table)):
-        lake.open().recover(lake.table)
-
-
-@pytest.mark.long("commits to Hudi many times")
-def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
-    """Hudi would refuse the next MERGE INTO in words of its own; with the plan removed the table goes on."""
-    lake.published((1, "a"))
-    spark.sql(f"CALL run_clustering(path => '{folder(lake)}', op => 'schedule')").collect()
-    [planned] = (folder(lake) / ".hoodie" / "timeline").glob("*.clustering.requested")
-    for step in (lake.open().recover, lake.open().inspect):
-        with pytest.raises(ForeignWrite, match=rf"{lake.table}: someone else scheduled a clustering .* {planned}"):
-            step(lake.table)
-    planned.unlink()
-    lake.publish(lake.merge(lake.loaded(), (1, "A", False), (2, "b", False), pos=30))
-    assert lake.seen() == [(1, "A"), (2, "b")]
 
 
 @pytest.mark.long("commits to Hudi many times")

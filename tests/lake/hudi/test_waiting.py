@@ -26,10 +26,11 @@ from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import our_last_commit, writes
+from lakeingest.lake.hudi.timeline import writes
 from lakeingest.lake.waiting import Removal, Waiting, waiting_of
 from tests.lake.clocks import Clock
 from tests.lake.iceberg.test_waiting import dying

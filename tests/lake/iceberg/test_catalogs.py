@@ -22,6 +22,7 @@ from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
 from tests.servers.catalog_servers import TARGETS, add_catalog
+from tests.servers.lakes import target_of
 
 OTHERS = ("glue on s3", "rest", "sql", "hive", "rest without names")
 pytestmark = [
@@ -40,6 +41,7 @@ def settings(
     name = request.param.replace(" ", "_")
     with TARGETS[request.param](tmp_path_factory.mktemp(name)) as doc:
         doc["catalog"]["name"] = name
+        doc["properties"] = target_of("iceberg").get("properties", {})
         found = Target.model_validate(doc)
         add_catalog(spark, found)
         yield found

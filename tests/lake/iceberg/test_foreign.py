@@ -61,7 +61,7 @@ def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
     lake.published((1, "a"))
     lake.spark.sql(f"ALTER TABLE {CATALOG}.{lake.table} SET TBLPROPERTIES ('format-version' = '3')")
     with pytest.raises(
-        UnsupportedTable, match=f"{lake.table}: someone altered its copy to version 3 of Iceberg's format"
+        UnsupportedTable, match=f"{lake.table}: its copy has version 3 of Iceberg's format, and pipeline.yml asks for"
     ):
         lake.open().recover(lake.table)
 

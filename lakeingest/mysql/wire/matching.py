@@ -1,0 +1,167 @@
+"""Which rows meet the condition of the user (`core.row_filter`): of chunks, and images of changes.
+
+Only here are conditions evaluated for a copy, on decoded values, so that a chunk and the binlog agree about each row.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.change import KIND, RowKind
+from lakeingest.core.row_filter import (
+    DIGITS_MAX,
+    Both,
+    Comparison,
+    Condition,
+    Either,
+    IsNull,
+    Literal,
+    Not,
+    OneOf,
+    Operand,
+    is_padded,
+    operands,
+    parse,
+)
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.rows import INSTANT
+
+_COMPARED = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_PRECISION = 2 * DIGITS_MAX  # enough for a column of so many digits beside a number of so many digits
+_INT64 = np.iinfo(np.int64)
+_INSERT, _BEFORE, _, _DELETE = (int(kind) for kind in RowKind)
+
+
+def matching(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """The rows that meet the condition of the user."""
+    if not schema.choices.rows:
+        return batch
+    return batch.filter(pa.array(matches(_by_name(batch), schema)))
+
+
+def compared_columns(schema: TableSchema) -> tuple[str, ...]:
+    """The names in the copy of the columns of the user's condition; () without one."""
+    if not schema.choices.rows:
+        return ()
+    names = operands(parse(schema.choices.rows))
+    return tuple(column.name for column in schema.columns if column.source_name.casefold() in names)
+
+
+def matches(values: Mapping[str, pa.Array], schema: TableSchema) -> np.ndarray:
+    """For each row whether it meets the condition of the user. `values`: by the name in the copy, those of a column.
+
+    Columns that the condition does not compare may be missing.
+    """
+    columns = {
+        column.source_name.casefold(): (column, values[column.name])
+        for column in schema.columns
+        if column.name in values
+    }
+    found = _Evaluation(columns).of(parse(schema.choices.rows))
+    return np.asarray(pc.fill_null(found, False))
+
+
+def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def matching_changes(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """The change rows that are left of these for a copy of the rows that meet the condition of the user.
+
+    The new row of an update must follow its old row in the batch.
+    """
+    if not schema.choices.rows:
+        return batch
+    is_match = matches(_by_name(batch), schema)
+    kinds = pa.array(kinds_of_matching(batch[KIND].to_numpy(), is_match))
+    return batch.set_column(batch.schema.get_field_index(KIND), batch.schema.field(KIND), kinds).filter(
+        pa.array(is_match)
+    )
+
+
+def kinds_of_matching(kinds: np.ndarray, is_match: np.ndarray) -> np.ndarray:
+    """The kinds of row images, if only those stay that meet the condition. Each new row follows its old row.
+
+    A row that comes to meet the condition is inserted, and a row that ceases to meet it is deleted.
+    """
+    before = np.flatnonzero(kinds == _BEFORE)
+    after = before + 1
+    new_kinds = kinds.copy()
+    new_kinds[after[is_match[after] & ~is_match[before]]] = _INSERT
+    new_kinds[before[is_match[before] & ~is_match[after]]] = _DELETE
+    return new_kinds
+
+
+class _Evaluation:
+    """Evaluates conditions on rows. `columns`: by name, as names are compared, each column and its values."""
+
+    def __init__(self, columns: dict[str, tuple[Column, pa.Array]]) -> None:
+        self._columns = columns
+
+    def of(self, condition: Condition) -> pa.Array:
+        """For each row whether the condition is true; null if it is neither true nor false."""
+        match condition:
+            case Not(term):
+                return pc.invert(self.of(term))
+            case Both(terms):
+                return self._combined(pc.and_kleene, terms)
+            case Either(terms):
+                return self._combined(pc.or_kleene, terms)
+            case IsNull(operand):
+                return pc.is_null(self._values(operand))
+            case Comparison(operand, operator, literal):
+                return self._compared(operand, operator, literal)
+            case OneOf(operand, literals):
+                found = self._compared(operand, "=", literals[0])
+                for literal in literals[1:]:
+                    found = pc.or_kleene(found, self._compared(operand, "=", literal))
+                return found
+
+    def _combined(self, combine: Any, terms: Sequence[Condition]) -> pa.Array:
+        found = self.of(terms[0])
+        for term in terms[1:]:
+            found = combine(found, self.of(term))
+        return found
+
+    def _values(self, operand: Operand) -> pa.Array:
+        return self._columns[operand.name.casefold()][1]
+
+    def _compared(self, operand: Operand, operator: str, literal: Literal) -> pa.Array:
+        column, values = self._columns[operand.name.casefold()]
+        compare = _COMPARED[operator]
+        if isinstance(literal, Decimal):
+            return compare(*_numbers(values, literal))
+        if column.kind is Kind.STRING:
+            if is_padded(operand.collation):
+                values, literal = pc.utf8_rtrim(values, " "), literal.rstrip(" ")
+            return compare(values, pa.scalar(literal, pa.string()))
+        if column.kind is Kind.DATE:
+            return compare(values, pa.scalar(dt.date.fromisoformat(literal), pa.date32()))
+        instant = dt.datetime.fromisoformat(literal)
+        if column.kind is Kind.TIMESTAMP:  # the sessions of lakeingest are in UTC
+            return compare(values, pa.scalar(instant.replace(tzinfo=dt.UTC), INSTANT))
+        return compare(values, pa.scalar(instant, pa.timestamp("us")))
+
+
+def _numbers(values: pa.Array, literal: Decimal) -> tuple[pa.Array, pa.Scalar]:
+    """The values and the literal in one type, which holds them exactly."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    is_integer = literal == literal.to_integral_value()
+    if pa.types.is_integer(values.type) and is_integer and _INT64.min <= literal <= _INT64.max:
+        return values.cast(pa.int64()), pa.scalar(int(literal), pa.int64())
+    scale = max(-int(literal.as_tuple().exponent), getattr(values.type, "scale", 0))
+    exact = pa.decimal256(_PRECISION, scale)
+    return values.cast(exact), pa.scalar(literal, exact)
