@@ -118,7 +118,7 @@ def draw_waits(phases: Mapping[str, Sequence[float]], file: Path) -> None:
 
 
 def draw_columns(rows: Sequence[tuple[str, Sequence[float]]], titles: Sequence[str], file: Path) -> None:
-    """A bar for each row, in a field of its own for each column."""
+    """Draw a bar chart for each column, side by side, with one bar for each row."""
     from matplotlib.figure import Figure as Picture
 
     picture = Picture(figsize=(9, 1.2 + 0.32 * len(rows)), layout="constrained")

@@ -47,7 +47,7 @@ class SeenTable:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Waited(Report):
-    """The tables of which readers see what was waited for, and how many seconds that took."""
+    """The tables whose readers see the goal now, and how many seconds the wait took."""
 
     tables: tuple[SeenTable, ...]
     seconds: float

@@ -30,12 +30,12 @@ _AT_ONCE = 16  # the number of threads that read footers
 _COMPLETED = ".replacecommit"
 _INFLIGHT, _REQUESTED = ((f".clustering.{state}", f".replacecommit.{state}") for state in ("inflight", "requested"))
 _PENDING = (*_INFLIGHT, *_REQUESTED)
-_judged: dict[str, tuple[object, "Harm | None"]] = {}  # by folder: the facts' names, and what was found
+_judged: dict[str, tuple[object, "Harm | None"]] = {}  # by folder: the commits that were judged, and the result
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFile:
-    """The file of a file group that readers read. `rows` is the number of its rows; None: the file is gone."""
+    """The newest file of a file group. `rows` is the number of its rows; None: the file is gone."""
 
     name: str
     rows: int | None
