@@ -175,11 +175,11 @@ class Pipeline(SignalMethods):
         With `since`, the iterator has only the changes after that position or time, which is written as for
         `lakeingest changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
         """
-        from lakeingest.commands.changelog import Changelog
+        from lakeingest.commands.changelog import changelog_of, since_of
         from lakeingest.commands.changelog_arrow import batches
 
-        changelog = Changelog(self.config, table)
-        return batches(changelog, changelog.read(since, follow=follow))
+        changelog = changelog_of(self.config, table)
+        return batches(changelog, changelog.read(since_of(since), follow=follow))
 
     def versions(self, table: str) -> "PublishedVersions":
         """The versions of the copy that can still be read, the oldest first; needs no Spark."""

@@ -142,6 +142,7 @@ ROOMS: dict[str, set[str]] = {
     "preconditions": {"run"},
     "rolling_back": set(),
     "points": {"run"},
+    "changelog": set(),
     "run": set(),
     "events": set(),
 }

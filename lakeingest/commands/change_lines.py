@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from lakeingest.commands.changelog import Changed, Part
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
+from lakeingest.pipeline.changelog.reading import Changed, Part
 from lakeingest.spool.followed import Altered
 
 DDL, TRUNCATE = "DDL", "TRUNCATE"  # the value of `op` in a line of DDL, where other lines have the row's kind

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakeingest.commands.change_lines import DDL, OPS, TRUNCATE, is_truncate, positions
-from lakeingest.commands.changelog import Changed, Changelog, Copied, Part
 from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.core import change
 from lakeingest.core.change import OP, POSITION, RowKind
 from lakeingest.core.schema import TableSchema
+from lakeingest.pipeline.changelog.reading import Changed, Changelog, Copied, Part
 from lakeingest.rows import INSTANT, table_schema
 from lakeingest.spool.followed import Altered
 

@@ -32,10 +32,10 @@ from lakeingest.commands.change_lines import (
     time_encoder,
     values_of_added,
 )
-from lakeingest.commands.changelog import Copied, Part
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.pipeline.changelog.reading import Copied, Part
 from lakeingest.spool.followed import Altered
 
 _COMMITTED_AT = time_encoder(6, "Z")

@@ -19,13 +19,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakeingest.commands.change_lines import is_truncate, json_text, positions
-from lakeingest.commands.changelog import Changed, Copied, Part
 from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact_json
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import FilePosition, file_name
 from lakeingest.core.schema import TableSchema
+from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.spool.followed import Altered
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

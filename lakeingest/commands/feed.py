@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import BinaryIO
 
-from lakeingest.commands.changelog import Changelog
+from lakeingest.commands.changelog import changelog_of, since_of
 from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.commands.debezium_json import DebeziumJson
 from lakeingest.config import Config
@@ -28,13 +28,13 @@ def feed(
     after the lines of a part, once `stopping` returns True. `version` is the version of lakeingest, which debezium-json
     names as its writer. The lines of each part are flushed, so that a reader gets them at once.
     """
-    changelog = Changelog(config, table)
+    changelog = changelog_of(config, table)
     lines = (
         DebeziumJson(changelog.name, config.name, changelog.end, version).lines
         if form == DEBEZIUM
         else ChangelogJson(changelog.name).lines
     )
-    for part in changelog.read(since, follow=follow, stopping=stopping):
+    for part in changelog.read(since_of(since), follow=follow, stopping=stopping):
         out.write("".join(f"{line}\n" for line in lines(part)).encode())
         out.flush()
         if stopping():

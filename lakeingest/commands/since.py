@@ -1,20 +1,16 @@
-"""The moments that users write, and the position after which a reader asks for changes (`--since`), in each form."""
+"""The moments that users write, and the forms of `--since`, after which a reader asks for changes."""
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter
 
 from lakeingest.config.duration import Duration
-from lakeingest.core.position import FilePosition, GtidSet, Place
+from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
-from lakeingest.errors import ChangelogGone, StateUnreadable, UsageError
-from lakeingest.spool.changelog import StoredChangelog, changelog_gone
-
-Since = ReadTo | GtidSet | FilePosition | datetime
+from lakeingest.errors import StateUnreadable, UsageError
+from lakeingest.pipeline.changelog.positions import Since
 
 _DURATION = re.compile(r"\d+[smhdw]", re.ASCII)
 _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
@@ -68,34 +64,3 @@ def parse_gtids(option: str, text: str) -> GtidSet:
         return GtidSet.parse(text)
     except StateUnreadable as error:
         raise UsageError(f"{option}: {error}") from error
-
-
-def position_after(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
-    """The position in the changelog that stands for `since`: a reader gets the changes after this position.
-
-    `name` is the name of the table's changelog. `restarted` is the place at which the changelog begins if the copy was
-    started over, otherwise None.
-
-    Raises ChangelogGone if a change after `since` is not stored any more, or if `since` is of an earlier changelog.
-    """
-    held, stretch = log.stretch(table)
-    match since:
-        case ReadTo():
-            if since.log not in {"", name}:
-                raise ChangelogGone(
-                    f"{table}: position {since} is of a changelog that has ended, the spool or the copy was begun anew;"
-                    " read the changelog from its beginning, into an empty table"
-                )
-            read_to = replace(since, log=held.name)  # the name in the spool, which has no suffix for a restart
-        case FilePosition():
-            read_to = ReadTo(since.place(held.opened.epoch))
-        case GtidSet() | datetime():
-            place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
-            if place is None:  # the stored changes begin later
-                raise changelog_gone(table, since, stretch, name)
-            read_to = ReadTo(place)
-    if restarted is not None and restarted > stretch.start:  # the changes before belong to an earlier changelog
-        stretch = replace(stretch, start=restarted)
-    if stretch.begins_after(read_to):
-        raise changelog_gone(table, since, stretch, name)
-    return read_to

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lakeingest import Pipeline
-from lakeingest.commands.changelog import Changelog
+from lakeingest.commands.changelog import changelog_of
 from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.commands.feed import feed
 from lakeingest.config.changelog import Changelog as Settings
@@ -330,7 +330,7 @@ def following(pipe: Pipe) -> Iterator[list[str]]:
     ended, got = list[str](), list[str]()
 
     def read() -> None:
-        log = Changelog(pipe.config, f"{pipe.database}.t")
+        log = changelog_of(pipe.config, f"{pipe.database}.t")
         form = ChangelogJson(log.name)
         for part in log.read(follow=True, stopping=lambda: bool(ended)):
             got.extend(form.lines(part))

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 
 from lakeingest import Pipeline
-from lakeingest.commands.changelog import Changelog
 from lakeingest.commands.repair import repair
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone
 from lakeingest.mysql.connection import query
+from lakeingest.pipeline.changelog.reading import Changelog
 from lakeingest.spool.changes import Changes
 from lakeingest.spool.followed import Altered
 from tests.e2e import replay
@@ -314,7 +314,7 @@ def _without_truncate(rows: Iterator[pa.RecordBatch | Altered]) -> Iterator[pa.R
 REAL_ROWS = Changes.rows
 
 FAULTS: dict[str, tuple[str, Any]] = {
-    "all rows have the columns of now": ("lakeingest.commands.changelog.Changelog._schema_with", _newest),
+    "all rows have the columns of now": ("lakeingest.pipeline.changelog.reading.Changelog._schema_with", _newest),
     "DDL is no line": (
         "lakeingest.spool.changes.Changes.rows",
         lambda *given, **options: _without_ddl(REAL_ROWS(*given, **options)),

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from lakeingest.commands.changelog import Changelog, Copied
+from lakeingest.commands.changelog import changelog_of
 from lakeingest.commands.status import status
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
+from lakeingest.pipeline.changelog.reading import Copied
 from lakeingest.pipeline.events import Published
 from tests.e2e.pipe import Pipe
 from tests.servers.stores import remove
@@ -119,7 +120,7 @@ def test_the_changelog_of_a_quiet_table_begins_with_a_copy(two: Pipe) -> None:
     two.config = two.config.model_copy(update={"changelog": changelog})
     changed(two)
     changed(two)
-    copied = [part for part in Changelog(two.config, f"{two.database}.still").read() if isinstance(part, Copied)]
+    copied = [part for part in changelog_of(two.config, f"{two.database}.still").read() if isinstance(part, Copied)]
     assert sum(part.rows.num_rows for part in copied) == 3
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from lakeingest.commands.changelog import Changelog, Part
+from lakeingest.commands.changelog import changelog_of
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
@@ -13,6 +13,7 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMoved, SpoolGap, UnsupportedValue
+from lakeingest.pipeline.changelog.reading import Part
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.spool.followed import Altered
 from lakeingest.state.signals import SignalFolder
@@ -187,7 +188,7 @@ def test_all_tables_are_started_over_after_the_binlog_was_reset(
 
     pipe.run(observe=at_wave(1, change))
     pipe.assert_equal()
-    parts = list(Changelog(pipe.config, beans(pipe)).read())
+    parts = list(changelog_of(pipe.config, beans(pipe)).read())
     assert sorted(keys_of(parts)) == [row[0] for row in pipe.rows("beans")]
 
 
@@ -424,9 +425,9 @@ def test_readers_of_the_changelog_begin_again(market: Pipe) -> None:
 
     def meanwhile() -> None:
         with pytest.raises(ChangelogGone):
-            list(Changelog(pipe.config, beans(pipe)).read())
+            list(changelog_of(pipe.config, beans(pipe)).read())
 
     pipe.run(observe=at_wave(2, meanwhile))
     copy = pipe.rows("beans")
-    parts = list(Changelog(pipe.config, beans(pipe)).read())
+    parts = list(changelog_of(pipe.config, beans(pipe)).read())
     assert sorted(keys_of(parts)) == [row[0] for row in copy]

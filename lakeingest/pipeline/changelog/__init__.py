@@ -1,0 +1,1 @@
+"""What readers of a table's changelog get."""
