@@ -5,12 +5,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from lakeingest.config import Config
+from lakeingest.errors import Retryable
 from lakeingest.files.file import state_of
 from lakeingest.monitoring.background import in_background
 from lakeingest.monitoring.course import Course
 from lakeingest.monitoring.ending import Ending
 from lakeingest.pipeline.events import Event, Observer, Undelivered
-from lakeingest.state.run_reports import FOLDER, report_name, store_report
+from lakeingest.state.run_reports import FOLDER, Kind, report_name, store_report
 
 EVERY_SECONDS = 300.0  # between two reports of a run that is at work
 END_SECONDS = 10.0  # how long the end of a run waits until its report is stored
@@ -53,9 +54,16 @@ class RunReport:
         if self._stored is not None or not self._is_whole:
             return
         page = str(RunPage(self._config, self._course, self._began_at, time.monotonic() - self._began, ending))
-        has_succeeded = ending is not None and not ending.code
-        name = report_name(self._began_at, idle=has_succeeded and not self._has_stored and self._course.is_idle)
+        name = report_name(self._began_at, self._kind(ending))
         self._stored = in_background(lambda: store_report(state_of(self._config), name, page))
+
+    def _kind(self, ending: Ending | None) -> Kind:
+        """The kind of the run. A run that has lasted so long that it has stored a report keeps the name of this one."""
+        if ending is None or self._has_stored:
+            return ""
+        if ending.code == Retryable.exit_code:
+            return "to-retry"
+        return "nothing-new" if not ending.code and self._course.is_idle else ""
 
     def _note(self, seconds: float) -> None:
         """Note how the last page was stored; if it is still on its way, wait for so many seconds."""

@@ -17,7 +17,7 @@ from lakeingest.monitoring.ending import Ending
 from lakeingest.monitoring.reporting import reported
 from lakeingest.monitoring.run_report import RunReport
 from lakeingest.pipeline.events import Event, Following, Observer, Published, Undelivered
-from lakeingest.state.run_reports import FOLDER, REPORTS_KEPT, report_name, store_report
+from lakeingest.state.run_reports import FOLDER, KEPT, Kind, report_name, store_report
 
 ORDERS = TableId("shop", "orders")
 PUBLISHED = Published(ORDERS, 7, "f:4", 0.1)
@@ -118,32 +118,34 @@ def test_a_run_that_lasts_has_one_report_which_is_replaced(config: Config, monke
 
 def test_old_reports_are_removed(any_folder: File) -> None:
     """The last hundred stay. A clock that is set back removes none but old ones, and never the new one."""
-    for number in range(REPORTS_KEPT + 3):
+    for number in range(KEPT[""] + 3):
         store_report(any_folder, report_name(1_000.0 + number), "page")
     kept = (any_folder / FOLDER).listed("*.html")
-    assert len(kept) == REPORTS_KEPT
+    assert len(kept) == KEPT[""]
     assert kept[0].name == report_name(1_003.0)
     store_report(any_folder, report_name(5.0), "new")
     kept = (any_folder / FOLDER).listed("*.html")
-    assert len(kept) == REPORTS_KEPT
+    assert len(kept) == KEPT[""]
     assert kept[0].read() == b"new"
 
 
-@pytest.mark.parametrize(("code", "is_idle"), [(0, True), (75, False), (130, False)])
-def test_a_run_that_fails_was_not_idle(config: Config, code: int, is_idle: bool) -> None:  # noqa: FBT001
-    """Although it has changed nothing: its report stays as long as those of runs with work."""
+@pytest.mark.parametrize(("code", "kind"), [(0, "-nothing-new"), (75, "-to-retry"), (3, ""), (130, "")])
+def test_a_report_is_named_by_how_its_run_ended(config: Config, code: int, kind: str) -> None:
+    """A run that fails was not idle, although it has changed nothing."""
     RunReport(config, lambda _: None).end(Ending(code, result=RunResult((), caught_up=True, seconds=1.0)))
     [report] = reports(config)
-    assert report.name.endswith("-nothing-new.html") == is_idle
+    assert report.name.partition("Z")[2] == f"{kind}.html"
 
 
-def test_of_runs_without_work_the_last_report_stays(any_folder: File) -> None:
-    """So that a night of them does not hide the run that failed."""
-    for number in range(5):
-        store_report(any_folder, report_name(10.0 + number, idle=number != 1), "page")
+@pytest.mark.parametrize("kind", ["nothing-new", "to-retry"])
+def test_a_night_without_work_or_of_retries_hides_no_other_report(any_folder: File, kind: Kind) -> None:
+    """Of these, only the last ones stay, and they remove none of another kind."""
+    store_report(any_folder, report_name(11.0), "page")
+    for number in range(KEPT[kind] + 4):
+        store_report(any_folder, report_name(20.0 + number, kind), "page")
     assert [file.name for file in (any_folder / FOLDER).listed("*.html")] == [
         report_name(11.0),
-        report_name(14.0, idle=True),
+        *(report_name(24.0 + number, kind) for number in range(KEPT[kind])),
     ]
 
 
