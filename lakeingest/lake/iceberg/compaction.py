@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from lakeingest.lake.iceberg.data_files import (
     Positions,
     drop_deleted,
+    has_living_rows,
     read_deletes,
     read_rows,
     write_deletes,
@@ -52,8 +53,8 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
         # a table without partitions has one place, and it has many files
         with_new = of_new.pop(place, [])
         if table.metadata.spec().is_unpartitioned() or _has_many_files(present, many):
-            changes = _compaction_of(table, present, with_new, many, rows_left)
-            rows_left -= sum(file.record_count for file in split_by_content(changes.removed)[0])
+            changes, rows_read = _compaction_of(table, present, with_new, many, rows_left)
+            rows_left -= rows_read
             added, removed = [*added, *changes.added], [*removed, *changes.removed]
         else:
             added += with_new
@@ -63,12 +64,16 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
 
 def _compaction_of(
     table: TableFiles, present: Sequence[DataFile], new_deletes: Sequence[DataFile], many: int, most_rows: int
-) -> FileChanges:
-    """The changes that combine the files of one partition, with new files of deletes; `most_rows` as ROWS_AT_ONCE."""
+) -> tuple[FileChanges, int]:
+    """The changes that combine the files of one partition, with new files of deletes, and the rows read for them.
+
+    `most_rows` as ROWS_AT_ONCE.
+    """
     rows, deletes = split_by_content(present)
     dead = read_deletes(table, [*deletes, *new_deletes])
-    groups = groups_to_rewrite(rows, small_files(rows, many), counts_of(dead), most_rows)
-    return _rewritten(table, rows, deletes, groups, dead)
+    counts = counts_of(dead)
+    groups = groups_to_rewrite(rows, small_files(rows, many), counts, most_rows)
+    return _rewritten(table, rows, deletes, groups, dead), sum(rows_to_read(group, counts) for group in groups)
 
 
 def _rewritten(
@@ -82,7 +87,7 @@ def _rewritten(
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     kept = [file for file in rows if file.file_path not in replaced_paths]
-    added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
+    added = [file for group in groups for file in _combined(table, group, dead)]
     combined = write_deletes(table, positions_in(dead, kept), kept)
     return FileChanges(added=(*added, *combined), removed=(*replaced, *deletes))
 
@@ -153,6 +158,11 @@ def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) ->
     return of_small + of_large
 
 
+def rows_to_read(files: Sequence[DataFile], dead: Mapping[str, int]) -> int:
+    """The rows that are read to rewrite these files. A file whose rows are all dead is removed without a read."""
+    return sum(file.record_count for file in files if dead.get(file.file_path, 0) < file.record_count)
+
+
 def _has_many_dead(file: DataFile, dead: Mapping[str, int]) -> bool:
     return dead.get(file.file_path, 0) > DEAD * file.record_count
 
@@ -186,22 +196,24 @@ def groups_to_rewrite(
     """The data files to rewrite, in groups that become one file each.
 
     All files in `small` are one group. Each other file with many dead rows is a group of its own, so that its keys stay
-    close together. All groups together have up to `most_rows` rows: a group that would exceed this limit is left out.
-    `dead` has the number of deleted rows of each file.
+    close together. Of all groups together, up to `most_rows` rows are read: a group that would exceed this limit is
+    left out. `dead` has the number of deleted rows of each file.
     """
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]
     chosen = []
     remaining_rows = most_rows
     for group in groups:
-        group_rows = sum(file.record_count for file in group)
-        if group_rows <= remaining_rows:
+        group_rows = rows_to_read(group, dead)
+        if not group_rows or group_rows <= remaining_rows:
             chosen.append(group)
             remaining_rows -= group_rows
     return chosen
 
 
-def _live_rows(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
-    """The rows of these files, without deleted rows."""
+def _combined(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> list[DataFile]:
+    """The living rows of these files, written to new files."""
     names = [field.name for field in table.metadata.schema().fields]
-    return pa.concat_tables(drop_deleted(read_rows(table, file, names), file, dead) for file in files)
+    alive = [file for file in files if has_living_rows(table, file, dead)]
+    parts = [drop_deleted(read_rows(table, file, names), file, dead) for file in alive]
+    return write_rows(table, pa.concat_tables(parts)) if parts else []

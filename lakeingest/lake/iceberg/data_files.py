@@ -254,6 +254,19 @@ def drop_deleted(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
     return rows.filter(pa.array(is_living))
 
 
+def has_living_rows(table: TableFiles, file: DataFile, dead: Positions) -> bool:
+    """Whether a file has a row that is not at a position in `dead`. Raises as `living_batches`.
+
+    The answer is exact: a position that is in `dead` twice counts once, and the file itself says how many rows it has.
+    """
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
+    if len(deleted) < file.record_count:
+        return True
+    rows = rows_in_footer(table, file)
+    _assert_within(deleted, file, rows)
+    return len(np.unique(deleted)) < rows
+
+
 def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray":
     """The positions in `dead` of a file with these rows, ascending.
 

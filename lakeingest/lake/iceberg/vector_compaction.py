@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg import compaction, live_rows
 from lakeingest.lake.iceberg.compaction import all_groups_to_rewrite, groups_to_rewrite, many_files, small_files
-from lakeingest.lake.iceberg.data_files import Positions, by_path, drop_deleted, write_rows
+from lakeingest.lake.iceberg.data_files import Positions, by_path, drop_deleted, has_living_rows, write_rows
 from lakeingest.lake.iceberg.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.format_version import is_third
 from lakeingest.lake.iceberg.kept_files import manifests_of
@@ -117,7 +117,7 @@ class _Present:
             small = small_files(files, many)
             chosen = [file for file in files if small or file.record_count >= compaction.SMALL_ROWS]
             of_place = groups_to_rewrite(chosen, small, counts, rows_left)
-            rows_left -= sum(file.record_count for group in of_place for file in group)
+            rows_left -= sum(compaction.rows_to_read(group, counts) for group in of_place)
             groups += of_place
         return groups
 
@@ -144,7 +144,8 @@ class _Present:
             rows = rows_with_ids(table, file, names, self.rows[file.file_path].sequence_number or 0)
             return drop_deleted(rows, file, dead)
 
-        return [made for group in groups for made in write_rows(table, pa.concat_tables(map(living, group)))]
+        alive = ([file for file in group if has_living_rows(self.table, file, dead)] for group in groups)
+        return [made for group in alive if group for made in write_rows(table, pa.concat_tables(map(living, group)))]
 
 
 def _united(parts: Iterable[Positions]) -> dict[str, "np.ndarray"]:

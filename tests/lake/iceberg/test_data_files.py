@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg.data_files import read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.data_files import has_living_rows, read_deletes, read_rows, write_deletes, write_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 
@@ -104,3 +104,19 @@ def test_whatever_is_damaged_in_a_file_is_named(table: TableFiles) -> None:
                 named -= 1
         path.write_bytes(whole)
     assert named > 40
+
+
+@pytest.mark.parametrize(
+    ("dead", "lives"), [([], True), ([0, 1], True), ([0, 1, 1], True), ([0, 1, 2], False), ([0, 0, 1, 2], False)]
+)
+def test_a_file_without_living_rows_is_told_exactly(table: TableFiles, dead: list[int], lives: bool) -> None:  # noqa: FBT001
+    """A position that two files of deletes have is one dead row."""
+    [file] = write_rows(table, pa.table({"id": [1, 2, 3]}))
+    assert has_living_rows(table, file, {file.file_path: np.array(dead, np.int64)}) is lives
+
+
+def test_a_dead_position_behind_the_end_of_a_file_is_refused(table: TableFiles) -> None:
+    """It would be counted as one of the rows, of which another one lives."""
+    [file] = write_rows(table, pa.table({"id": [1, 2, 3]}))
+    with pytest.raises(StateUnreadable, match="it has 3 rows, and row 7 is deleted"):
+        has_living_rows(table, file, {file.file_path: np.array([0, 1, 7])})

@@ -21,6 +21,7 @@ from lakeingest.config import CATALOG, Config
 from lakeingest.core import progress_form
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
+from lakeingest.lake.iceberg import compaction
 from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -330,3 +331,16 @@ def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> N
     assert lake.open().count(lake.table, staged.version) == SMALL_ROWS // 2 + 1 + merges // 2
     expected = {number for number in range(SMALL_ROWS + 1) if number % 2 or number == SMALL_ROWS} | set(range(merges))
     assert {row[0] for row in lake.rows(staged)} == expected
+
+
+def test_a_file_without_a_living_row_leaves_at_once(lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows it has: nothing of it is written again. A long backlog replaces all rows of a table often."""
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 5)
+    monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 10)
+    numbers = range(40)
+    staged = lake.copied(*((number, "x") for number in numbers))
+    for merge in range(FILES + 2):
+        staged = lake.merge(staged, *((number, f"v{merge}", False) for number in numbers), pos=30 + merge)
+    files = raw(BUILDING).inspect.files(staged.version).to_pylist()
+    assert sum(file["record_count"] for file in files if file["content"] == 0) <= FILES * len(numbers)
+    assert lake.rows(staged) == [(number, f"v{FILES + 1}") for number in numbers]
