@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lakeingest.errors import SchemaChanged, SparkLost
@@ -273,3 +275,22 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: 
     workers = OwnWorkers(1, tmp_path / "log")
     assert scatter(workers, len, [pickle.dumps(1)], 1)
     workers.close()
+
+
+def hold_and_free(megabytes: int) -> int:
+    """Use so much memory in small pieces, and free it. Returns the megabytes that the process held before."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    arrays = [pa.array(np.full(1 << 14, number, np.int64)) for number in range(8 * megabytes)]
+    copies = [pa.concat_arrays([array, array.slice(1)]) for array in arrays[: 4 * megabytes]]
+    del arrays, copies
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def test_a_worker_gives_memory_back_that_its_tasks_have_freed(tmp_path: Path) -> None:
+    """Otherwise it holds what its largest tasks have needed, each at another place, until the run ends."""
+    workers = OwnWorkers(1, tmp_path)
+    try:
+        held = scatter(workers, hold_and_free, [600, 600, 600, 1], 1)
+    finally:
+        workers.close()
+    assert max(held[1:]) < 384, held
