@@ -6,6 +6,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.pipeline.companions.changelog_table import ChangelogTable
 from lakeingest.pipeline.companions.companion import Companion
 from lakeingest.pipeline.companions.companions import Companions
+from lakeingest.pipeline.companions.transactions import Transactions
 from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
 from lakeingest.pipeline.run.edges import Edges
 
@@ -21,4 +22,6 @@ _KINDS: Sequence[Callable[[Edges], Companion | None]] = (_changelog_table,)
 def companions_of(edges: Edges, copied: Collection[TableId]) -> CompanionTables:
     """The companions of a run. `copied`: the tables of the run."""
     kinds = [kind for kind in (make(edges) for make in _KINDS) if kind is not None]
-    return Companions(edges, kinds, copied) if kinds else NoCompanions()
+    database = edges.config.changelog.transactions
+    listing = None if database is None else Transactions(edges, database)
+    return Companions(edges, kinds, copied, listing) if kinds else NoCompanions()
