@@ -45,6 +45,8 @@ def test_killed_runs_leave_no_gap_and_no_row_twice(
     table = TableId(job.database, "items")
 
     def read_to() -> str:
+        if target.catalog.is_embedded and not target.catalog_file.exists():
+            return ""
         with catalog_of(target) as catalog:
             try:
                 loaded = catalog.load_table((table.database, f"{table.name}__changelog"))
