@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,13 @@ def test_killed_runs_leave_no_gap_and_no_row_twice(
                 return ""
             return str(loaded.properties["lakeingest.read_to"])
 
+    def is_after(before: str) -> bool:
+        return read_to() > before
+
     with written_to(job, chance):
         for _ in range(KILLS):
             before, process = read_to(), job.start("run", "--follow")
-            soon(lambda before=before: read_to() > before)
+            soon(partial(is_after, before))
             time.sleep(chance.random() * 3)
             process.kill()
             process.communicate(timeout=60)
