@@ -72,7 +72,7 @@ class Recorded:
             for query in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
                 try:
                     cursor.execute(query)
-                    file, pos, *_ = cursor.fetchone()
+                    [(file, pos, *_)] = cursor.fetchall()
                     return f"{1:06d}.{int(file.rsplit('.', 1)[1]):010d}.{pos:020d}"
                 except Exception as error:  # noqa: BLE001 - the other kind of server
                     last = error
