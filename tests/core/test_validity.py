@@ -48,30 +48,25 @@ def changes_of(transactions: Sequence[Done], wrong: Sequence[set[int]]) -> tuple
     changes, states, table = list[Change[int]](), list[Rows](), Rows()
     times = list(in_order([done.at for done in transactions], 0))
     for number, done in enumerate(transactions):
-        place, ordinal, moment_at = place_of(number), 0, times[number]
-
-        def add(key: int, kind: RowKind, value: int, *, at: int = moment_at, where: Place = place) -> None:
-            nonlocal ordinal
-            if key not in wrong[number]:
-                moment = Moment(str(ReadTo(where, ordinal)), at, f"gtid:{where.pos}")
-                changes.append(Change((key,), kind, value, moment))
-            ordinal += 1
-
+        place, rows = place_of(number), list[tuple[int, RowKind, int]]()
         for key, value in done.statements:
             before = table.get((key,))
             if value is None:
                 if before is not None:
-                    add(key, RowKind.DELETE, before)
+                    rows.append((key, RowKind.DELETE, before))
                     del table[key,]
             elif before is None:
-                add(key, RowKind.INSERT, value)
+                rows.append((key, RowKind.INSERT, value))
                 table[key,] = value
             else:
-                add(key, RowKind.UPDATE_BEFORE, before)
-                add(key, RowKind.UPDATE_AFTER, value)
+                rows += [(key, RowKind.UPDATE_BEFORE, before), (key, RowKind.UPDATE_AFTER, value)]
                 table[key,] = value
+        for ordinal, (key, kind, row) in enumerate(rows):
+            if key not in wrong[number]:
+                moment = Moment(str(ReadTo(place, ordinal)), times[number], f"gtid:{place.pos}")
+                changes.append(Change((key,), kind, row, moment))
         for reread, key in enumerate(done.rereads):
-            moment = Moment(str(ReadTo(place, reread=reread)), moment_at)
+            moment = Moment(str(ReadTo(place, reread=reread)), times[number])
             value = table.get((key,))
             kind = RowKind.DELETE if value is None else RowKind.INSERT
             changes.append(Change((key,), kind, value or 0, moment, is_reread=True))
@@ -180,7 +175,9 @@ def moment(number: int) -> Moment:
         (RowKind.DELETE, True, None, Ended.CORRECTION),
     ],
 )
-def test_a_version_says_how_it_began_and_ended(kind: RowKind, is_reread: bool, how: Begun | None, why: Ended) -> None:
+def test_a_version_says_how_it_began_and_ended(
+    kind: RowKind, *, is_reread: bool, how: Begun | None, why: Ended
+) -> None:
     """So that readers tell what the source did from what was put right."""
     stored = Version((1,), 5, moment(1), Begun.COPY, is_stored=True)
     ended, *begun = fold({(1,): stored}, [Change((1,), kind, 6, moment(2), is_reread)], same)
