@@ -101,6 +101,10 @@ class Changelog:
         """The position in the source's binlog at which the stored changes end."""
         return self._held().end.at
 
+    def time_of(self, place: Place) -> int | None:
+        """The commit time of the last transaction up to this place, in µs since 1970; None if it is not held."""
+        return self._log.time_of(self._held(), place)
+
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[Part]:
