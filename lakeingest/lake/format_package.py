@@ -14,6 +14,8 @@ from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import OpenSpark, Target
 from lakeingest.lake.versions import Versions
 
+Options = Callable[[TableId], TableOptions]
+
 
 @dataclass(frozen=True, slots=True)
 class FormatPackage:
@@ -24,7 +26,7 @@ class FormatPackage:
     new copy, without the random digits that a folder may end with; None if two copies never get the same folder.
     """
 
-    target: Callable[[Config, Ownership, OpenSpark], Target]
+    target: Callable[[Config, Options, Ownership, OpenSpark], Target]
     adoptions: Callable[[Config, Owner], Adoptions]
     versions: Callable[[Config], Versions]
     rollbacks: Callable[[Config, Ownership], Rollbacks]

@@ -8,7 +8,7 @@ from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
@@ -40,7 +40,12 @@ def package_of(config: Config) -> FormatPackage:
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
-    return package_of(config).target(config, ownership_of(config), open_spark)
+    return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
+
+
+def open_companions(config: Config, options: Options, open_spark: OpenSpark = no_spark) -> Target:
+    """The target for companions of copies (`core.companion`), which have `options`: no pattern of users means them."""
+    return package_of(config).target(config, options, ownership_of(config), open_spark)
 
 
 def ownership_of(config: Config) -> Ownership:

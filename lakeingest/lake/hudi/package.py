@@ -7,7 +7,7 @@ from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File, at, state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.points import HudiPoints
 from lakeingest.lake.hudi.rollbacks import HudiRollbacks
@@ -17,7 +17,7 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.target import OpenSpark
 
 
-def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
+def _target(config: Config, _options: Options, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
     return HudiTarget(
         config.target,
         _staging(config),

@@ -3,7 +3,7 @@
 from lakeingest.config import Config
 from lakeingest.core.ownership import Owner
 from lakeingest.files.file import state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.points import IcebergPoints
@@ -15,10 +15,10 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.target import OpenSpark
 
 
-def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
+def _target(config: Config, options: Options, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
     return IcebergTarget(
         config.target,
-        config.tables.of,
+        options,
         keeps_dropped=config.keeps_dropped,
         waiting=state_of(config) / "waiting",
         notes=state_of(config) / "manifests",

@@ -82,11 +82,11 @@ class Changelog:
     place of the restart. So a position from before the restart is recognised as a position of another changelog.
     """
 
-    def __init__(self, config: Config, table: TableId) -> None:
+    def __init__(self, config: Config, table: TableId, versions: Versions | None = None) -> None:
         self.table = table
         self._state = state_of(config)
         owner_of(self._state)  # refuses a state folder that a newer version has written
-        self._versions: Versions = open_versions(config)
+        self._versions: Versions = versions or open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
         self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
         suffix = ""

@@ -1,0 +1,18 @@
+"""The kinds of companions that pipeline.yml asks for."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from lakeingest.core.schema import TableId
+from lakeingest.pipeline.companions.companion import Companion
+from lakeingest.pipeline.companions.companions import Companions
+from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
+from lakeingest.pipeline.run.edges import Edges
+
+# Each returns the kind, or None if pipeline.yml does not ask for it. They are written in this order
+_KINDS: Sequence[Callable[[Edges], Companion | None]] = ()
+
+
+def companions_of(edges: Edges, copied: Collection[TableId]) -> CompanionTables:
+    """The companions of a run. `copied`: the tables of the run."""
+    kinds = [kind for kind in (make(edges) for make in _KINDS) if kind is not None]
+    return Companions(edges, kinds, copied) if kinds else NoCompanions()
