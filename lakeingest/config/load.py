@@ -29,12 +29,13 @@ from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
 from lakeingest.config.table_properties import FORMAT_VERSION
-from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.config.tables import HistoryKind, TableOptions, Tables
 from lakeingest.config.target import Target
 from lakeingest.config.throttle import Throttle
 from lakeingest.config.variables import VARIABLE, fill_variables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
+from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
@@ -58,12 +59,22 @@ class Config(Frozen):
     changelog: Changelog = Changelog()
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     points: Points = Points()
+    history: HistoryKind = "none"
     quality: Quality = Quality()
     throttle: Throttle = Throttle()
     metrics: Metrics = Metrics()
     notify: Notify = Notify()
     spark: Spark = Spark()
     submit: Submit = Submit()
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether some table may have a history."""
+        return self.history != "none" or any(options.history for options in self.tables.options.values())
+
+    def history_of(self, table: TableId) -> HistoryKind:
+        """Which history is written of a table."""
+        return self.tables.of(table).history or self.history
 
     @property
     def evolves(self) -> bool:

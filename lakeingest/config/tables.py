@@ -60,6 +60,7 @@ _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
 _AS_IN_SQL = re.compile(rf'({_QUOTED}|[^`".]+)\.({_QUOTED}|[^`"]+)', re.DOTALL)
 
 Pattern = Annotated[str, AfterValidator(_checked_pattern)]
+HistoryKind = Literal["none", "scd2"]  # scd2: a table beside the copy has every version of each row
 
 
 class Types(BaseModel):
@@ -119,6 +120,7 @@ class TableOptions(BaseModel):
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
+    history: HistoryKind | None = None  # None: as `history` of pipeline.yml says
     max_staleness: Duration | None = None  # the objective for the age of what readers see
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
+from lakeingest.core.companion import companion_of
 from lakeingest.core.default import Value
+from lakeingest.core.history import Committed, History
 from lakeingest.core.lift import Lift
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.core.widening import holds
-
-SUFFIX = "__history"  # of the table's name
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 FROM_POSITION, TO_POSITION = "valid_from_position", "valid_to_position"
@@ -56,7 +57,7 @@ NAMES = tuple(column.name for column in VALIDITY)
 
 def history_id(table: TableId) -> TableId:
     """The name of the table with the history of `table`."""
-    return TableId(table.database, table.name + SUFFIX)
+    return companion_of(table, "history")
 
 
 def clashing(schema: TableSchema) -> tuple[str, ...]:
@@ -128,3 +129,18 @@ def _free_name(name: str, taken: set[str]) -> str:
     """The name with the first number behind it that gives a name which no column has."""
     names = (f"{name}__{number}" for number in count(1))
     return next(free for free in names if free.casefold() not in taken)
+
+
+def at(progress: Progress, latest: int) -> Progress:
+    """The progress of a history, with the greatest time so far, in µs since 1970, kept as that of a transaction."""
+    position = progress.position
+    assert position is not None  # noqa: S101 - held by `core.companion.begun`
+    last = Committed(position.at.file, position.at.pos, None, latest)
+    return replace(progress, position=replace(position, history=History(last=last)))
+
+
+def latest_of(progress: Progress) -> int:
+    """The greatest time so far, in µs since 1970, as `at` keeps it; that of 1970 in a new history."""
+    position = progress.position
+    last = None if position is None or position.history is None else position.history.last
+    return 0 if last is None else last.committed_at

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
+from lakeingest.core.history_table import clashing
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, at, state_of
@@ -202,6 +203,7 @@ class Preflight:
             self.generated.checked(schemas.values()),
             _columns_in_target(self.target, schemas.values()),
             _columns_in_partitions(self.config, new),
+            _columns_in_histories(self.config, schemas.values()),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
@@ -227,6 +229,18 @@ def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Ch
     found = {schema.table: config.tables.of(schema.table).refusal_of_form(schema) for schema in schemas}
     reasons = [f"{table}: {reason}" for table, reason in found.items() if reason is not None]
     return Checked("columns in partition_by and sort_by", "; ".join(reasons) or None)
+
+
+def _columns_in_histories(config: Config, schemas: Iterable[TableSchema]) -> Checked:
+    """The condition that tables with a history have no columns of the names that it needs."""
+    wanted = (schema for schema in schemas if config.history_of(schema.table) != "none")
+    reasons = [
+        f"{schema.table}: its history needs the names {', '.join(names)} for itself; give these columns other names in"
+        " the copy (columns.rename), or set history: none in its options"
+        for schema in wanted
+        if (names := clashing(schema))
+    ]
+    return Checked("columns in histories", "; ".join(reasons) or None)
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:

@@ -4,16 +4,21 @@ from dataclasses import replace
 
 import pytest
 
+from lakeingest.core.companion import begun, written
 from lakeingest.core.history_table import (
     KEY,
     NAMES,
+    at,
     clashing,
     columns_of,
     followed,
     history_id,
+    latest_of,
     new_history,
 )
 from lakeingest.core.lift import Lift
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
 
 ORDERS = TableId("shop", "orders")
@@ -125,3 +130,16 @@ def test_names_that_clash_are_no_definition() -> None:
     """Callers refuse such tables by name before."""
     with pytest.raises(ValueError, match="two columns of the same name"):
         new_history(table(column("valid_to")))
+
+
+def test_the_greatest_time_is_in_the_commit() -> None:
+    """So a run goes on exactly where the last one died."""
+    new = begun(new_history(TABLE))
+    assert latest_of(new) == 0
+    progress = at(written(new, ReadTo(Place(1, 1, 4)), 3), 7_000_000)
+    assert latest_of(progress) == 7_000_000
+    assert progress.position is not None
+    assert replace(progress, position=replace(progress.position, history=None)) == written(
+        new, ReadTo(Place(1, 1, 4)), 3
+    )
+    assert latest_of(replace(new, phase=new.phase.NEW, position=None)) == 0

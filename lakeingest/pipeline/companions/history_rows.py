@@ -87,7 +87,9 @@ class Changes:
             columns = (rows[name].to_pylist() for name in (*change.ORDER, change.GTID))
             for (epoch, file, pos, ordinal, gtid), at in zip(zip(*columns, strict=True), committed_at, strict=True):
                 place, is_reread = Place(epoch, file, pos), at is None
-                read_to = ReadTo(place, reread=ordinal, log=self.log) if is_reread else ReadTo(place, ordinal, log=self.log)
+                read_to = (
+                    ReadTo(place, reread=ordinal, log=self.log) if is_reread else ReadTo(place, ordinal, log=self.log)
+                )
                 moments.append((str(read_to), gtid))
                 times.append(self.time_of(place) if is_reread else at)
                 rereads.append(is_reread)
@@ -175,7 +177,7 @@ def value_fields(history: TableSchema) -> pa.Schema:
 
 
 def values_of(rows: pa.Table, schema: TableSchema, history: TableSchema) -> pa.Table:
-    """Rows of the table with this definition, in the columns of `value_fields`. Columns that the table has not are NULL."""
+    """Rows of the table with this definition, in the columns of `value_fields`. Other columns are NULL."""
     fields = value_fields(history)
     columns = [
         rows[field.name].cast(field.type) if field.name in schema.names else pa.nulls(rows.num_rows, field.type)

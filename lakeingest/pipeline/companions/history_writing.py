@@ -4,7 +4,7 @@ Each commit carries the position in the changelog up to which it goes, so a run 
 commit that follows DDL carries the position after the DDL.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.core import companion, history_table
-from lakeingest.core.change import DELETED, ORDER
-from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, VALIDITY, followed
+from lakeingest.core.change import COMMITTED_AT, DELETED, ORDER, PLACE
+from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, followed
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import TableSchema
 from lakeingest.core.validity import Ended, Moment
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.target import Staged, Target, Written
+from lakeingest.files.file import File
+from lakeingest.lake.target import Merger, Staged, Target, Written
 from lakeingest.pipeline.changelog.reading import Changed, Copied
 from lakeingest.pipeline.companions.history_rows import (
     Changes,
@@ -31,11 +32,9 @@ from lakeingest.pipeline.companions.history_rows import (
     keys_among,
     value_fields,
 )
-from lakeingest.pipeline.run.edges import Edges
 from lakeingest.rows import table_schema
 from lakeingest.spool.followed import Altered
-from lakeingest.state.definition import DEFINITION, as_property
-from lakeingest.state.history_definitions import keep_history
+from lakeingest.state.history_definitions import keep_history, property_of
 
 CHANGES = 100_000  # change rows of one commit, if a transaction ends among them
 MOST_CHANGES = 1_000_000  # change rows of one commit, also if a transaction has more
@@ -44,44 +43,62 @@ _COPIED = 200_000  # rows of a copy in one file
 
 @dataclass(slots=True)
 class HistoryTable:
-    """The history of a table in the lake, at its last commit, which readers see."""
+    """The history of a table in the lake, at its last commit, which readers see.
 
-    edges: Edges
+    `latest`: the greatest time so far, in µs since 1970. `assert_held`: raises LeaseLost if another run took over; it
+    is called just before each commit, and before each document is written into the `state` folder.
+    """
+
     target: Target
+    state: File
+    assert_held: Callable[[], None]
     staged: Staged
     schema: TableSchema
-    latest: int  # the greatest time so far, in µs since 1970
+    latest: int
 
     @property
     def _committing(self) -> Target:
         """The target, for a commit that is made right now. Raises LeaseLost if another run took over."""
-        self.edges.lease.assert_held()
+        self.assert_held()
         return self.target
 
     def write(self, folded: Folded, read_to: ReadTo, key: str) -> None:
-        """Commit these versions, with the position up to which the history goes then. `key`: a column of the key."""
-        parts = [*self._replaced(folded.ended, key), *self._written(folded.rows, folded.ended)]
-        self._commit(parts, read_to, folded.begun, folded.latest)
+        """Commit these versions, with the position up to which the history goes then. `key`: a column of the key.
 
-    def append(self, parts: list[Written], read_to: ReadTo, rows: int, latest: int) -> None:
-        """Commit files of new versions."""
-        self._commit(parts, read_to, rows, latest)
+        Without versions there is no commit.
+        """
+        if folded.rows.num_rows:
+            merger = self._merger(folded.ended, key)
+            parts = [*_replaced(merger, folded.ended), self._file(merger, folded.rows)]
+            self.commit(parts, read_to, folded.begun, folded.latest)
 
     def file(self, rows: pa.Table) -> Written:
         """Write new versions to a file, to which nothing refers yet."""
-        [written] = self._written(rows, rows.slice(0, 0))
-        return written
+        return self._file(self._merger(rows.slice(0, 0), FROM_POSITION), rows)
 
     def end_all(self, moment: Moment, by: Ended, read_to: ReadTo) -> None:
         """Let all current versions end at this moment."""
-        parts, ended = list[Written](), list[pa.Table]()
-        for rows in self.current_rows(None, None):
-            now_ended = all_ended(rows, moment, by, self.schema)
-            parts += self._written(now_ended, now_ended)
-            ended.append(now_ended.select([FROM_POSITION, IS_CURRENT]))
-        if ended:
-            parts = [*self._replaced(pa.concat_tables(ended), FROM_POSITION), *parts]
-        self._commit(parts, read_to, 0, max(self.latest, moment.at))
+        current = list(self.current_rows(None, None))
+        if not current:
+            return
+        ended = pa.concat_tables(rows.select([FROM_POSITION]) for rows in current)
+        merger = self._merger(ended, FROM_POSITION)
+        files = [self._file(merger, all_ended(rows, moment, by, self.schema)) for rows in current]
+        self.commit([*_replaced(merger, ended), *files], read_to, 0, max(self.latest, moment.at))
+
+    def commit(self, parts: list[Written], read_to: ReadTo, begun: int, latest: int) -> None:
+        """Commit files, let readers see them, and note the position and the greatest time. `begun`: new versions."""
+
+        def progress_after(_effects: object) -> Progress:
+            self.assert_held()
+            return history_table.at(companion.written(self.staged.progress, read_to, begun), latest)
+
+        if parts:
+            staged, _ = self.target.commit_merge(self.staged, parts, progress_after)
+        else:
+            staged = self._committing.mark(self.staged, progress_after(None))
+        self.latest = latest
+        self.show(staged)
 
     def current(self, keys: pa.Table) -> pa.Table:
         """The current versions of these keys, with all columns of the history."""
@@ -121,7 +138,8 @@ class HistoryTable:
             return
         self.target.types(lift.after)  # raises UnsupportedTable before anything is written
         rewritten = [task.rewrite() for task in self.target.rewriters(self.staged, lift)]
-        keep_history(self.edges.writing, lift.after)  # before the commit, so that the columns are always known
+        self.assert_held()
+        keep_history(self.state, lift.after)  # before the commit, so that the columns are always known
         progress = companion.lifted(self.staged.progress, lift.after.fingerprint)
         if read_to is not None:
             progress = replace(progress, read_after=str(read_to))
@@ -132,38 +150,29 @@ class HistoryTable:
     def show(self, staged: Staged) -> None:
         """Let readers see a commit of the history."""
         audited = replace(staged, progress=staged.progress.audited())
-        published = self._committing.publish(audited, self.schema, {DEFINITION: as_property(self.schema)})
+        published = self._committing.publish(audited, self.schema, property_of(self.schema))
         self.staged = replace(published, progress=published.progress.published())
 
-    def _written(self, rows: pa.Table, ended: pa.Table) -> Iterator[Written]:
-        """The files of these versions. `ended`: those of them that the lake has, without their end."""
-        if not rows.num_rows:
-            return
-        merger = self.target.merger(self.staged, (FROM_POSITION,), None)
-        if self.target.capabilities.merges_by == "changes":
-            rows = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), rows.num_rows))
-        yield merger.write(rows)
-
-    def _replaced(self, ended: pa.Table, key: str) -> Iterator[Written]:
-        """What removes the rows of versions that have ended."""
-        if not ended.num_rows:
-            return
-        columns = list(dict.fromkeys((key, FROM_POSITION)))
+    def _merger(self, ended: pa.Table, key: str) -> Merger:
+        """What writes files for the next commit. `ended`: the rows that it replaces; `key`: one of their columns."""
         limits = pc.min_max(ended[key])
-        merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()))
-        keys = ended.select(columns).append_column(DELETED, pa.repeat(pa.scalar(value=False), ended.num_rows))
-        yield merger.replace(keys)
+        columns = tuple(dict.fromkeys((key, FROM_POSITION)))
+        return self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()))
 
-    def _commit(self, parts: list[Written], read_to: ReadTo, begun: int, latest: int) -> None:
-        """Commit files, let readers see them, and note the position and the greatest time."""
+    def _file(self, merger: Merger, rows: pa.Table) -> Written:
+        if self.target.capabilities.merges_by == "changes":
+            rows = rows.append_column(DELETED, _false(rows))
+        return merger.write(rows)
 
-        def progress_after(_effects: object) -> Progress:
-            self.edges.lease.assert_held()  # just before the commit
-            return history_table.at(companion.written(self.staged.progress, read_to, begun), latest)
 
-        staged, _ = self.target.commit_merge(self.staged, parts, progress_after)
-        self.latest = latest
-        self.show(staged)
+def _replaced(merger: Merger, ended: pa.Table) -> Iterator[Written]:
+    """What removes the rows of versions that have ended; nothing if there are none."""
+    if ended.num_rows:
+        yield merger.replace(ended.append_column(DELETED, _false(ended)))
+
+
+def _false(rows: pa.Table) -> pa.Array:
+    return pa.repeat(pa.scalar(value=False), rows.num_rows)
 
 
 @dataclass(slots=True)
@@ -205,6 +214,8 @@ class HistoryWriting:
         if self._waiting:
             self._commit(self._waiting, reached)
             self._waiting = []
+        if self.history.staged.published is None:  # the table has no rows
+            self.history.commit([], reached, 0, self.history.latest)
 
     def _know(self, schema: TableSchema) -> None:
         """Bring the columns of the history to this definition, if no DDL has done that."""
@@ -238,7 +249,7 @@ class HistoryWriting:
         if self._copied:
             self._write_copied()
         if self._files and self.since is not None:
-            self.history.append(self._files, self.since, self._copied_rows, self.history.latest)
+            self.history.commit(self._files, self.since, self._copied_rows, self.history.latest)
             self._files = []
 
     # changes
@@ -266,9 +277,11 @@ class HistoryWriting:
         key = changed[0].schema.key
         own = value_fields(self.history.schema)
         fields = pa.schema([own.field(name) for name in key])
-        keys = pa.Table.from_batches(
-            [part.rows.select(list(key)).cast(fields) for part in changed]
-        ).group_by(list(key)).aggregate([])
+        keys = (
+            pa.Table.from_batches([part.rows.select(list(key)).cast(fields) for part in changed])
+            .group_by(list(key))
+            .aggregate([])
+        )
         changes = Changes(self.history.schema, self.history.current(keys), changed, self.log, self.time_of)
         self.history.write(changes.folded(self.history.latest), read_to, key[0])
         self.since = read_to
@@ -290,9 +303,23 @@ class HistoryWriting:
 
 def _last(changed: list[Changed], log: str) -> ReadTo:
     """The position of the last of these changes."""
-    last = changed[-1]
-    [row] = last.rows.select([*ORDER, "_lakeingest_committed_at"]).slice(last.rows.num_rows - 1).to_pylist()
+    rows = changed[-1].rows
+    [row] = rows.select([*ORDER, COMMITTED_AT]).slice(rows.num_rows - 1).to_pylist()
     *place, ordinal = (row[name] for name in ORDER)
-    if row["_lakeingest_committed_at"] is None:
+    if row[COMMITTED_AT] is None:
         return ReadTo(Place(*place), reread=ordinal, log=log)
     return ReadTo(Place(*place), ordinal, log=log)
+
+
+def _cut(changed: list[Changed]) -> tuple[list[Changed], list[Changed]]:
+    """The changes up to the end of the last transaction before that of the last change, and the rest."""
+    last = _last(changed, "").place
+    for index in reversed(range(len(changed))):
+        part = changed[index]
+        places = zip(*(part.rows[name].to_pylist() for name in PLACE), strict=True)
+        begin = next((row for row, place in enumerate(places) if Place(*place) == last), part.rows.num_rows)
+        if begin:  # the last transaction begins within this part, or with the next one
+            halves = [replace(part, rows=part.rows.slice(0, begin)), replace(part, rows=part.rows.slice(begin))]
+            before, after = ([half] if half.rows.num_rows else [] for half in halves)
+            return [*changed[:index], *before], [*after, *changed[index + 1 :]]
+    return [], changed

@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Sequence
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.companions.companion import Companion
 from lakeingest.pipeline.companions.companions import Companions
+from lakeingest.pipeline.companions.history import history_of
 from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
 from lakeingest.pipeline.run.edges import Edges
 
 # Each returns the kind, or None if pipeline.yml does not ask for it. They are written in this order
-_KINDS: Sequence[Callable[[Edges], Companion | None]] = ()
+_KINDS: Sequence[Callable[[Edges], Companion | None]] = (history_of,)
 
 
 def companions_of(edges: Edges, copied: Collection[TableId]) -> CompanionTables:
