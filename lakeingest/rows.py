@@ -184,7 +184,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())
             case change.POSITION:
-                column = pc.if_else(is_reread, str(stop), _place_texts(changes))
+                column = pc.if_else(is_reread, str(stop), place_texts(changes))
             case change.COMMITTED_AT:
                 column = pc.if_else(is_reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
             case _:
@@ -193,7 +193,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
     return rows
 
 
-def _place_texts(changes: pa.Table) -> pa.ChunkedArray:
+def place_texts(changes: pa.Table) -> pa.ChunkedArray:
     """The place of each change, in the form of `str(Place)`."""
     parts = [
         pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")

@@ -10,6 +10,7 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.identity import owner_here
+from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
 from lakeingest.lake.rollbacks import Rollbacks
@@ -46,6 +47,11 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 def open_companions(config: Config, options: Options, open_spark: OpenSpark = no_spark) -> Target:
     """The target for companions of copies (`core.companion`), which have `options`: no pattern of users means them."""
     return package_of(config).target(config, options, ownership_of(config), open_spark)
+
+
+def logs_of(config: Config, target: Target) -> Logs | None:
+    """The Logs of a target of `open_companions`; None if the format has none."""
+    return package_of(config).logs(target)
 
 
 def ownership_of(config: Config) -> Ownership:

@@ -270,7 +270,7 @@ def as_property(schema: TableSchema) -> str:
 
 
 def from_property(text: str) -> TableSchema | None:
-    """The inverse of `as_property`; None for a damaged text."""
+    """The inverse of `as_property`; None for any other text."""
     try:
         return schema_from_json(json.loads(zlib.decompress(base64.b64decode(text, validate=True))))
     except (zlib.error, *DAMAGED):
@@ -283,7 +283,9 @@ def restore_definition(state: File, table: TableId, fingerprint: str, carried: s
     A damaged definition is ignored.
     """
     schema = from_property(carried)
-    if schema is not None and schema.table == table and schema.fingerprint == fingerprint:
+    if schema is None:
+        return
+    if schema.table == table and schema.fingerprint == fingerprint:
         _keep(state, Definition(schema))
 
 

@@ -3,11 +3,14 @@
 from collections.abc import Generator
 from dataclasses import replace
 
+import pyarrow as pa
+
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.errors import ChangelogGone
 from lakeingest.pipeline.changelog.positions import position_after
-from lakeingest.pipeline.changelog.reading import Changelog, Part
+from lakeingest.pipeline.changelog.reading import Changelog, Copied, Part
+from lakeingest.rows import table_schema
 from lakeingest.spool.changes import Changes
 from lakeingest.spool.readers import Reader
 
@@ -47,7 +50,10 @@ class ShownChangelog(Changelog):
         return (yield from self._changes_to(reader, replace(read_to, log=self.name), shown, rereads=rereads))
 
     def _copy_and_changes(self, reader: Reader, shown: Place, *, rereads: bool) -> ShownParts:
-        """The oldest published version for which all later changes are stored, then these changes."""
+        """The oldest published version for which all later changes are stored, then these changes.
+
+        A copy without rows is one part without rows.
+        """
         _, stretch = self._log.stretch(self.table)
         versions = (version for version in self._published() if stretch.start <= version.place <= shown)
         oldest = next((version for version in versions if self._schema_of_version(version.version)), None)
@@ -55,7 +61,12 @@ class ShownChangelog(Changelog):
             raise ChangelogGone(f"{self.table}: the changes after its published versions are no longer held")
         copied = ReadTo(oldest.place, log=self.name)
         reader.has_read(copied.place)
-        yield from self._copy_parts(reader, oldest.place, oldest)
+        schema, is_empty = self._schema_of_version(oldest.version), True
+        for part in self._copy_parts(reader, oldest.place, oldest):
+            is_empty = False
+            yield part
+        if is_empty and schema is not None:  # so that the reader knows the columns, and where the copy is
+            yield Copied(pa.RecordBatch.from_pylist([], table_schema(schema)), schema, oldest.place, last=True)
         return (yield from self._changes_to(reader, copied, shown, rereads=rereads))
 
     def _changes_to(self, reader: Reader, read_to: ReadTo, shown: Place, *, rereads: bool) -> ShownParts:

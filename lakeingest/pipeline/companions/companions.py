@@ -124,7 +124,8 @@ class Companions:
         of = table.copy.published if table.copy.visible else None
         self._standings[name] = replace(written, of=of or 0)
         self._loaded.add(name)
-        self._must_note = self._must_note or name not in self._noted
+        is_same_commit = standing is not None and standing.version == written.version
+        self._must_note = self._must_note or is_same_commit or name not in self._noted
         kind.tidy(table)
 
     def _standing(self, kind: Companion, table: TableRun) -> Standing | None:

@@ -3,14 +3,20 @@
 from collections.abc import Callable, Collection, Sequence
 
 from lakeingest.core.schema import TableId
+from lakeingest.pipeline.companions.changelog_table import ChangelogTable
 from lakeingest.pipeline.companions.companion import Companion
 from lakeingest.pipeline.companions.companions import Companions
 from lakeingest.pipeline.companions.history import history_of
 from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
 from lakeingest.pipeline.run.edges import Edges
 
+
+def _changelog_table(edges: Edges) -> Companion | None:
+    return ChangelogTable(edges) if edges.config.changelog.table else None
+
+
 # Each returns the kind, or None if pipeline.yml does not ask for it. They are written in this order
-_KINDS: Sequence[Callable[[Edges], Companion | None]] = (history_of,)
+_KINDS: Sequence[Callable[[Edges], Companion | None]] = (_changelog_table, history_of)
 
 
 def companions_of(edges: Edges, copied: Collection[TableId]) -> CompanionTables:
