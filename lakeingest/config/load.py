@@ -67,11 +67,6 @@ class Config(Frozen):
     spark: Spark = Spark()
     submit: Submit = Submit()
 
-    @property
-    def keeps_history(self) -> bool:
-        """Whether some table may have a history."""
-        return self.history != "none" or any(options.history for options in self.tables.options.values())
-
     def history_of(self, table: TableId) -> HistoryKind:
         """Which history is written of a table."""
         return self.tables.of(table).history or self.history

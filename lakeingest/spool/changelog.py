@@ -233,9 +233,10 @@ class StoredChangelog:
         return None if place == held.start else place
 
     def time_of(self, held: Held, place: Place) -> int | None:
-        """The time by which all held transactions up to this place were committed, in µs since 1970.
+        """The time by which the transactions up to this place were committed, in µs since 1970.
 
-        Of them, those of the last segment that has one are looked at. None if no segment has one, or if a file is lost.
+        Of them, those of the last segment that has one are looked at. If no held segment has one, it is the time of the
+        last one before the spool; None if that is after the place or not known, or if a file is lost.
         """
 
         def search() -> int | None:
@@ -250,7 +251,8 @@ class StoredChangelog:
                 before = [time for parts, time in zip(places, times, strict=True) if Place(*parts) <= place]
                 if before:
                     return max(before)
-            return None
+            last = held.opened.history and held.opened.history.last
+            return last.committed_at if last and held.opened.place <= place else None
 
         return _retried(search, self._lost.add)
 

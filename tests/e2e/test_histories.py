@@ -126,8 +126,7 @@ def test_a_history_that_has_lost_changes_has_a_gap(pipe: Pipe) -> None:
     recorder.change()
     pipe.run()
     found = versions(pipe)
-    gaps = [row for row in found if row["ended_by"] == "gap"]
-    assert gaps or recorder.assert_same_as(found, 0) >= 0
+    assert {row["ended_by"] for row in found} >= {"gap"}
     recorder.assert_same_as(found, len(recorder.states) - 1)
     del recorder.states[before:]
     for state in recorder.states:

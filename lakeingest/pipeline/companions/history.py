@@ -22,7 +22,9 @@ from lakeingest.state.history_definitions import history_with, keep_history
 
 def history_of(edges: Edges) -> "Histories | None":
     """The kind of companions that are histories; None if pipeline.yml asks for no history."""
-    return Histories(edges) if edges.config.keeps_history else None
+    config = edges.config
+    kinds = {config.history, *(options.history for options in config.tables.options.values())}
+    return Histories(edges) if "scd2" in kinds else None
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.core.validity import Ended, Moment
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
-from lakeingest.lake.target import Merger, Staged, Target, Written
+from lakeingest.lake.target import Effects, Staged, Target, Written
 from lakeingest.pipeline.changelog.reading import Changed, Copied
 from lakeingest.pipeline.companions.history_rows import (
     Changes,
@@ -68,35 +68,46 @@ class HistoryTable:
         Without versions there is no commit.
         """
         if folded.rows.num_rows:
-            merger = self._merger(folded.ended, key)
-            parts = [*_replaced(merger, folded.ended), self._file(merger, folded.rows)]
-            self.commit(parts, read_to, folded.begun, folded.latest)
+            files = self.files(folded.rows, folded.ended, key)
+            self.commit(files, read_to, folded.begun, folded.latest, folded.ended.num_rows)
 
-    def file(self, rows: pa.Table) -> Written:
-        """Write new versions to a file, to which nothing refers yet."""
-        return self._file(self._merger(rows.slice(0, 0), FROM_POSITION), rows)
+    def files(self, rows: pa.Table, ended: pa.Table, key: str = FROM_POSITION) -> list[Written]:
+        """Write versions to files, to which nothing refers yet. `ended`: those that the lake has, without their end."""
+        by_changes = self.target.capabilities.merges_by == "changes"
+        replaced = rows if by_changes else ended  # by changes, it counts which rows are new
+        limits = pc.min_max(replaced[key])
+        columns = tuple(dict.fromkeys((key, FROM_POSITION)))
+        merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()))
+        files = [merger.replace(replaced.append_column(DELETED, _false(replaced)))] if replaced.num_rows else []
+        return [*files, merger.write(rows.append_column(DELETED, _false(rows)) if by_changes else rows)]
 
     def end_all(self, moment: Moment, by: Ended, read_to: ReadTo) -> None:
-        """Let all current versions end at this moment."""
-        current = list(self.current_rows(None, None))
-        if not current:
-            return
-        ended = pa.concat_tables(rows.select([FROM_POSITION]) for rows in current)
-        merger = self._merger(ended, FROM_POSITION)
-        files = [self._file(merger, all_ended(rows, moment, by, self.schema)) for rows in current]
-        self.commit([*_replaced(merger, ended), *files], read_to, 0, max(self.latest, moment.at))
+        """Let all current versions end at this moment. Without any there is no commit."""
+        ended = [all_ended(rows, moment, by, self.schema) for rows in self.current_rows(None, None)]
+        if ended:
+            rows = pa.concat_tables(ended)
+            self.commit(self.files(rows, rows), read_to, 0, max(self.latest, moment.at), rows.num_rows)
 
-    def commit(self, parts: list[Written], read_to: ReadTo, begun: int, latest: int) -> None:
-        """Commit files, let readers see them, and note the position and the greatest time. `begun`: new versions."""
+    def commit(self, parts: list[Written], read_to: ReadTo, begun: int, latest: int, ended: int = 0) -> None:
+        """Commit files, let readers see them, and note the position and the greatest time.
 
-        def progress_after(_effects: object) -> Progress:
+        `begun` and `ended`: how many versions the lake gets, and how many that it has end. Raises StateUnreadable if
+        the lake lacks one of these.
+        """
+
+        def progress_after(effects: Effects) -> Progress:
+            if effects.updated != ended:
+                raise StateUnreadable(
+                    f"{self.schema.table} has {effects.updated} of {ended} versions that have ended now; rename or drop"
+                    " it, and the next run begins it anew"
+                )
             self.assert_held()
             return history_table.at(companion.written(self.staged.progress, read_to, begun), latest)
 
         if parts:
             staged, _ = self.target.commit_merge(self.staged, parts, progress_after)
         else:
-            staged = self._committing.mark(self.staged, progress_after(None))
+            staged = self._committing.mark(self.staged, progress_after(Effects(0, 0, 0)))
         self.latest = latest
         self.show(staged)
 
@@ -133,18 +144,18 @@ class HistoryTable:
         The other arguments are those of `core.history_table.followed`. `read_to`: the position after the DDL; None: the
         history stays where it is.
         """
-        lift = followed(self.schema, after, origins, fills)
-        if lift is None:
+        step = followed(self.schema, after, origins, fills)
+        if step is None:
             return
-        self.target.types(lift.after)  # raises UnsupportedTable before anything is written
-        rewritten = [task.rewrite() for task in self.target.rewriters(self.staged, lift)]
+        self.target.types(step.after)  # raises UnsupportedTable before anything is written
+        rewritten = [task.rewrite() for task in self.target.rewriters(self.staged, step)]
         self.assert_held()
-        keep_history(self.state, lift.after)  # before the commit, so that the columns are always known
-        progress = companion.lifted(self.staged.progress, lift.after.fingerprint)
+        keep_history(self.state, step.after)  # before the commit, so that the columns are always known
+        progress = companion.lifted(self.staged.progress, step.after.fingerprint)
         if read_to is not None:
             progress = replace(progress, read_after=str(read_to))
-        staged = self._committing.lift(self.staged, lift, history_table.at(progress, self.latest), rewritten)
-        self.schema = lift.after
+        staged = self._committing.lift(self.staged, step, history_table.at(progress, self.latest), rewritten)
+        self.schema = step.after
         self.show(staged)
 
     def show(self, staged: Staged) -> None:
@@ -152,23 +163,6 @@ class HistoryTable:
         audited = replace(staged, progress=staged.progress.audited())
         published = self._committing.publish(audited, self.schema, property_of(self.schema))
         self.staged = replace(published, progress=published.progress.published())
-
-    def _merger(self, ended: pa.Table, key: str) -> Merger:
-        """What writes files for the next commit. `ended`: the rows that it replaces; `key`: one of their columns."""
-        limits = pc.min_max(ended[key])
-        columns = tuple(dict.fromkeys((key, FROM_POSITION)))
-        return self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()))
-
-    def _file(self, merger: Merger, rows: pa.Table) -> Written:
-        if self.target.capabilities.merges_by == "changes":
-            rows = rows.append_column(DELETED, _false(rows))
-        return merger.write(rows)
-
-
-def _replaced(merger: Merger, ended: pa.Table) -> Iterator[Written]:
-    """What removes the rows of versions that have ended; nothing if there are none."""
-    if ended.num_rows:
-        yield merger.replace(ended.append_column(DELETED, _false(ended)))
 
 
 def _false(rows: pa.Table) -> pa.Array:
@@ -239,7 +233,8 @@ class HistoryWriting:
         at = max(self.history.latest, self.time_of(place))
         begins = range(self._copied_rows, self._copied_rows + rows.num_rows)
         moments = [Moment(f"{place}.rows.{number:010d}-{self.log}", at) for number in begins]
-        self._files.append(self.history.file(copied(rows, schema, self.history.schema, moments)))
+        versions = copied(rows, schema, self.history.schema, moments)
+        self._files += self.history.files(versions, versions.slice(0, 0))
         self._copied_rows += rows.num_rows
         self.since, self.history.latest = ReadTo(place, log=self.log), at
         self._copied = []
