@@ -6,7 +6,6 @@ from typing import Protocol
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableSchema
 from lakeingest.lake.target import Staged, Writer, Written
 
 
@@ -33,10 +32,11 @@ class Logs(Protocol):
         columns, and nothing else.
         """
 
-    def remove_before(self, staged: Staged, day: date, after: Callable[[int], Progress]) -> Staged:
-        """Remove the partitions of days before this one, without reading a row. Readers see that at once.
+    def remove_before(self, staged: Staged, name: str, day: date, after: Callable[[int], Progress]) -> Staged:
+        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; none is read.
 
-        `after` gets the number of removed rows, and returns the progress. Returns `staged` if there is nothing to do.
+        Readers see that at once. `after` gets the number of removed rows, and returns the progress. Returns `staged` if
+        there is nothing to do.
         """
 
     def combine(self, staged: Staged) -> Staged:
@@ -47,9 +47,4 @@ class Logs(Protocol):
         """
 
 
-PARTITION_BY = "day({})"  # of a table whose old partitions `remove_before` removes; the name of a column of times
-
-
-def partition_by(schema: TableSchema, column: str) -> tuple[str, ...]:
-    """The `partition_by` of a log whose rows leave by the day in this column, which is a TIMESTAMP."""
-    return (PARTITION_BY.format(schema.column(column).name),)
+PARTITION_BY = "day({})"  # of a log from which rows leave by the day of the time in this column

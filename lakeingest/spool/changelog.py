@@ -251,8 +251,8 @@ class StoredChangelog:
                 before = [time for parts, time in zip(places, times, strict=True) if Place(*parts) <= place]
                 if before:
                     return max(before)
-            last = held.opened.history and held.opened.history.last
-            return last.committed_at if last and held.opened.place <= place else None
+            last = None if held.opened.history is None else held.opened.history.last
+            return None if last is None or held.opened.place > place else last.committed_at
 
         return _retried(search, self._lost.add)
 

@@ -35,12 +35,15 @@ class Recorded:
     def __init__(self, pipe: Pipe, table: str) -> None:
         self.pipe, self.table = pipe, table
         self.states: list[tuple[str, list[dict[str, Any]]]] = []
+        self.barriers: list[str] = []
 
-    def sql(self, *statements: str) -> None:
-        """Run statements, each with a record."""
+    def sql(self, *statements: str, barrier: bool = False) -> None:
+        """Run statements, each with a record. `barrier`: they are DDL that no copy can follow."""
         for statement in statements:
             self.pipe.sql(statement)
             self.states.append((self._place(), self._rows()))
+            if barrier:
+                self.barriers.append(self._place())
 
     def _place(self) -> str:
         """The end of the binlog, as the text of a place in the first epoch."""
@@ -62,11 +65,17 @@ class Recorded:
 
     def assert_replayed(self, log: list[dict[str, Any]]) -> int:
         """The log, replayed to each recorded place from its first copy on, has the recorded rows."""
-        first = log[0]["_lakeingest_position"]
-        checked = [(place, rows) for place, rows in self.states if place >= first]
-        for place, rows in checked:
-            assert replayed(log, place) == rows, place
-        return len(checked)
+        checked = 0
+        for place, rows in self.states:
+            if place >= log[0]["_lakeingest_position"] and not self._is_within_barrier(place, log):
+                assert replayed(log, place) == rows, place
+                checked += 1
+        return checked
+
+    def _is_within_barrier(self, place: str, log: list[dict[str, Any]]) -> bool:
+        """Whether rows are being read again at this place, because of DDL that no copy can follow."""
+        resets = [row["_lakeingest_position"] for row in log if row["_lakeingest_op"] == "RESET"]
+        return any(barrier <= place < next((one for one in resets if one >= barrier), "9") for barrier in self.barriers)
 
 
 def test_the_log_has_the_copy_and_then_each_change(logged: Pipe) -> None:
@@ -118,7 +127,7 @@ def test_a_busy_table_with_ddl_is_replayed_to_each_place(logged: Pipe) -> None:
             source.sql(f"DELETE FROM t WHERE id = {chance.randrange(number * 10 + 12)}")
             if chance.random() < 0.3:
                 logged.run()
-        source.sql(statement)
+        source.sql(statement, barrier="VARCHAR(10)" in statement)
         if chance.random() < 0.5:
             logged.run()
     source.sql("INSERT INTO t (id, v) VALUES (999, 1)")

@@ -19,7 +19,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.lake.iceberg.compaction import files_of, full_compaction, needs_compaction
-from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.data_files import bounds_of, write_rows
 from lakeingest.lake.iceberg.history import STAGING, assert_unmoved
 from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.marks import mark
@@ -82,11 +82,13 @@ class IcebergLogs:
 
         return self._commit(staged, progress, FileChanges(tuple(added)), Operation.APPEND, properties, schema)
 
-    def remove_before(self, staged: Staged, day: dt.date, after: Callable[[int], Progress]) -> Staged:
-        """Remove all files of older partitions."""
+    def remove_before(self, staged: Staged, name: str, day: dt.date, after: Callable[[int], Progress]) -> Staged:
+        """Remove the files by their statistics."""
         with self._target.storage_errors():
             loaded = self._loaded(staged)
-            old = [file for file in files_of(loaded, staged.version) if (of := _day(loaded, file)) and of < day]
+            field = loaded.schema().find_field(name)
+            bounds = ((file, bounds_of(file, field)) for file in files_of(loaded, staged.version))
+            old = [file for file, ends in bounds if ends is not None and ends[1] < _micros(day)]
         if not old:
             return staged
         progress = after(sum(file.record_count for file in old))
@@ -134,13 +136,9 @@ def _shown(progress: Progress) -> Progress:
     return progress if progress.phase.value == "published" else progress.audited().published()
 
 
-def _day(loaded: Table, file: DataFile) -> dt.date | None:
-    """The day of a file's partition; None if the table is not divided by days."""
-    spec = loaded.specs()[file.spec_id]
-    if len(spec.fields) != 1 or str(spec.fields[0].transform) != "day" or file.partition[0] is None:
-        return None
-    value = file.partition[0]
-    return value if isinstance(value, dt.date) else _EPOCH + dt.timedelta(days=int(value))
+def _micros(day: dt.date) -> int:
+    """The begin of the day, in microseconds since 1970 as in statistics."""
+    return (day - _EPOCH).days * 86_400_000_000
 
 
 def _field_ids(schema: Schema) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """A kind of companion: what `Companions` asks of it, and what it gets to read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,6 +61,8 @@ class Companion(Protocol):
     def standing(self, table: TableRun) -> Standing | None:
         """How far the companion is, by its last commit, which readers see afterwards; None if there is none.
 
+        It is asked before the first `write`, and again after each `write` that failed.
+
         Raises NotOurTable if someone else's table has the name.
         """
 
@@ -74,3 +76,24 @@ class Companion(Protocol):
 
     def tidy(self, table: TableRun) -> None:
         """Called after each `write`: what is to be done from time to time, such as removing what is too old."""
+
+
+class ListOfAll(Protocol):
+    """A table about all companions of one kind, which is written after them."""
+
+    @property
+    def key(self) -> str:
+        """The key of pipeline.yml that asks for it, which names it in messages."""
+
+    @property
+    def name(self) -> TableId:
+        """The table."""
+
+    def standing(self) -> Standing | None:
+        """How far the table is, by its last commit; None if there is none."""
+
+    def write(self, since: ReadTo | None, to: Place, tables: Collection[TableId]) -> Standing:
+        """Write what it lacks after the position `since`, up to a place which all companions of `tables` have reached.
+
+        `since` is None if there is no table yet.
+        """

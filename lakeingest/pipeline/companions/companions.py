@@ -9,18 +9,20 @@ A quiet table needs no commit: the state folder notes that its companion is as o
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from lakeingest.core.companion import Standing
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
+from lakeingest.core.transaction_list import complete_to
 from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
 from lakeingest.pipeline.changelog.shown import ShownChangelog
-from lakeingest.pipeline.companions.companion import Companion, Reading
+from lakeingest.pipeline.companions.companion import Companion, ListOfAll, Reading
 from lakeingest.pipeline.events import Undelivered
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
@@ -35,11 +37,15 @@ Name = tuple[str, TableId]  # the key of the companion's kind, and the table of 
 
 @dataclass(slots=True)
 class Companions:
-    """`run.companion_tables.CompanionTables`, for these kinds of companions. `copied`: the tables of the run."""
+    """`run.companion_tables.CompanionTables`, for these kinds of companions. `copied`: the tables of the run.
+
+    `listing`: a table about the companions of the first kind; None if there is none.
+    """
 
     edges: Edges
     kinds: Sequence[Companion]
     copied: Collection[TableId]
+    listing: ListOfAll | None = None
     _standings: dict[Name, Standing] = field(default_factory=dict, init=False)
     _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
     _loaded: set[Name] = field(default_factory=set, init=False)  # those whose standing is not only the noted one
@@ -62,7 +68,9 @@ class Companions:
         for table in tables:
             for kind in self.kinds:
                 if self._is_due(kind, table):
-                    worked |= self._catch_up(kind, table)
+                    worked |= self._tried((kind.key, table.id), partial(self._write, kind, table))
+        if self.listing is not None:
+            worked |= self._catch_up_list(self.listing)
         return worked
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
@@ -86,23 +94,44 @@ class Companions:
         self._behind.add(name)
         return time.monotonic() >= self._not_before.get(name, 0.0)
 
-    def _catch_up(self, kind: Companion, table: TableRun) -> bool:
+    def _tried(self, name: Name, write: Callable[[], None]) -> bool:
         """Write one companion. Whether that succeeded; an error is reported."""
-        name = (kind.key, table.id)
+        key, table = name
         try:
             with translate_errors(self.edges.source.settings, self.edges.target):
-                self._write(kind, table)
+                write()
         except LeaseLost:
             raise
         except LakeIngestError as error:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
-            self._changelogs.pop(table.id, None)
+            self._changelogs.pop(table, None)
             self._loaded.discard(name)  # nobody knows which commits were made
-            self.edges.observe(Undelivered(kind.key, error.line))
+            self.edges.observe(Undelivered(key, error.line))
             return False
         self._behind.discard(name)
         self._not_before.pop(name, None)
         return True
+
+    def _catch_up_list(self, listing: ListOfAll) -> bool:
+        """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
+        kind, name = self.kinds[0].key, (listing.key, listing.name)
+        self._seen.add(name)
+        wanted = {table for key, table in self._seen if key == kind}
+        wanted |= {table for key, table in self._noted if key == kind and table in self.copied}
+        standings = {table: self._standings.get((kind, table)) for table in wanted}
+        to = complete_to({table: None if one is None else one.read_to.place for table, one in standings.items()})
+        present = self._standings.get(name) if name in self._loaded else None
+        if to is None or (present is not None and present.read_to.place >= to):
+            return False
+        self._behind.add(name)
+        if time.monotonic() < self._not_before.get(name, 0.0):
+            return False
+
+        def write() -> None:
+            before = present or self._noted_or_own(name, listing.standing())
+            self._note(name, before, listing.write(None if before is None else before.read_to, to, wanted))
+
+        return self._tried(name, write)
 
     def _write(self, kind: Companion, table: TableRun) -> None:
         name, companion = (kind.key, table.id), kind.table_of(table.id)
@@ -119,21 +148,30 @@ class Companions:
             if reading_on.since is None:
                 raise
             self._changelogs.pop(table.id, None)  # it may have another name now
+            kind.standing(table)  # some commits may have been made
             written = kind.write(table, self._reading(table, None, error.line))
         assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
         of = table.copy.published if table.copy.visible else None
-        self._standings[name] = replace(written, of=of or 0)
-        self._loaded.add(name)
-        is_same_commit = standing is not None and standing.version == written.version
-        self._must_note = self._must_note or is_same_commit or name not in self._noted
+        self._note(name, standing, replace(written, of=of or 0))
         kind.tidy(table)
+
+    def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
+        """Note how far a companion is now; the state folder must have it if no commit tells it."""
+        self._standings[name] = after
+        self._loaded.add(name)
+        is_same_commit = before is not None and before.version == after.version
+        self._must_note = self._must_note or is_same_commit or name not in self._noted
 
     def _standing(self, kind: Companion, table: TableRun) -> Standing | None:
         """How far the companion is: by its last commit, or as of a later place that is noted for this commit."""
         name = (kind.key, table.id)
         if name in self._loaded:
             return self._standings[name]
-        standing, noted = kind.standing(table), self._standings.get(name)
+        return self._noted_or_own(name, kind.standing(table))
+
+    def _noted_or_own(self, name: Name, standing: Standing | None) -> Standing | None:
+        """How far a companion is that is at this commit: as of a later place, if that is noted for the commit."""
+        noted = self._standings.get(name)
         if standing is None or noted is None or noted.version != standing.version:
             return standing
         is_later = noted.read_to.log == standing.read_to.log and noted.read_to.order > standing.read_to.order
@@ -167,7 +205,7 @@ class Companions:
 
     def _least_unread(self) -> Place | None:
         """The place up to which all companions have read that are behind, or may be; None if none is behind."""
-        keys = {kind.key for kind in self.kinds}
+        keys = {kind.key for kind in self.kinds} | ({self.listing.key} if self.listing is not None else set())
         unknown = {name for name in self._noted if name[0] in keys and name not in self._seen}
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)

@@ -7,6 +7,7 @@ from lakeingest.pipeline.companions.changelog_table import ChangelogTable
 from lakeingest.pipeline.companions.companion import Companion
 from lakeingest.pipeline.companions.companions import Companions
 from lakeingest.pipeline.companions.history import history_of
+from lakeingest.pipeline.companions.transactions import Transactions
 from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
 from lakeingest.pipeline.run.edges import Edges
 
@@ -22,4 +23,6 @@ _KINDS: Sequence[Callable[[Edges], Companion | None]] = (_changelog_table, histo
 def companions_of(edges: Edges, copied: Collection[TableId]) -> CompanionTables:
     """The companions of a run. `copied`: the tables of the run."""
     kinds = [kind for kind in (make(edges) for make in _KINDS) if kind is not None]
-    return Companions(edges, kinds, copied) if kinds else NoCompanions()
+    database = edges.config.changelog.transactions
+    listing = None if database is None else Transactions(edges, database)
+    return Companions(edges, kinds, copied, listing) if kinds else NoCompanions()

@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
-from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, LOGGED_AT, NUMBER, ORIGIN, REREAD, SCHEMA, columns_of
+from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA, columns_of
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
@@ -97,13 +95,6 @@ def ddl_row(part: Altered, log: TableSchema) -> pa.Table:
 def reset_row(place: Place, schema: TableSchema, log: TableSchema, why: str) -> pa.Table:
     """The row after which no row of before counts, with the columns of the log but NUMBER and LOGGED_AT."""
     return _document_row(RESET, place, schema, {"why": why, **_definition(schema, columns_of(log, schema))}, {}, None)
-
-
-def numbered(rows: pa.Table, first: int, logged_at: datetime) -> pa.Table:
-    """The rows with the numbers from `first` on, and the time at which they are written."""
-    numbers = pa.array(np.arange(first, first + rows.num_rows))
-    times = pa.repeat(pa.scalar(logged_at, INSTANT), rows.num_rows)
-    return rows.append_column(NUMBER, numbers).append_column(LOGGED_AT, times)
 
 
 def _document_row(

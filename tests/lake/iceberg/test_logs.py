@@ -139,14 +139,14 @@ def test_old_days_leave_as_a_whole(log: Log) -> None:
     def after(rows: int) -> Any:
         return written(progress, ReadTo(Place(1, 1, 5), log="log"), inserted=0, deleted=rows)
 
-    log.staged = log.logs.remove_before(log.staged, (DAY - dt.timedelta(days=8)).date(), after)
+    log.staged = log.logs.remove_before(log.staged, LOGGED_AT, (DAY - dt.timedelta(days=8)).date(), after)
     assert log.numbers() == [1, 4, 5]
     assert log.staged.progress.rows == 3
     snapshot = log.loaded().current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
     assert snapshot.summary.operation.value == "delete"
-    assert log.logs.remove_before(log.staged, (DAY - dt.timedelta(days=8)).date(), after) is log.staged
+    assert log.logs.remove_before(log.staged, LOGGED_AT, (DAY - dt.timedelta(days=8)).date(), after) is log.staged
     log.append(1)
     assert log.numbers() == [1, 4, 5, 7]
 
