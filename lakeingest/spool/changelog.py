@@ -247,7 +247,7 @@ class StoredChangelog:
                 with _opened_transactions(self.folder, segment) as opened:
                     rows = opened.read()
                 places = zip(*(rows[name].to_pylist() for name in ("epoch", "file", "pos")), strict=True)
-                times = rows["committed_at"].cast(pa.int64()).to_pylist()
+                times: list[int] = rows["committed_at"].cast(pa.int64()).to_pylist()
                 before = [time for parts, time in zip(places, times, strict=True) if Place(*parts) <= place]
                 if before:
                     return max(before)
