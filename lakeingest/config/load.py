@@ -35,7 +35,6 @@ from lakeingest.config.throttle import Throttle
 from lakeingest.config.variables import VARIABLE, fill_variables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
-from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
@@ -66,10 +65,6 @@ class Config(Frozen):
     notify: Notify = Notify()
     spark: Spark = Spark()
     submit: Submit = Submit()
-
-    def history_of(self, table: TableId) -> HistoryKind:
-        """Which history is written of a table."""
-        return self.tables.of(table).history or self.history
 
     @property
     def evolves(self) -> bool:

@@ -250,6 +250,10 @@ class Tables(BaseModel):
                 merged |= set_here
         return TableOptions(**merged).with_key(self.key_id)
 
+    def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
+        """Which history is written of a table. `usual`: that of tables whose options do not say it."""
+        return self.of(table).history or usual
+
     @property
     def secret(self) -> bytes:
         """The key of the hashes; empty without one."""

@@ -233,7 +233,7 @@ def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Ch
 
 def _columns_in_histories(config: Config, schemas: Iterable[TableSchema]) -> Checked:
     """The condition that tables with a history have no columns of the names that it needs."""
-    wanted = (schema for schema in schemas if config.history_of(schema.table) != "none")
+    wanted = (schema for schema in schemas if config.tables.history_of(schema.table, config.history) != "none")
     reasons = [
         f"{schema.table}: its history needs the names {', '.join(names)} for itself; give these columns other names in"
         " the copy (columns.rename), or set history: none in its options"

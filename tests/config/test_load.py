@@ -216,8 +216,8 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
         (
             "zzz=1",
-            "unknown key zzz; known are changelog, metrics, name, notify, points, quality, schema, source, spark,"
-            " state, submit, tables, target, throttle, version",
+            "unknown key zzz; known are changelog, history, metrics, name, notify, points, quality, schema, source,"
+            " spark, state, submit, tables, target, throttle, version",
         ),
         ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
         (

@@ -1,9 +1,11 @@
 """Histories of tables (`history: scd2`), beside a program that records every state of the source."""
 
 import random
+import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from lakeingest.mysql.connection import query
 from lakeingest.pipeline.companions import history_writing
 from lakeingest.pipeline.events import Undelivered
 from tests.e2e.pipe import Pipe
-from tests.e2e.recorded import Recorder
+from tests.e2e.recorded import EPOCH, Recorder
 from tests.lake.shown import shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -183,3 +185,40 @@ def test_deleted_rows_that_stay_in_the_copy_end_in_the_history(
     recorder.assert_same_as(found, len(recorder.states) - 1)
     assert {row["ended_by"] for row in found} >= {"delete"}
     assert len(pipe.rows("t")) >= 20
+
+
+@pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+def test_the_queries_of_the_page_give_what_it_says(pipe: Pipe) -> None:
+    """As of a time and of a position, the present rows, who changed what, and what was deleted."""
+    recorder = begun(pipe, 6)
+    recorder.transaction("UPDATE t SET v = 100 WHERE id < 3", "DELETE FROM t WHERE id = 4")
+    recorder.transaction("UPDATE t SET v = 200 WHERE id = 1", "INSERT INTO t VALUES (50, 'b', 5, '')")
+    pipe.run()
+    history = TableId(pipe.database, "t__history")
+    shown(pipe.spark, pipe.config.target, history).createOrReplaceTempView("orders_history")
+    pipe.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    state = recorder.states[1]
+    moment = (EPOCH + timedelta(seconds=state.after)).isoformat(sep=" ")
+    texts = {
+        "lake.shop.orders__history": "orders_history",
+        "price": "v",
+        "2026-11-30 12:00:00+00:00": moment,
+        "2026-11-30 13:00:00+00:00": "2100-01-01 00:00:00+00:00",
+        "000001.0000000007.00000000000000001234": state.place,
+    }
+    page = Path("docs/howto/history.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    for old, new in texts.items():
+        queries = [query.replace(old, new) for query in queries]
+    by_time, by_position, present, changes, _ = (
+        [tuple(row) for row in pipe.spark.sql(one).collect()] for one in queries
+    )
+    then = sorted((dict(row)["id"], dict(row)["v"]) for row in state.rows)
+    assert sorted(by_time) == sorted(by_position) == then
+    assert sorted(present) == sorted(query(pipe.connection, "SELECT id, v FROM t"))
+    of_one = [(value, before) for id_, *_, value, before in changes if id_ == 1]
+    assert of_one == [(1, None), (100, 1), (200, 100)]
+    since_begin = queries[4].replace(moment, "2000-01-01 00:00:00+00:00")
+    [(id_, value, _, why, _)] = [tuple(row) for row in pipe.spark.sql(since_begin).collect()]
+    assert (id_, value, why) == (4, 4, "delete")

@@ -38,7 +38,8 @@ class Histories:
 
     def is_wanted(self, table: TableRun) -> bool:
         """Whether pipeline.yml asks for a history of the table."""
-        return self.edges.config.history_of(table.id) == "scd2"
+        config = self.edges.config
+        return config.tables.history_of(table.id, config.history) == "scd2"
 
     def table_of(self, table: TableId) -> TableId:
         """The name of the history."""
