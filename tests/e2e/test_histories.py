@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakeingest import Pipeline
+from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
@@ -34,16 +36,15 @@ def with_history(pipe: Pipe) -> Pipe:
 
 def versions(pipe: Pipe, table: str = "t") -> list[dict[str, Any]]:
     """The rows of a history as readers see them, in the order in which they begin."""
-    return sorted(read(pipe, f"{table}__history"), key=lambda row: str(row["valid_from_position"]))
+    return versions_of(pipe.spark, pipe.config, TableId(pipe.database, f"{table}__history"))
 
 
-def read(pipe: Pipe, table: str) -> list[dict[str, Any]]:
-    """The rows of a table in the lake."""
-    rows = shown(pipe.spark, pipe.config.target, TableId(pipe.database, table)).collect()
-    return [
-        {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.asDict().items()}
-        for row in rows
-    ]
+def versions_of(spark: SparkSession, config: Config, history: TableId) -> list[dict[str, Any]]:
+    """The rows of a history as readers see them, in the order in which they begin; times are those of UTC."""
+    rows = [row.asDict() for row in shown(spark, config.target, history).collect()]
+    for row in rows:
+        row |= {name: value.astimezone(UTC) for name, value in row.items() if isinstance(value, datetime)}
+    return sorted(rows, key=lambda row: str(row["valid_from_position"]))
 
 
 def begun(pipe: Pipe, seed: int) -> Recorder:
