@@ -70,6 +70,13 @@ def new_history(schema: TableSchema) -> TableSchema:
     return _history(history_id(schema.table), schema, map(_stored, schema.columns))
 
 
+def described(history: TableSchema, schema: TableSchema) -> TableSchema:
+    """The same history with the comments for readers, as the table has them now: stored definitions have none."""
+    comments = {column.name: column.comment for column in (*schema.columns, *VALIDITY)}
+    columns = (replace(column, comment=comments.get(column.name, column.comment)) for column in history.columns)
+    return replace(history, columns=tuple(columns), comment=_comment(schema))
+
+
 def columns_of(history: TableSchema) -> tuple[Column, ...]:
     """The columns of a history that the table has or had."""
     return tuple(column for column in history.columns if column.name not in NAMES)
@@ -114,8 +121,11 @@ def followed(
 
 
 def _history(id_: TableId, schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
-    comment = f"Every version of the rows of {schema.table}" + (f": {schema.comment}" if schema.comment else "")
-    return TableSchema(id_, (*columns, *VALIDITY), (KEY,), comment=comment)
+    return TableSchema(id_, (*columns, *VALIDITY), (KEY,), comment=_comment(schema))
+
+
+def _comment(schema: TableSchema) -> str:
+    return f"Every version of the rows of {schema.table}" + (f": {schema.comment}" if schema.comment else "")
 
 
 def _stored(column: Column) -> Column:

@@ -11,6 +11,7 @@ from lakeingest.core.history_table import (
     at,
     clashing,
     columns_of,
+    described,
     followed,
     history_id,
     latest_of,
@@ -130,6 +131,16 @@ def test_names_that_clash_are_no_definition() -> None:
     """Callers refuse such tables by name before."""
     with pytest.raises(ValueError, match="two columns of the same name"):
         new_history(table(column("valid_to")))
+
+
+def test_comments_are_those_of_the_table() -> None:
+    """A definition that was stored has none; a column that the table has no more keeps what it has."""
+    history = new_history(table(replace(column("a"), comment="amount"), replace(column("b"), comment="gone")))
+    stored = replace(history, comment="", columns=tuple(replace(one, comment="") for one in history.columns))
+    shown = described(stored, table(replace(column("a"), comment="amount")))
+    assert (shown.column("a").comment, shown.column("b").comment) == ("amount", "")
+    assert shown.column("valid_from").comment.startswith("since when")
+    assert shown.comment == history.comment
 
 
 def test_the_greatest_time_is_in_the_commit() -> None:

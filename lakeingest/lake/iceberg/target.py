@@ -194,11 +194,11 @@ class IcebergTarget:
         return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @names_storage_errors
-    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None, flag: str = "") -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
-        files = files_with(staged_table, staged.version, key[0], bounds)
+        files = files_with(staged_table, staged.version, key[0], bounds, flag)
         return way.merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
@@ -266,10 +266,10 @@ class IcebergTarget:
 
     @names_storage_errors
     def batch_readers(
-        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None, flag: str = ""
     ) -> list[IcebergRows] | None:
         """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
-        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds)
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds, flag)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
-from lakeingest.core.history_table import clashing, history_id, latest_of, new_history
+from lakeingest.core.history_table import IS_CURRENT, clashing, described, history_id, latest_of, new_history
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
@@ -25,6 +25,10 @@ def history_of(edges: Edges) -> "Histories | None":
     config = edges.config
     kinds = {config.history, *(options.history for options in config.tables.options.values())}
     return Histories(edges) if "scd2" in kinds else None
+
+
+# rows that have ended are in files of their own, so that whoever asks for the current ones reads no others
+_OPTIONS = TableOptions(partition_by=(IS_CURRENT,))
 
 
 @dataclass(slots=True)
@@ -93,13 +97,14 @@ class Histories:
             return None
         if not is_companion(staged.progress):
             raise NotOurTable(f"{id_} is a copy of a table, and no history of {table.id}; rename or drop it")
-        history = self._with_columns(staged)
+        history = self._with_columns(table.schema, staged)
         if not staged.visible and read_to_of(staged.progress) is not None:  # a run died before its publish
             history.show(staged)
         self._known[table.id] = history
         return history
 
-    def _with_columns(self, staged: Staged) -> HistoryTable:
+    def _with_columns(self, of: TableSchema, staged: Staged) -> HistoryTable:
+        """The history at this commit. `of`: the table's definition. Raises StateUnreadable if its columns are unknown."""
         progress = staged.progress
         properties = {} if staged.published is None else self._lake.properties(progress.table)
         schema = history_with(self.edges.state, progress.table, progress.fingerprint, properties)
@@ -108,7 +113,7 @@ class Histories:
                 f"{progress.table}: nobody knows its columns any more; rename or drop it, and the next run makes a new"
                 " one"
             )
-        return self._at(staged, schema)
+        return self._at(staged, described(schema, of))
 
     def _created(self, table: TableRun) -> HistoryTable:
         """A new history without rows, which no reader sees."""
@@ -128,7 +133,7 @@ class Histories:
     @property
     def _lake(self) -> Target:
         if self._target is None:
-            self._target = open_companions(self.edges.config, lambda _: TableOptions(), self.edges.executors.open)
+            self._target = open_companions(self.edges.config, lambda _: _OPTIONS, self.edges.executors.open)
         return self._target
 
 

@@ -77,7 +77,8 @@ class HistoryTable:
         replaced = rows if by_changes else ended  # by changes, it counts which rows are new
         limits = pc.min_max(replaced[key])
         columns = tuple(dict.fromkeys((key, FROM_POSITION)))
-        merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()))
+        # the rows that are replaced are all current; by changes, the new ones are looked for, too
+        merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()), IS_CURRENT)
         files = [merger.replace(replaced.append_column(DELETED, _false(replaced)))] if replaced.num_rows else []
         return [*files, merger.write(rows.append_column(DELETED, _false(rows)) if by_changes else rows)]
 
@@ -125,7 +126,7 @@ class HistoryTable:
         fields = table_schema(self.schema)
         names = [name for name in fields.names if name != first]
         names = names if first is None else [first, *names]
-        readers = self.target.batch_readers(self.schema.table, self.staged.published, names, bounds)
+        readers = self.target.batch_readers(self.schema.table, self.staged.published, names, bounds, IS_CURRENT)
         if readers is None:
             raise StateUnreadable(
                 f"{self.schema.table} is not as lakeingest wrote it; rename or drop it, and the next run begins it anew"

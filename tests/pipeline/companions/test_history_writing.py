@@ -19,10 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from lakeingest import config
 from lakeingest.config import Target
 from lakeingest.config.place import Place as Folder
+from lakeingest.config.tables import TableOptions
 from lakeingest.core import change, companion
 from lakeingest.core.change import RowKind
 from lakeingest.core.default import Value
-from lakeingest.core.history_table import FROM_POSITION, NAMES, latest_of, new_history
+from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, NAMES, latest_of, new_history
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
@@ -263,7 +264,8 @@ class Lake:
 
     def opened(self) -> HistoryTable:
         """The history at its last commit."""
-        target, state = IcebergTarget(self.settings), Local(self.folder / "state")
+        options = TableOptions(partition_by=(IS_CURRENT,))  # as `companions.history` has it
+        target, state = IcebergTarget(self.settings, lambda _: options), Local(self.folder / "state")
         schema = new_history(BEGIN)
         staged = target.recover(schema.table)
         if staged is None:
