@@ -104,7 +104,7 @@ class Histories:
         return history
 
     def _with_columns(self, of: TableSchema, staged: Staged) -> HistoryTable:
-        """The history at this commit. `of`: the table's definition. Raises StateUnreadable if its columns are unknown."""
+        """The history at this commit. `of`: the table's definition. Raises StateUnreadable if the columns are lost."""
         progress = staged.progress
         properties = {} if staged.published is None else self._lake.properties(progress.table)
         schema = history_with(self.edges.state, progress.table, progress.fingerprint, properties)
