@@ -102,8 +102,15 @@ class Changelog:
         return self._held().end.at
 
     def time_of(self, place: Place) -> int | None:
-        """The commit time of the last transaction up to this place, in µs since 1970; None if it is not held."""
-        return self._log.time_of(self._held(), place)
+        """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
+        held = self._log.time_of(self._held(), place)
+        if held is not None:
+            return held
+        positions = (one.progress(self.table).position for one in self._published() if one.place == place)
+        lasts = [
+            position.history.last for position in positions if position is not None and position.history is not None
+        ]
+        return next((last.committed_at for last in lasts if last is not None), None)
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
