@@ -6,6 +6,7 @@ position are one commit, and a run goes on exactly there. No source has the rows
 progress counts what was written into it, and names no place of a binlog.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -19,6 +20,14 @@ from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
 
 _NOTHING = "nothing"  # `read_after` of a new companion
+
+
+SUFFIXES = ("changelog", "history")  # of all kinds of companions
+
+
+def companions_of(tables: Iterable[TableId]) -> set[TableId]:
+    """All companions that these tables may have."""
+    return {companion_of(table, suffix) for table in tables for suffix in SUFFIXES}
 
 
 def companion_of(table: TableId, suffix: str) -> TableId:
@@ -50,11 +59,6 @@ def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0
     position = _position(count_of(progress) + max(1, steps))
     plan = MergePlan(progress.splits, (), position.place)
     return replace(progress.merged(plan, position, inserted, deleted), read_after=str(read_to))
-
-
-def lifted(progress: Progress, fingerprint: str) -> Progress:
-    """The progress after a commit that gives the companion other columns, and no rows."""
-    return progress.lifted(_position(count_of(progress) + 1), fingerprint)
 
 
 def count_of(progress: Progress) -> int:

@@ -1,7 +1,7 @@
 """The columns of a changelog as a table: those that say what a row is, then those of the table whose changes it has.
 
 A column is only ever added. A dropped column stays, and a renamed one is a new column. If a new type does not hold the
-old values, the column gets another name, with a number. So rows of before keep their values. A row of DDL tells which
+old values, the column gets another name, with a number. So older rows keep their values. A row of DDL tells which
 column of the table is in which column of the log.
 """
 
@@ -78,7 +78,7 @@ def followed(log: TableSchema, definition: TableSchema) -> TableSchema:
 
 
 def lift_of(before: TableSchema, after: TableSchema) -> Lift:
-    """The step between two definitions of a log. Rows of before have NULL in new columns."""
+    """The step between two definitions of a log. Older rows have NULL in new columns."""
     old = {column.name: column for column in before.columns}
     changed = frozenset(column.name for column in after.columns if old.get(column.name) != column)
     origins = tuple(name if name in old else None for name in after.names)

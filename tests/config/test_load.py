@@ -5,7 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,6 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
             "tables/options/shop.orders/columns={exclude: [ssn], cast: {a: int}}",
             r"shop\.orders\.columns\.cast is not",
         ),
-        ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
@@ -336,6 +335,15 @@ def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
         parsed(later, "source/hots=a")
 
 
+def test_changes_are_a_table_of_iceberg_only() -> None:
+    """Hudi refuses it by name. Rows stay there as long as changes do, unless the file says otherwise."""
+    changelog = parsed("changelog={keep: 3d, table: true, transactions: _lakeingest}").changelog
+    assert (changelog.kept_in_table, changelog.transactions) == (timedelta(days=3), "_lakeingest")
+    assert parsed("changelog={table: true, table_keep: 400d}").changelog.kept_in_table == timedelta(days=400)
+    with pytest.raises(NotBuiltYet, match=r"changelog\.table: True is not built yet for hudi"):
+        parsed("changelog={table: true}", "target/format=hudi")
+
+
 def test_the_state_may_be_in_a_store() -> None:
     """Of Hudi only where its tables are in a store, too: Spark reads its staging."""
     assert str(parsed("state=s3://bucket/state/").state) == "s3://bucket/state"
@@ -460,7 +468,9 @@ def test_overrides_win_and_have_types(tmp_path: Path) -> None:
         ("source.prot=1", "unknown key source.prot; did you mean port?"),
         ("tables.include=[a.b", "tables.include"),
         ("source.user=", "source.user: "),
-        ("changelog.table=true", "changelog.table: True is not built yet"),
+        ("changelog.table_keep=1d", "table_keep needs table: true"),
+        ("changelog.transactions=_lakeingest", "transactions needs table: true"),
+        ("changelog.transactions=shop", "changelog.transactions: "),
         ("points.every=10s", "points.every: "),
         ("changelog.keep=7", "changelog.keep: "),
         ("changelog.kept=7d", "unknown key changelog.kept; did you mean keep?"),

@@ -7,9 +7,9 @@ from lakeingest.core.companion import (
     Standing,
     begun,
     companion_of,
+    companions_of,
     count_of,
     is_companion,
-    lifted,
     read_to_of,
     written,
 )
@@ -26,7 +26,9 @@ READ_TO = ReadTo(Place(1, 7, 1234), log="1f0c83aa")
 
 def test_a_companion_stands_beside_its_copy() -> None:
     """In the same database, with a name that says what it is, whatever the name of the table is."""
-    assert companion_of(TableId("shop", "my.orders"), "changelog") == TableId("shop", "my.orders__changelog")
+    table = TableId("shop", "my.orders")
+    assert companion_of(table, "changelog") == TableId("shop", "my.orders__changelog")
+    assert companions_of([table]) == {companion_of(table, "changelog"), companion_of(table, "history")}
 
 
 def test_a_new_companion_goes_up_to_no_position() -> None:
@@ -44,12 +46,6 @@ def test_rows_and_position_are_one_commit(steps: int, count: int) -> None:
     shown = after.audited().published()
     again = written(shown, READ_TO, inserted=2, deleted=10, steps=2)
     assert (again.rows, count_of(again)) == (32, count + 2)
-
-
-def test_other_columns_take_a_step_of_their_own() -> None:
-    """The position in the changelog stays."""
-    after = lifted(written(begun(SCHEMA), READ_TO, inserted=1), "other")
-    assert (after.fingerprint, count_of(after), read_to_of(after)) == ("other", 2, READ_TO)
 
 
 def test_the_position_is_kept_with_the_progress() -> None:

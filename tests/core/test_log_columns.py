@@ -1,4 +1,4 @@
-"""The columns of a changelog as a table: they are only added, and rows of before keep their values."""
+"""The columns of a changelog as a table: they are only added, and older rows keep their values."""
 
 import pytest
 from hypothesis import given
@@ -83,7 +83,7 @@ def test_columns_are_only_added(
     later = followed(log, table(**after))
     if columns is not None:
         assert own(later) == {"id": (Kind.INT32, 0), **columns}
-    lift_of(log, later)  # a NotLiftable would say that rows of before lose a value
+    lift_of(log, later)  # a NotLiftable would say that older rows lose a value
     assert followed(later, table(**after)) is later
 
 
@@ -95,7 +95,7 @@ def test_no_two_columns_of_a_table_share_one_of_the_log() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "A_2", "a_2", "b"]), st.sampled_from(sorted(TYPES))), max_size=8))
 def test_any_ddl_keeps_every_column(steps: list[dict[str, str]]) -> None:
-    """Columns of before keep their names, and every definition finds a column for each of its own."""
+    """Older columns keep their names, and every definition finds a column for each of its own."""
     log = new_log(LOG, table())
     for columns in steps:
         if len({name.casefold() for name in columns}) < len(columns):

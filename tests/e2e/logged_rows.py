@@ -47,9 +47,9 @@ def replayed(
 
     `strict`: a change of the binlog takes away exactly the row that is there, and puts one only where none is.
     """
-    rows: Rows = {}
+    rows: Rows = {}  # by key; each row by the columns of the log
     key: list[str] = []
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = {}  # of the table: the column of the log
     for row in log:
         if place is not None and row[f"{OWN}position"] > place:
             continue
@@ -63,8 +63,8 @@ def replayed(
                 rows = _lifted(rows, doc, row)
         if op in {"RESET", "TRUNCATE", "DDL"}:
             continue
-        values = {name: row[column] for name, column in columns.items()}
-        name = tuple(values[column] for column in key)
+        values = {column: row[column] for column in columns.values()}
+        name = tuple(values[columns[part]] for part in key)
         is_change = strict and row[f"{OWN}origin"] == "binlog"
         if op in {"+I", "+U"}:
             assert not is_change or name not in rows, row
@@ -72,18 +72,18 @@ def replayed(
         else:
             assert not is_change or rows[name] == values, (row, rows.get(name))
             rows.pop(name, None)
-    return [rows[name] for name in sorted(rows)]
+    return [{name: rows[each][column] for name, column in columns.items()} for each in sorted(rows)]
 
 
 def _lifted(rows: Rows, doc: Mapping[str, Any], ddl: Mapping[str, Any]) -> Rows:
-    """All rows with the columns after DDL: a column keeps the values of the one that it was, or gets those of `ddl`."""
+    """All rows with the columns after DDL. A column has the value of the one that it was, a new one that of `ddl`."""
+    key = [each["column"] for name in doc["key"] for each in doc["columns"] if each["name"] == name]
     lifted: Rows = {}
     for old in rows.values():
-        by_column = {}
-        for each in doc["columns"]:
-            name = each["name"]
-            by_column[name] = ddl[each["column"]] if each["was"] is None else old[each["was"]]
-        lifted[tuple(by_column[name] for name in doc["key"])] = by_column
+        new = {
+            each["column"]: ddl[each["column"]] if each["was"] is None else old[each["was"]] for each in doc["columns"]
+        }
+        lifted[tuple(new[column] for column in key)] = new
     return lifted
 
 

@@ -154,10 +154,7 @@ class Changelog:
                         return reached
                     published = self._published()  # the table was published in between
                 # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
-                with_all_changes = (version for version in published if version.place >= stretch.start)
-                oldest = next(
-                    (version for version in with_all_changes if self._schema_of_version(version.version)), None
-                )
+                oldest = self._oldest_of([version for version in published if version.place >= stretch.start])
                 if oldest is None:
                     raise ChangelogGone(
                         f"{self.table}: the changes after its published versions are no longer held; run once, then"
@@ -179,6 +176,15 @@ class Changelog:
             yield from self._copy_parts(reader, oldest.place, oldest)
             yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
             return self._position_after(changes, read_to), True
+
+    def _oldest_of(self, published: Sequence[Published]) -> Published | None:
+        """The version as of the least place whose definition is stored; None if there is none.
+
+        Of several as of this place, it is the last one. Earlier ones may lack rows that were read again, and the spool
+        may have lost these rows.
+        """
+        known = [version for version in published if self._schema_of_version(version.version)]
+        return next((one for one in reversed(known) if one.place == known[0].place), None)
 
     def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
         """The rows of a table before its first publish. Returns what a PartStream returns.

@@ -55,8 +55,7 @@ class ShownChangelog(Changelog):
         A copy without rows is one part without rows.
         """
         _, stretch = self._log.stretch(self.table)
-        versions = (version for version in self._published() if stretch.start <= version.place <= shown)
-        oldest = next((version for version in versions if self._schema_of_version(version.version)), None)
+        oldest = self._oldest_of([one for one in self._published() if stretch.start <= one.place <= shown])
         if oldest is None:
             raise ChangelogGone(f"{self.table}: the changes after its published versions are no longer held")
         copied = ReadTo(oldest.place, log=self.name)

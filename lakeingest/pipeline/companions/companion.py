@@ -70,7 +70,7 @@ class Companion(Protocol):
         """Write all parts of the reading, in one commit or in several, and let readers see them.
 
         Each commit carries the position that it goes up to: the last one `reading.reached`. If `reading.since` is None,
-        the companion is made, or begins anew: no row of before counts any more. Returns the standing after the last
+        the companion is made, or begins anew: no older row counts any more. Returns the standing after the last
         commit.
         """
 

@@ -98,7 +98,7 @@ class Companions:
         """Write one companion. Whether that succeeded; an error is reported."""
         key, table = name
         try:
-            with translate_errors(self.edges.source.settings, self.edges.target):
+            with translate_errors(self.edges.source.settings, self.edges.target), self.edges.profile.stage(key):
                 write()
         except LeaseLost:
             raise

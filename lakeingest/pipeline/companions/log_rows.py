@@ -93,7 +93,7 @@ def ddl_row(part: Altered, log: TableSchema) -> pa.Table:
 
 
 def reset_row(place: Place, schema: TableSchema, log: TableSchema, why: str) -> pa.Table:
-    """The row after which no row of before counts, with the columns of the log but NUMBER and LOGGED_AT."""
+    """The row after which no older row counts, with the columns of the log but NUMBER and LOGGED_AT."""
     return _document_row(RESET, place, schema, {"why": why, **_definition(schema, columns_of(log, schema))}, {}, None)
 
 

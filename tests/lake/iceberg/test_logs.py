@@ -111,7 +111,7 @@ def test_rows_are_shown_with_the_commit_that_adds_them(log: Log, open_target: Ca
 
 
 def test_a_commit_can_add_columns_and_rows_at_once(log: Log) -> None:
-    """Rows of before have NULL in the new column; none is written anew."""
+    """Older rows have NULL in the new column; none is written anew."""
     log.append(2)
     log.append(1, after=followed(log.schema, table_with(ID, AMOUNT)), amount=7)
     log.append(1, amount=8)
