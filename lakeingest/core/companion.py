@@ -61,6 +61,15 @@ def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0
     return replace(progress.merged(plan, position, inserted, deleted), read_after=str(read_to))
 
 
+def lifted(progress: Progress, fingerprint: str, read_to: ReadTo | None = None) -> Progress:
+    """The progress after a commit that gives the companion other columns, and no rows.
+
+    `read_to`: the position after the DDL that does this; None: the companion stays where it is.
+    """
+    after = progress.lifted(_position(count_of(progress) + 1), fingerprint)
+    return after if read_to is None else replace(after, read_after=str(read_to))
+
+
 def count_of(progress: Progress) -> int:
     """The count of what was written into the companion: each commit adds its `steps`, at least 1."""
     assert progress.position is not None  # noqa: S101 - held by `begun`

@@ -10,6 +10,7 @@ from lakeingest.core.companion import (
     companions_of,
     count_of,
     is_companion,
+    lifted,
     read_to_of,
     written,
 )
@@ -46,6 +47,17 @@ def test_rows_and_position_are_one_commit(steps: int, count: int) -> None:
     shown = after.audited().published()
     again = written(shown, READ_TO, inserted=2, deleted=10, steps=2)
     assert (again.rows, count_of(again)) == (32, count + 2)
+
+
+def test_other_columns_are_a_commit_of_their_own() -> None:
+    """It adds no rows, and carries the position after the DDL, if there was one."""
+    shown = written(begun(SCHEMA), READ_TO, inserted=4).audited().published()
+    later = ReadTo(Place(1, 8, 4), 0, log="1f0c83aa")
+    for read_to, reached in ((None, READ_TO), (later, later)):
+        after = lifted(shown, "other columns", read_to)
+        assert (after.rows, count_of(after), after.fingerprint) == (4, 2, "other columns")
+        assert read_to_of(after) == reached
+        assert after.audited().published().rows == 4
 
 
 def test_the_position_is_kept_with_the_progress() -> None:
