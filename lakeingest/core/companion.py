@@ -61,7 +61,7 @@ def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0
     return replace(progress.merged(plan, position, inserted, deleted), read_after=str(read_to))
 
 
-def lifted(progress: Progress, fingerprint: str, read_to: ReadTo | None = None) -> Progress:
+def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = None) -> Progress:
     """The progress after a commit that gives the companion other columns, and no rows.
 
     `read_to`: the position after the DDL that does this; None: the companion stays where it is.

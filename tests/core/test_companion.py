@@ -10,8 +10,8 @@ from lakeingest.core.companion import (
     companions_of,
     count_of,
     is_companion,
-    lifted,
     read_to_of,
+    with_columns,
     written,
 )
 from lakeingest.core.phases import Phase
@@ -54,7 +54,7 @@ def test_other_columns_are_a_commit_of_their_own() -> None:
     shown = written(begun(SCHEMA), READ_TO, inserted=4).audited().published()
     later = ReadTo(Place(1, 8, 4), 0, log="1f0c83aa")
     for read_to, reached in ((None, READ_TO), (later, later)):
-        after = lifted(shown, "other columns", read_to)
+        after = with_columns(shown, "other columns", read_to)
         assert (after.rows, count_of(after), after.fingerprint) == (4, 2, "other columns")
         assert read_to_of(after) == reached
         assert after.audited().published().rows == 4

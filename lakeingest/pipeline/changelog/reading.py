@@ -104,13 +104,10 @@ class Changelog:
     def time_of(self, place: Place) -> int | None:
         """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
         held = self._log.time_of(self._held(), place)
-        if held is not None:
-            return held
-        positions = (one.progress(self.table).position for one in self._published() if one.place == place)
-        lasts = [
-            position.history.last for position in positions if position is not None and position.history is not None
-        ]
-        return next((last.committed_at for last in lasts if last is not None), None)
+        versions = (version for version in self._published() if held is None and version.place == place)
+        positions = (version.progress(self.table).position for version in versions)
+        lasts = (position.history.last for position in positions if position and position.history)
+        return next((last.committed_at for last in lasts if last), held)
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False

@@ -152,7 +152,7 @@ class HistoryTable:
         rewritten = [task.rewrite() for task in self.target.rewriters(self.staged, step)]
         self.assert_held()
         keep_history(self.state, step.after)  # before the commit, so that the columns are always known
-        progress = companion.lifted(self.staged.progress, step.after.fingerprint, read_to)
+        progress = companion.with_columns(self.staged.progress, step.after.fingerprint, read_to)
         staged = self._committing.lift(self.staged, step, history_table.at(progress, self.latest), rewritten)
         self.schema = step.after
         self.show(staged)
