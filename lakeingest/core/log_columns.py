@@ -5,8 +5,9 @@ old values, the column gets another name, with a number. So older rows keep thei
 column of the table is in which column of the log.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from lakeingest.core.change import COMMITTED_AT, GTID, OP, ORDINAL, POSITION
 from lakeingest.core.default import Value
@@ -91,17 +92,19 @@ def columns_of(log: TableSchema, definition: TableSchema) -> dict[str, str]:
     Names are compared as engines do, without case.
     """
     present = {column.name.casefold(): column for column in log.columns}
-    taken: set[str] = set()
     found: dict[str, str] = {}
     for wanted in _stored(definition):
-        for candidate in _candidates(wanted.name):
-            folded = candidate.casefold()
-            column = present.get(folded)
-            if folded not in taken and (column is None or _holds(wanted, column) or _holds(column, wanted)):
-                taken.add(folded)
-                found[wanted.name] = candidate if column is None else column.name
-                break
+        taken = {name.casefold() for name in found.values()}
+        name = next(filter(partial(_is_free, wanted, present, taken), _candidates(wanted.name)))
+        column = present.get(name.casefold())
+        found[wanted.name] = name if column is None else column.name
     return found
+
+
+def _is_free(wanted: Column, present: Mapping[str, Column], taken: Collection[str], name: str) -> bool:
+    """Whether no column of this name is in the way: there is none, or it stores the values, or it does when wider."""
+    column = present.get(name.casefold())
+    return name.casefold() not in taken and (column is None or _holds(wanted, column) or _holds(column, wanted))
 
 
 def _candidates(name: str) -> Iterable[str]:

@@ -52,11 +52,13 @@ class IcebergLogs:
 
     def __init__(self, target: IcebergTarget) -> None:
         self._target = target
+        self._opened: dict[int, Table] = {}  # by version: as `writer` has loaded it, for the next `append`
 
     def writer(self, staged: Staged, lift: Lift | None) -> _LogWriter:
         """A writer with the field ids that the columns will have."""
         with self._target.storage_errors():
             loaded = self._loaded(staged)
+            self._opened = {staged.version: loaded}
             if lift is None:
                 return _LogWriter(TableFiles.of(as_staged(loaded, staged.version)))
             new = lifted_schema(loaded.metadata, staged.version, lift, keeps_dropped=True)
@@ -124,7 +126,9 @@ class IcebergLogs:
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=version).commit()
 
         with self._target.storage_errors():
-            committed = self._target._commit(self._loaded(staged), staged, progress, write)  # noqa: SLF001 - as below
+            # a commit is refused if someone has made another one since, and looks at the table anew then
+            loaded = self._opened.pop(staged.version, None) or self._loaded(staged)
+            committed = self._target._commit(loaded, staged, progress, write)  # noqa: SLF001 - as below
         return replace(committed, progress=_shown(progress), published=committed.version)
 
     def _loaded(self, staged: Staged) -> Table:

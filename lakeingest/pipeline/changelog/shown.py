@@ -41,7 +41,9 @@ class ShownChangelog(Changelog):
         reader = _OwnReader()
         if since is None:
             return (yield from self._copy_and_changes(reader, shown, rereads=rereads))
-        read_to = position_after(self.table, since, self._log, self.name, self._restarted_at)
+        read_to = since
+        if since.log != self.name:  # else `_changes` looks whether all changes after it are stored
+            read_to = position_after(self.table, since, self._log, self.name, self._restarted_at)
         if not self._has_all_rows(read_to):
             raise ChangelogGone(
                 f"{self.table}: its rows were read again after {since}; read the changelog from its beginning, into"

@@ -18,7 +18,7 @@ from lakeingest.spool.followed import Altered
 
 DDL, TRUNCATE, RESET = "DDL", "TRUNCATE", "RESET"
 _NAMES = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
-_OPS = pa.array([_NAMES[kind] for kind in RowKind])
+_OPS = [_NAMES[kind] for kind in RowKind]  # by the kind's number
 
 
 def place_of_first(part: Copied | Changed) -> Place:
@@ -57,7 +57,7 @@ def changed_rows(rows: pa.Table, schema: TableSchema, log: TableSchema, *, rerea
     """Change rows, with the columns of the log but NUMBER and LOGGED_AT."""
     count = rows.num_rows
     columns = {
-        change.OP: _OPS.take(rows[change.KIND].cast(pa.int32()).combine_chunks()),
+        change.OP: pa.array(_OPS).take(rows[change.KIND].cast(pa.int32()).combine_chunks()),
         ORIGIN: pa.repeat(pa.scalar(REREAD if reread else BINLOG), count),
         change.POSITION: place_texts(rows),
         change.COMMITTED_AT: rows[change.COMMITTED_AT],

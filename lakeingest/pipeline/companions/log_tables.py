@@ -89,7 +89,9 @@ class LogTables:
         """Commit these files with so many rows, up to this position, and let readers see them."""
         progress = written(log.staged.progress, read_to, inserted=count, steps=count)
         progress = replace(progress, fingerprint=log.schema.fingerprint)
-        properties = {DEFINITION: as_property(log.schema), READ_TO: str(read_to)}
+        properties = {READ_TO: str(read_to)}
+        if lift is not None or log.staged.published is None:  # else the table has the property
+            properties[DEFINITION] = as_property(log.schema)
         target = self._committing
         if log.staged.published is None:
             staged = target.commit_wave(log.staged, files, progress)
