@@ -219,7 +219,8 @@ class HistoryWriting:
     def _copy(self, part: Copied) -> None:
         if self.since is None and not self._copied and not self._copied_rows:
             self._know(part.schema)
-        self._copied.append(part)
+        if part.rows.num_rows:  # a copy without rows is one part without rows
+            self._copied.append(part)
         if sum(part.rows.num_rows for part in self._copied) >= _COPIED:
             self._write_copied()
         if part.last:
