@@ -94,11 +94,19 @@ def source_names(schema: TableSchema) -> tuple[str, ...]:
     return (*schema.names, change.DELETED) if schema.keeps_deleted else schema.names
 
 
-def source_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows of the copy as rows of the source's table: without metadata columns and rows that are marked as deleted."""
+def source_rows(rows: pa.Table, schema: TableSchema, *, nullable: bool = False) -> pa.Table:
+    """Rows of the copy as rows of the source's table: without metadata columns and rows that are marked as deleted.
+
+    `nullable`: each column may have NULL, because another tool may have written the rows.
+    """
     if schema.keeps_deleted:
         rows = rows.filter(pc.invert(rows[change.DELETED]))
-    return rows.select(list(schema.names)).cast(table_schema(schema))
+    return rows.select(list(schema.names)).cast(optional(table_schema(schema)) if nullable else table_schema(schema))
+
+
+def optional(fields: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may have NULL."""
+    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 def change_schema(schema: TableSchema) -> pa.Schema:

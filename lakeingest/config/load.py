@@ -136,6 +136,11 @@ class Config(Frozen):
 
     def _assert_form_of_copies(self) -> None:
         """Raise NotBuiltYet for keys that the format does not have yet, ValueError for a location in a wrong store."""
+        if self.tables.adopts and FORMATS[self.target.format].by_folder:
+            raise NotBuiltYet(
+                f"tables.startup: adopt is not built yet for {self.target.format}: tables of other tools have record"
+                " keys and file groups of their own; copy them under another name"
+            )
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:

@@ -8,6 +8,7 @@ from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
+from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
@@ -67,6 +68,12 @@ def open_rollbacks(config: Config) -> Rollbacks:
 def open_points(config: Config) -> Points:
     """The Points of the configured format."""
     return package_of(config).points(config)
+
+
+def open_foreign_tables(config: Config) -> ForeignTables | None:
+    """The ForeignTables of the configured format; None if pipeline.yml takes over no table of other tools."""
+    foreign = package_of(config).foreign if config.tables.adopts else None
+    return None if foreign is None else foreign(config, ownership_of(config))
 
 
 def unwritable(config: Config) -> str | None:

@@ -65,6 +65,7 @@ HUDI = FormatPackage(
     versions=_versions,
     rollbacks=_rollbacks,
     points=_points,
+    foreign=None,
     unwritable=_unwritable,
     new_place=_new_place,
 )

@@ -59,15 +59,20 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
-    """Set staging to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`.
+    """Let the commit assert the snapshot that staging is at. Returns `branches`.
 
     The commit is then refused if someone moves staging meanwhile, for example another pipeline that takes the copy
-    over. If staging does not exist, nothing is set.
+    over. If staging does not exist, nothing is asserted.
     """
-    if (ref := metadata.refs.get(STAGING)) is None:
+    return assert_branch(branches, metadata, STAGING)
+
+
+def assert_branch(branches: ManageSnapshots, metadata: TableMetadata, branch: str) -> ManageSnapshots:
+    """Set a branch to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`."""
+    if (ref := metadata.refs.get(branch)) is None:
         return branches
     retention = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
-    return branches.create_branch(ref.snapshot_id, STAGING, *retention)
+    return branches.create_branch(ref.snapshot_id, branch, *retention)
 
 
 def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Transaction:

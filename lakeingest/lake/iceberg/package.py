@@ -5,6 +5,7 @@ from lakeingest.core.ownership import Owner
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.foreign_tables import IcebergForeignTables
 from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
@@ -43,12 +44,18 @@ def _points(config: Config) -> IcebergPoints:
     return IcebergPoints(IcebergTarget(config.target))
 
 
+def _foreign(config: Config, ownership: Ownership) -> IcebergForeignTables:
+    target = IcebergTarget(config.target, config.tables.of, ownership=ownership)
+    return IcebergForeignTables(target, keeps_dropped=config.keeps_dropped)
+
+
 ICEBERG = FormatPackage(
     target=_target,
     adoptions=_adoptions,
     versions=_versions,
     rollbacks=_rollbacks,
     points=_points,
+    foreign=_foreign,
     unwritable=unwritable,
     new_place=new_place,
 )

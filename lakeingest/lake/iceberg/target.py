@@ -49,7 +49,7 @@ from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, batch_readers, row_readers
 from lakeingest.lake.iceberg.scan_plan import files_with
-from lakeingest.lake.iceberg.shape import assert_not_rewritten
+from lakeingest.lake.iceberg.shape import assert_not_rewritten, is_being_taken
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -199,7 +199,7 @@ class IcebergTarget:
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
         files = files_with(staged_table, staged.version, key[0], bounds)
-        return way.merger(TableFiles.of(staged_table), tuple(key), files)
+        return way.merger(TableFiles.of(staged_table), tuple(key), files, is_being_taken(loaded))
 
     @names_storage_errors
     def commit_merge(
@@ -330,10 +330,10 @@ class IcebergTarget:
     def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
         """The configured way to merge, or `row_delta` where Spark's statement cannot merge.
 
-        A statement needs the schema of staging to be the current one, and refuses metadata with a time in the future.
+        A statement needs the schema of staging to be the current one, no time in the future, and no row twice.
         """
-        is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
-        return self._configured_way if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+        may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
+        return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _waiting(self, table: TableId) -> Waiting | None:
         return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)
