@@ -177,7 +177,6 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
             r"shop\.orders\.columns\.cast is not",
         ),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
-        ("tables/startup=adopt", "tables.startup: adopt"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -301,6 +300,22 @@ def test_copies_begin_where_startup_says() -> None:
     assert gtids.begins_at == StartAt(None, GtidSet.parse(f"{UUID}:1-5:7"))
     assert [each.begins_at for each in times] == [StartAt(None, time=datetime(2026, 11, 30, tzinfo=UTC))] * 2
     assert not parsed("tables/startup=initial").tables.begins_empty
+
+
+def test_tables_of_other_tools_are_taken_over_only_if_the_tool_is_named() -> None:
+    """The word that it is off, and its columns, may be of two patterns. Hudi is refused by name."""
+    several = "tables/options={'*.*': {adopt: {stopped: Airbyte}}, 'shop.orders': {adopt: {drop: ['_x*']}}}"
+    table = TableId("shop", "orders")
+    adopting = parsed("tables/startup=adopt", several).tables
+    assert adopting.adopts
+    assert not adopting.begins_empty
+    assert (adopting.of(table).takes_over, adopting.of(table).adopt.drop) == (True, ("_x*",))
+    assert not parsed("tables/startup=adopt").tables.of(table).takes_over
+    assert not parsed(several).tables.of(table).takes_over
+    with pytest.raises(ConfigError, match="stopped"):
+        parsed("tables/options={'*.*': {adopt: {stopped: ''}}}")
+    with pytest.raises(NotBuiltYet, match="tables.startup: adopt is not built yet for hudi"):
+        parsed("tables/startup=adopt", "target={format: hudi}")
 
 
 @pytest.mark.parametrize(

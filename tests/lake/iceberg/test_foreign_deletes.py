@@ -86,7 +86,7 @@ def equality_delete(table: Table, names: Sequence[str], values: Sequence[Row], *
     columns = [*([None] * len(values) for _ in others), *zip(*values, strict=True)]
     types = Schema(*(field.model_copy(update={"required": False}) for field in fields)).as_arrow()
     rows = pa.table([pa.array(column, kind.type) for column, kind in zip(columns, types, strict=True)], schema=types)
-    path = Path(table.location().removeprefix("file://")) / f"{random.getrandbits(60):x}-eq.parquet"  # noqa: S311
+    path = Path(table.location().removeprefix("file://")) / f"{random.getrandbits(60):x}-eq.parquet"
     pq.write_table(rows, path)
     file = DataFile.from_args(
         content=DataFileContent.EQUALITY_DELETES,
@@ -130,7 +130,7 @@ def bits(value: object) -> object:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_are_deleted_as_the_specification_says(catalog: SqlCatalog, seed: int) -> None:
     """A delete counts for rows of earlier commits, and not for its own; NULL equals NULL."""
-    chance = random.Random(seed)  # noqa: S311 - to be drawn again
+    chance = random.Random(seed)
     table, oracle = made(catalog), list[tuple[int, Row]]()
     removed = list[tuple[int, tuple[int, ...], Row]]()
 
