@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from lakeingest.config import CATALOG
 from lakeingest.config.adopt import Adopt
 from lakeingest.config.tables import TableOptions
+from lakeingest.lake.iceberg.catalogs import open_catalog
 from tests.e2e.pipe import Pipe
 
 
@@ -36,7 +37,7 @@ def frame(pipe: Pipe, table: str, columns: str, select: str = "*") -> DataFrame:
 
 def write(pipe: Pipe, table: str, rows: DataFrame, **properties: str) -> None:
     """What `df.writeTo(…).create()` makes of the rows, or appends if the table is there."""
-    pipe.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{pipe.database}")
+    namespace(pipe)
     writer = rows.writeTo(name_of(pipe, table))
     if pipe.spark.catalog.tableExists(name_of(pipe, table)):
         writer.append()
@@ -44,6 +45,12 @@ def write(pipe: Pipe, table: str, rows: DataFrame, **properties: str) -> None:
     for key, value in properties.items():
         writer = writer.tableProperty(key.replace("_", "-"), value)
     writer.create()
+
+
+def namespace(pipe: Pipe) -> None:
+    """The namespace of the tables, in a catalog that is there."""
+    open_catalog(pipe.config.target).close()  # type: ignore[attr-defined] # the embedded one makes its file
+    pipe.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{pipe.database}")
 
 
 def java_table(pipe: Pipe, table: str) -> Any:
@@ -72,10 +79,11 @@ def delete_by_equality(
     array = gateway.new_array(jvm.int, len(ids))
     for place, one in enumerate(ids):
         array[place] = one
-    factory = iceberg.data.GenericAppenderFactory(schema, loaded.spec(), array, of_deletes, None)
+    builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(loaded)
+    factory = builder.equalityFieldIds(array).equalityDeleteRowSchema(of_deletes).build()
     format_ = iceberg.FileFormat.PARQUET
     out = iceberg.io.OutputFileFactory.builderFor(loaded, 1, 1).format(format_).build().newOutputFile()
-    writer = factory.newEqDeleteWriter(out, format_, None)
+    writer = factory.newEqualityDeleteWriter(out, loaded.spec(), None)
     for row in values:
         record = iceberg.data.GenericRecord.create(of_deletes)
         for name, value in zip(key, row, strict=True):

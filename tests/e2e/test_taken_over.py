@@ -7,14 +7,13 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import TAKEN_OVER, plan
 from lakeingest.commands.status import status
-from lakeingest.config import CATALOG
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, LakeIngestError, PreflightFailed
 from lakeingest.lake.iceberg.history import STAGING, TAKEN
 from lakeingest.pipeline.events import Event, Merged, Published, RowsReread, TookOver, WaveCommitted
 from tests.e2e.exact import comparer
-from tests.e2e.other_tools import adopting, delete_by_equality, frame, name_of, snapshots, write
+from tests.e2e.other_tools import adopting, delete_by_equality, frame, name_of, namespace, snapshots, write
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_rollbacks import rollback
 from tests.e2e.test_signals_killed_anywhere import Dead, mortal
@@ -86,6 +85,7 @@ def test_only_rows_that_differ_are_written(shop: Pipe) -> None:
     others = [(3, "other", 21), (500, "too many", 1), (None, "no key", 0)]
     write(pipe, "orders", pipe.spark.createDataFrame(others, COLUMNS))
     pipe.sql("UPDATE orders SET n = NULL WHERE id = 4", "DELETE FROM orders WHERE id = 5")
+    pipe.sql("FLUSH BINARY LOGS")  # without GTIDs, the changes of the current file are merged once more
     adopting(pipe)
     [planned] = plan(pipe.config)
     assert (planned.state, planned.reasons) == (TAKEN_OVER, ())
@@ -94,7 +94,7 @@ def test_only_rows_that_differ_are_written(shop: Pipe) -> None:
     pipe.run()
     assert not pipe.seen(WaveCommitted)
     assert_same(pipe)
-    assert written(pipe) <= 2 * 6  # without GTIDs a change may be read with its row, and merged again
+    assert written(pipe) == 6
     assert TAKEN not in properties(pipe)
     pipe.sql("UPDATE orders SET v = 'later' WHERE id = 7", "DELETE FROM orders WHERE id = 8")
     pipe.run()
@@ -152,7 +152,7 @@ def test_changes_that_happen_while_rows_are_compared_are_applied(pipe: Pipe) -> 
                 f"UPDATE orders SET v = 'w{waves}' WHERE id IN ({waves}, {99 - waves})",
                 f"DELETE FROM orders WHERE id IN ({10 + waves}, {80 - waves})",
             )
-            if waves == 2:
+            if waves == 1:
                 pipe.sql("ALTER TABLE orders ADD x VARCHAR(9) DEFAULT 'x'", "UPDATE orders SET x = 'y' WHERE id = 90")
 
     adopting(pipe)
@@ -160,7 +160,7 @@ def test_changes_that_happen_while_rows_are_compared_are_applied(pipe: Pipe) -> 
     assert any("it lacks w" in note for note in planned.foreign)
     assert any("n (int to long)" in note for note in planned.foreign)
     assert pipe.run(observe=change).stopped == ()
-    assert waves > 2
+    assert waves > 1
     pipe.run()
     assert_same(pipe)
     pipe.sql("ALTER TABLE orders DROP v, RENAME COLUMN n TO m", "UPDATE orders SET m = -1 WHERE id = 30")
@@ -199,8 +199,8 @@ def test_a_run_that_dies_at_any_step_is_gone_on_with(shop: Pipe) -> None:
         assert_same(pipe)
         if not mortality.dead:
             break
-        at += 3
-    assert deaths > 3
+        at += 4
+    assert deaths > 2
 
 
 @pytest.mark.long("whole runs")
@@ -265,7 +265,7 @@ def test_what_cannot_be_taken_over_is_refused_by_name(pipe: Pipe) -> None:
     assert "n is long" in refused(pipe)
     adopting(pipe, drop=["_airbyte_*", "n"], partition_by=("id",))
     assert "it is divided by nothing, and partition_by says id" in refused(pipe)
-    adopting(pipe, drop=["_airbyte_*", "n"])
+    adopting(pipe, drop=["_airbyte_*", "n"], partition_by=())
     pipe.run()
     assert_same(pipe)
     found = {field.name: field.dataType.simpleString() for field in pipe.spark.table(name_of(pipe, "orders")).schema}
@@ -286,7 +286,7 @@ def test_partitions_that_pipeline_yml_names_stay(pipe: Pipe) -> None:
     """Rows go on into the same partitions."""
     rows = ", ".join(f"({n}, 'v{n}', {n % 3})" for n in range(60))
     pipe.sql(ORDERS, f"INSERT INTO orders VALUES {rows}")
-    pipe.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{pipe.database}")
+    namespace(pipe)
     frame(pipe, "orders", COLUMNS).writeTo(name_of(pipe, "orders")).partitionedBy("n").create()
     pipe.sql("UPDATE orders SET n = 5 WHERE id < 6", "DELETE FROM orders WHERE id = 7")
     adopting(pipe)

@@ -22,7 +22,7 @@ from pyiceberg.types import (
 
 from lakeingest.core.foreign_columns import Matched, match
 from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.lake.iceberg.staged_schema import FieldIds
+from lakeingest.lake.iceberg.staged_schema import FieldIds, identifier_of
 from lakeingest.lake.iceberg.types import iceberg_type
 
 _WIDER: Sequence[tuple[type[IcebergType], type[IcebergType]]] = (
@@ -88,10 +88,8 @@ def copy_schema(
         field = foreign.find_field(name)
         if name.casefold() not in taken and field.field_type.is_primitive:
             fields.append(ids.new_field(name, field.field_type, required=False, doc=field.doc))
-    key = [field for field in fields if field.name in schema.key]
-    identifier = [field.field_id for field in key] if all(field.required for field in key) else []
     number = max(each.schema_id for each in metadata.schemas) + 1
-    new = Schema(*fields, schema_id=number, identifier_field_ids=identifier)
+    new = Schema(*fields, schema_id=number, identifier_field_ids=identifier_of(fields, schema.key))
     return CopySchema(new, matched, tuple(widened), tuple(refusals))
 
 

@@ -104,8 +104,8 @@ class IcebergMerger:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
-            # all keys of the file, with the types of the changed keys
-            key_schema = pa.schema([candidates.field(name) for name in self.key])
+            # all keys of the file, with the types of the changed keys; NULL in a deleted row of another tool
+            key_schema = pa.schema([candidates.field(name).with_nullable(True) for name in self.key])
             keys = read_columns(self.table, task.file, self.key).cast(key_schema)
             rows, numbers = matches(keys, candidates)
             is_living = ~np.isin(rows, deleted_rows(keys, task.file, dead))

@@ -7,7 +7,7 @@ for readers.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from pyiceberg.schema import Schema
@@ -116,8 +116,16 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
             fields.append(field)
         elif keeps_dropped and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
-    key = [field.field_id for field in fields if field.name in lift.after.key]
-    return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifier_of(fields, lift.after.key))
+
+
+def identifier_of(fields: Iterable[NestedField], key: Collection[str]) -> list[int]:
+    """The field ids of the key, by which Iceberg identifies rows; none if another tool has made a key column optional.
+
+    Iceberg allows only required columns there.
+    """
+    of_key = [field for field in fields if field.name in key]
+    return [field.field_id for field in of_key] if all(field.required for field in of_key) else []
 
 
 def restarted_schema(
