@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.config.adopt import Adopt
@@ -53,25 +53,24 @@ def namespace(pipe: Pipe) -> None:
     pipe.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{pipe.database}")
 
 
-def java_table(pipe: Pipe, table: str) -> Any:
+def java_table(session: SparkSession, name: str) -> Any:
     """The table as the Java API of Iceberg has it: Flink and debezium-server write by it."""
-    spark: Any = pipe.spark
-    name = f"{CATALOG}.{pipe.database}.{table}"
+    spark: Any = session
     return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)  # noqa: SLF001
 
 
 def delete_by_equality(
-    pipe: Pipe, table: str, key: Sequence[str], values: Iterable[Sequence[Any]], *, whole_rows: bool = False
+    session: SparkSession, name: str, key: Sequence[str], values: Iterable[Sequence[Any]], *, whole_rows: bool = False
 ) -> None:
     """One commit of a file of deletes by equality, by Iceberg's own writer.
 
     With only the columns of the key, as Flink's sink in upsert mode and debezium-server write them (`TypeUtil.select`),
     or with `whole_rows`, as Flink's sink writes them otherwise.
     """
-    spark: Any = pipe.spark
-    jvm, gateway, loaded = spark._jvm, spark._sc._gateway, java_table(pipe, table)  # noqa: SLF001
+    spark: Any = session
+    jvm, gateway, loaded = spark._jvm, spark._sc._gateway, java_table(session, name)  # noqa: SLF001
     iceberg, schema = jvm.org.apache.iceberg, loaded.schema()
-    ids = [schema.findField(name).fieldId() for name in key]
+    ids = [schema.findField(column).fieldId() for column in key]
     chosen = jvm.java.util.HashSet()
     for one in ids:
         chosen.add(one)
@@ -86,8 +85,8 @@ def delete_by_equality(
     writer = factory.newEqualityDeleteWriter(out, loaded.spec(), None)
     for row in values:
         record = iceberg.data.GenericRecord.create(of_deletes)
-        for name, value in zip(key, row, strict=True):
-            record.setField(name, value)
+        for column, value in zip(key, row, strict=True):
+            record.setField(column, value)
         writer.write(record)
     writer.close()
     loaded.newRowDelta().addDeletes(writer.toDeleteFile()).commit()

@@ -7,6 +7,7 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import TAKEN_OVER, plan
 from lakeingest.commands.status import status
+from lakeingest.config import CATALOG
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, LakeIngestError, PreflightFailed
@@ -111,7 +112,8 @@ def test_deletes_by_equality_become_positions(pipe: Pipe, version: int, *, whole
     pipe.sql(ORDERS, f"INSERT INTO orders VALUES {rows}")
     write(pipe, "orders", frame(pipe, "orders", COLUMNS), format_version=str(version))
     changed = [(n,) for n in range(0, 100, 3)]
-    delete_by_equality(pipe, "orders", ["id"], [*changed, (1,), (2,)], whole_rows=whole_rows)
+    name = f"{CATALOG}.{pipe.database}.orders"
+    delete_by_equality(pipe.spark, name, ["id"], [*changed, (1,), (2,)], whole_rows=whole_rows)
     write(pipe, "orders", frame(pipe, "orders", COLUMNS).where("id % 3 = 0"))
     pipe.sql("DELETE FROM orders WHERE id IN (1, 99)")
     seen_before = pipe.rows("orders")

@@ -1,14 +1,16 @@
 """Readers, on executors, of columns of the rows of a snapshot."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
-from lakeingest.lake.iceberg.data_files import Positions, drop_deleted, living_batches, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import Positions, living_batches, read_deletes
 from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.kept_files import read_living
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
 from lakeingest.lake.target import Bounds
@@ -28,10 +30,8 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            dead = self._dead()
-            return pa.concat_tables(
-                drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
-            )
+            dead = functools.cache(self._dead)
+            return pa.concat_tables(read_living(self.table, task, self.names, dead) for task in self.files)
 
     def batches(self) -> Iterator[pa.Table]:
         """The columns of the rows that are not deleted, a part at a time."""

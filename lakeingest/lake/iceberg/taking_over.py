@@ -65,7 +65,9 @@ class TakeOver:
         deletes = ForeignDeletes(TableFiles.of(loaded), loaded.specs(), rows, delete_files)
         copy = copy_schema(loaded.metadata, schema, options.adopt.drop, keeps_dropped=keeps_dropped)
         refusals = [*copy.refusals, *_refusals_of_files(loaded, deletes)]
-        if not copy.refusals:  # else columns are missing
+        if (reason := options.refusal_of_form(schema)) is not None:
+            refusals.append(reason)
+        elif not copy.refusals:  # else columns are missing
             refusals += _refusals_of_partitions(loaded, schema, options, copy)
         if refusals:
             raise refused(loaded, schema, refusals)
