@@ -175,6 +175,7 @@ def test_changes_that_happen_while_rows_are_compared_are_applied(pipe: Pipe) -> 
 def test_a_run_that_dies_at_any_step_is_gone_on_with(shop: Pipe) -> None:
     """Readers see the rows of the other tool until all rows are compared."""
     pipe, at, deaths = shop, 1, 0
+    namespace(pipe)
     adopting(pipe)
     while True:
         rows = frame(pipe, "orders", COLUMNS)
