@@ -141,7 +141,10 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     }
     options, of_columns = ("chunk_key",), ("cast",)
     given: dict[str, Any] = {
-        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "adopt"}},
+        "tables.startup": {
+            "tables": {"include": ["shop.*"], "startup": "adopt"},
+            "target": {"format": "hudi"},
+        },
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {"columns": {key: "x"}}}}} for key in of_columns},
         "target.table": {"target": {"table": "lake.orders"}},

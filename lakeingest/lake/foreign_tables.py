@@ -21,7 +21,7 @@ class Foreign:
     `equality_deletes`: its files of rows that are deleted by their values. `dropped`: its columns that the copy does
     not have. `added`: the columns of the copy that it lacks. `widened`: its columns that get another type, which has
     every value. `stopped`: the tool, as the user names it. `changed`: when its last commit was made, in seconds since
-    1970 by the tool's clock.
+    1970 by the tool's clock. `is_begun`: a run has taken it over before, and someone has removed its branch since then.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Foreign:
     widened: tuple[str, ...]
     stopped: str
     changed: float
+    is_begun: bool = False
 
     @property
     def notes(self) -> Iterator[str]:

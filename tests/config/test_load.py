@@ -314,7 +314,7 @@ def test_tables_of_other_tools_are_taken_over_only_if_the_tool_is_named() -> Non
     assert not parsed(several).tables.of(table).takes_over
     with pytest.raises(ConfigError, match="stopped"):
         parsed("tables/options={'*.*': {adopt: {stopped: ''}}}")
-    with pytest.raises(NotBuiltYet, match="tables.startup: adopt is not built yet for hudi"):
+    with pytest.raises(NotBuiltYet, match=r"tables\.startup: adopt is not built yet for hudi"):
         parsed("tables/startup=adopt", "target={format: hudi}")
 
 

@@ -49,7 +49,7 @@ def write(pipe: Pipe, table: str, rows: DataFrame, **properties: str) -> None:
 
 def namespace(pipe: Pipe) -> None:
     """The namespace of the tables, in a catalog that is there."""
-    open_catalog(pipe.config.target).close()  # type: ignore[attr-defined] # the embedded one makes its file
+    open_catalog(pipe.config.target).close()  # the embedded one makes its file
     pipe.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{pipe.database}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import functions
 
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import TAKEN_OVER, plan
@@ -150,7 +151,7 @@ def test_changes_that_happen_while_rows_are_compared_are_applied(pipe: Pipe) -> 
         if isinstance(event, RowsReread):
             waves += 1
             pipe.sql(
-                f"INSERT INTO orders VALUES ({1000 + waves}, 'new', 1, NULL)",
+                f"INSERT INTO orders (id, v, n) VALUES ({1000 + waves}, 'new', 1)",
                 f"UPDATE orders SET v = 'w{waves}' WHERE id IN ({waves}, {99 - waves})",
                 f"DELETE FROM orders WHERE id IN ({10 + waves}, {80 - waves})",
             )
@@ -179,8 +180,6 @@ def test_a_run_that_dies_at_any_step_is_gone_on_with(shop: Pipe) -> None:
     adopting(pipe)
     while True:
         rows = frame(pipe, "orders", COLUMNS)
-        pipe.spark.sql(f"DROP TABLE IF EXISTS {name_of(pipe, 'orders')} PURGE")
-        remove(pipe.state)
         write(pipe, "orders", rows)
         old = pipe.rows("orders")
         pipe.sql(f"UPDATE orders SET v = 's{at}' WHERE id % 9 = 1", f"DELETE FROM orders WHERE id = {at}")
@@ -203,6 +202,8 @@ def test_a_run_that_dies_at_any_step_is_gone_on_with(shop: Pipe) -> None:
         if not mortality.dead:
             break
         at += 4
+        pipe.spark.sql(f"DROP TABLE {name_of(pipe, 'orders')}")
+        remove(pipe.state)
     assert deaths > 2
 
 
@@ -290,7 +291,7 @@ def test_partitions_that_pipeline_yml_names_stay(pipe: Pipe) -> None:
     rows = ", ".join(f"({n}, 'v{n}', {n % 3})" for n in range(60))
     pipe.sql(ORDERS, f"INSERT INTO orders VALUES {rows}")
     namespace(pipe)
-    frame(pipe, "orders", COLUMNS).writeTo(name_of(pipe, "orders")).partitionedBy("n").create()
+    frame(pipe, "orders", COLUMNS).writeTo(name_of(pipe, "orders")).partitionedBy(functions.col("n")).create()
     pipe.sql("UPDATE orders SET n = 5 WHERE id < 6", "DELETE FROM orders WHERE id = 7")
     adopting(pipe)
     assert "it is divided by identity of n, and partition_by says nothing" in refused(pipe)

@@ -52,11 +52,13 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_config: Config, spark: S
         of_new = AS_MYSQL.format(id=f"(id + {rows})")
         job.sql(f"USE {job.database}", f"INSERT INTO orders SELECT {of_new} FROM orders WHERE id < {more}")
         rows += more
-    open_catalog(target).close()  # type: ignore[attr-defined] # the embedded one makes its file
+    open_catalog(target).close()  # the embedded one makes its file
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{job.database}")
     made(spark).writeTo(f"{CATALOG}.{job.database}.orders").create()
     yield job
     job.sql(f"DROP DATABASE {job.database}")
+    for namespace in (job.database, f"copied_{job.database}"):
+        spark.sql(f"DROP TABLE IF EXISTS {CATALOG}.{namespace}.orders")
 
 
 def made(spark: SparkSession, ids: str = "true") -> DataFrame:

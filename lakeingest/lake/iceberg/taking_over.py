@@ -86,6 +86,7 @@ class TakeOver:
             widened=self.copy.widened,
             stopped=options.adopt.stopped or "",
             changed=self.main.timestamp_ms / 1000,
+            is_begun=TAKEN in self.loaded.properties,
         )
 
     def dead(self, schema: TableSchema) -> Positions:

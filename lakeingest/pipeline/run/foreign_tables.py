@@ -24,7 +24,7 @@ def foreign_table(config: Config, schema: TableSchema, tables: ForeignTables | N
     if found is None:
         return None
     stored = definition(state_of(config), schema.table)
-    if stored is not None and stored.first is not None:
+    if stored is not None and stored.first is not None and not found.is_begun:
         raise NotOurTable(
             f"{found.name} was the copy of {schema.table}, and {found.stopped} has made it anew since then; switch"
             f" {found.stopped} off, drop the table, and the next run copies it"
