@@ -120,12 +120,26 @@ class ReadAgain:
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
         """The rows that differ from the copy's rows, and the keys of the chunk that only the copy has."""
-        parts = [source_rows(reader.read(), self.schema, nullable=True) for reader in readers]
         types, key = table_schema(self.schema), self.schema.key
+        keys = pa.schema([types.field(name).with_nullable(True) for name in key])
+        parts = []
+        for reader in readers:
+            found = reader.read()  # maybe of a large file, of which the chunk has a small part
+            is_within = within(found.select(list(key)).cast(keys), key, self.chunk.within)
+            chosen = _chosen(found, np.broadcast_to(is_within, found.num_rows))
+            parts.append(source_rows(chosen, self.schema, nullable=True))
         copy = pa.concat_tables([optional(types).empty_table(), *parts])
-        is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)
-        differing, gone = differences(rows.cast(optional(types)), copy.filter(pa.array(is_within)), key)
+        differing, gone = differences(rows.cast(optional(types)), copy, key)
         return differing.cast(types), gone
+
+
+def _chosen(rows: pa.Table, is_chosen: "np.ndarray") -> pa.Table:
+    """The chosen rows. Neighbours are not copied."""
+    numbers = np.flatnonzero(is_chosen)
+    if not len(numbers):
+        return rows.slice(0, 0)
+    first, count = int(numbers[0]), len(numbers)
+    return rows.slice(first, count) if numbers[-1] - first + 1 == count else rows.take(numbers)
 
 
 @dataclass(frozen=True, slots=True)
