@@ -104,7 +104,8 @@ def check(
         # without the source no tables are known, so only the lake itself is checked
         lake = lake_of(copies(open_target(config), ()), ())
         checked, bytes_left = [Checked("connection", str(error)), *lake], 0
-    checked += [*proofs(config), *folders(config, bytes_left), *_lake_formation(config)]
+    written = [*folders(config, bytes_left), *_lake_formation(config)]
+    checked += [*proofs(config, [*checked, *written]), *written]
     checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))
     if suites:

@@ -21,7 +21,7 @@ from lakeingest.config.metrics import Metrics
 from lakeingest.config.notify import Notify
 from lakeingest.config.place import Place, unreachable_message
 from lakeingest.config.points import Points
-from lakeingest.config.quality import Quality
+from lakeingest.config.quality import SUITES, Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
 from lakeingest.config.source import Source
@@ -37,7 +37,6 @@ from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
 
-SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
 _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
@@ -190,13 +189,9 @@ class Config(Frozen):
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         source = source.with_hash_key(self.tables.secret)
         state = self.state.below(folder)
-        suites = (self.quality.suites or SUITES).below(folder)
-        # the default folder counts only if it exists
-        has_suites = self.quality.suites is not None or suites.path.is_dir()
-        quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
-        metrics = self.metrics.below(folder)
-        changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
-        return self.model_copy(update=changed | {"metrics": metrics})
+        changed = {"source": source, "target": target, "state": state, "spark": spark}
+        changed |= {"quality": self.quality.below(folder), "metrics": self.metrics.below(folder)}
+        return self.model_copy(update=changed)
 
 
 def load_config(

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Self
 from lakeingest.commands.init import PASSWORD
 from lakeingest.commands.status import TableStatus
 from lakeingest.config import Config, load_config
-from lakeingest.config.load import SUITES
 from lakeingest.core.keys import quote
 from lakeingest.core.printable import printable
 from lakeingest.demo.sample import TABLE, SampleSource, sample_source
 from lakeingest.errors import UsageError
+from lakeingest.quality.suites import folder_of_suites
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,9 +103,7 @@ class Workspace:
 
     def make_suites_folder(self) -> Path:
         """The folder of suites. If pipeline.yml names none and the default folder is not there, it is made."""
-        folder = self.config.quality.folder or self.path.parent / SUITES.path
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return folder_of_suites(self.config.quality)
 
     def sql(self, *statements: str) -> str:
         """Execute statements in the sample source. A database of the user's is not changed; the result says so."""
