@@ -257,7 +257,8 @@ def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
         region,
     ]
     data = f"@{asked.folder / 'schedule.json'}"
-    policy = ["gcloud", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
+    # of alpha, because gcloud 528 has it only there
+    policy = ["gcloud", "alpha", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
     return _numbered(
         [
             *([] if asked.has_secret else [shlex.join(secret)]),

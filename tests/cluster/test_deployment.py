@@ -14,7 +14,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from lakeingest.cli import app
-from lakeingest.cluster.stack import OUTPUTS, stack_outputs
+from lakeingest.cluster.stack import OUTPUTS, read_parameters, stack_outputs
 from lakeingest.cluster.templates import OPEN, template
 from lakeingest.commands.deployment import deploy
 from lakeingest.commands.submit import request_of
@@ -61,8 +61,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def parameters(path: Path) -> dict[str, str]:
     """The parameters of a stack."""
-    found: dict[str, str] = json.loads(path.read_text())["Parameters"]
-    return found
+    return read_parameters(path.read_text())
 
 
 def declared(name: str) -> tuple[set[str], set[str]]:

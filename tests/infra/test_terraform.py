@@ -280,7 +280,7 @@ def test_terraform_makes_what_cloudformation_makes(amazon: str, tmp_path: Path) 
     terraform.run("apply", "-auto-approve", "-input=false")
     made = terraform.resources()
     made["aws_emrserverless_application.jobs"]["architecture"] = asked
-    assert {name: made[name] for name in first} == first
+    assert job_as_cloudformation(made) == job_as_cloudformation(first)
     driver, overrides = ours["jobDriver"]["sparkSubmit"], ours["configurationOverrides"]
     stack = Stack(
         "schedule.yml",
