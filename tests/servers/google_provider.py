@@ -15,7 +15,7 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SCHEMAS = Path(__file__).with_name("google_schemas.json")
