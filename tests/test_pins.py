@@ -18,7 +18,17 @@ NAMES = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| (`[^|]+`) \| [^|]+ \| ([^|]+) \|
 VERSIONS = re.compile(r"^\| `([^`]*[=<][^`]*)` \| [^|]+ \| (`[^|]+`) \|$", re.MULTILINE)
 
 # Private names of lakeingest's own classes, which other classes of the same package use
-OURS = {"_read_added_column", "_entries", "_errors", "_folder_of", "_hash_key", "_key_id", "_markers", "_protect"}
+OURS = {
+    "_default",
+    "_read_added_column",
+    "_entries",
+    "_errors",
+    "_folder_of",
+    "_hash_key",
+    "_key_id",
+    "_markers",
+    "_protect",
+}
 OURS |= {"_staging", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {

@@ -25,7 +25,6 @@ from lakeingest.core.keys import quote
 from lakeingest.core.printable import printable
 from lakeingest.demo.sample import TABLE, SampleSource, sample_source
 from lakeingest.errors import UsageError
-from lakeingest.quality.suites import folder_of_suites
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +102,10 @@ class Workspace:
 
     def make_suites_folder(self) -> Path:
         """The folder of suites. If pipeline.yml names none and the default folder is not there, it is made."""
-        return folder_of_suites(self.config.quality)
+        quality = self.config.quality
+        folder = quality.folder or quality.default_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def sql(self, *statements: str) -> str:
         """Execute statements in the sample source. A database of the user's is not changed; the result says so."""
