@@ -14,6 +14,7 @@ from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
     ConfigFile,
+    Gtids,
     Names,
     Overrides,
     Table,
@@ -184,9 +185,7 @@ def at(
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="As of this time of the source, or so long ago: 2h.")
     ] = None,
-    gtid: Annotated[
-        str | None, typer.Option("--gtid", metavar="GTIDS", help="As of these transactions, a GTID set of MySQL.")
-    ] = None,
+    gtid: Gtids = None,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -204,9 +203,7 @@ def wait(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Wait for all changes from before this time.")
     ] = None,
-    gtid: Annotated[
-        str | None, typer.Option("--gtid", metavar="GTIDS", help="Wait for these transactions, a GTID set of MySQL.")
-    ] = None,
+    gtid: Gtids = None,
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", metavar="N", min=0, help="Give up after this many seconds.")
     ] = None,

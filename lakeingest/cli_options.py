@@ -24,6 +24,7 @@ Names = Annotated[
     typer.Argument(metavar="[TABLE]...", help="database.table, quoted as in SQL or not; default: all included tables."),
 ]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
+Gtids = Annotated[str | None, typer.Option("--gtid", metavar="GTIDS", help="These transactions, a GTID set of MySQL.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPELINE = Path("pipeline.yml")
 

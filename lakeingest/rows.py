@@ -94,11 +94,19 @@ def source_names(schema: TableSchema) -> tuple[str, ...]:
     return (*schema.names, change.DELETED) if schema.keeps_deleted else schema.names
 
 
-def source_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows of the copy as rows of the source's table: without metadata columns and rows that are marked as deleted."""
+def source_rows(rows: pa.Table, schema: TableSchema, *, nullable: bool = False) -> pa.Table:
+    """Rows of the copy as rows of the source's table: without metadata columns and rows that are marked as deleted.
+
+    `nullable`: each column may have NULL, because another tool may have written the rows.
+    """
     if schema.keeps_deleted:
         rows = rows.filter(pc.invert(rows[change.DELETED]))
-    return rows.select(list(schema.names)).cast(table_schema(schema))
+    return rows.select(list(schema.names)).cast(optional(table_schema(schema)) if nullable else table_schema(schema))
+
+
+def optional(fields: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may have NULL."""
+    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 def change_schema(schema: TableSchema) -> pa.Schema:
@@ -184,7 +192,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())
             case change.POSITION:
-                column = pc.if_else(is_reread, str(stop), _place_texts(changes))
+                column = pc.if_else(is_reread, str(stop), place_texts(changes))
             case change.COMMITTED_AT:
                 column = pc.if_else(is_reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
             case _:
@@ -193,7 +201,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
     return rows
 
 
-def _place_texts(changes: pa.Table) -> pa.ChunkedArray:
+def place_texts(changes: pa.Table) -> pa.ChunkedArray:
     """The place of each change, in the form of `str(Place)`."""
     parts = [
         pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")

@@ -141,11 +141,14 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     }
     options, of_columns = ("chunk_key",), ("cast",)
     given: dict[str, Any] = {
-        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "adopt"}},
+        "tables.startup": {
+            "tables": {"include": ["shop.*"], "startup": "adopt"},
+            "target": {"format": "hudi"},
+        },
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {"columns": {key: "x"}}}}} for key in of_columns},
         "target.table": {"target": {"table": "lake.orders"}},
-        "changelog.table": {"changelog": {"table": True}},
+        "changelog.table": {"changelog": {"table": True}, "target": {"format": "hudi"}},
     }
     assert named - {"adopt", "tables.options", "columns"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}

@@ -18,8 +18,19 @@ NAMES = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| (`[^|]+`) \| [^|]+ \| ([^|]+) \|
 VERSIONS = re.compile(r"^\| `([^`]*[=<][^`]*)` \| [^|]+ \| (`[^|]+`) \|$", re.MULTILINE)
 
 # Private names of lakeingest's own classes, which other classes of the same package use
-OURS = {"_read_added_column", "_entries", "_errors", "_folder_of", "_hash_key", "_key_id", "_markers", "_protect"}
-OURS |= {"_staging", "_timeline"}
+OURS = {
+    "_adopts",
+    "_default",
+    "_read_added_column",
+    "_entries",
+    "_errors",
+    "_folder_of",
+    "_hash_key",
+    "_key_id",
+    "_markers",
+    "_protect",
+}
+OURS |= {"_commit", "_staging", "_table_with", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
     "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
@@ -57,6 +68,7 @@ ADDED = {
         "_after",
         "_deletes",
         "_has_many_vectors",
+        "_kind",
         "_manifest",
         "_removed",
         "_third_updates",

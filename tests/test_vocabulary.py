@@ -22,10 +22,12 @@ PLACES = {
     "lift": (
         "core.alteration",
         "core.lift",
+        "core.log_columns",
         "core.phases",
         "core.progress",
         "core.splits",
         "lake.",
+        "pipeline.companions",
         "pipeline.events",
         "pipeline.joining",
         "pipeline.run.table_run",

@@ -61,8 +61,13 @@ def schedule_parameters(pipeline: str, request: Mapping[str, Any]) -> str:
 
 
 def _file(parameters: Mapping[str, str]) -> str:
-    """Parameters in a form that `aws cloudformation deploy` takes."""
-    return json.dumps({"Parameters": parameters}, indent=2, ensure_ascii=False) + "\n"
+    """Parameters in the one form that `aws cloudformation deploy` takes from a file in both its versions, 1 and 2."""
+    return json.dumps([f"{name}={value}" for name, value in parameters.items()], indent=2, ensure_ascii=False) + "\n"
+
+
+def read_parameters(text: str) -> dict[str, str]:
+    """The parameters in a file, by their names."""
+    return dict(one.split("=", 1) for one in json.loads(text))
 
 
 def stack_outputs(name: str, region: str) -> dict[str, str] | None:

@@ -5,7 +5,9 @@ it begins, except two kinds. It does not check conditions that are only warnings
 not check the spool and the existing copies, because it opens them itself.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.suites_on_source import suite_conditions
 from lakeingest.config import Config
+from lakeingest.core.clocks import spoken
 from lakeingest.core.condition import Checked
 from lakeingest.core.position import is_in_one_of
 from lakeingest.core.progress import Progress
@@ -44,6 +47,7 @@ from lakeingest.pipeline.opening.starts import start_position
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.run.clocks import disagreement
 from lakeingest.pipeline.run.executors import tasks_at_once
+from lakeingest.pipeline.run.foreign_tables import foreign_table
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import owner_of
 
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
 # The least speed of one connection that copies, with the reference decoder; `plan` measures the real speed.
 BYTES_PER_SECOND = 2 << 20
+RECENT_SECONDS = 86_400.0  # since another tool's last commit: it may be at work once a day
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -104,7 +109,8 @@ def check(
         # without the source no tables are known, so only the lake itself is checked
         lake = lake_of(copies(open_target(config), ()), ())
         checked, bytes_left = [Checked("connection", str(error)), *lake], 0
-    checked += [*proofs(config), *folders(config, bytes_left), *_lake_formation(config)]
+    written = [*folders(config, bytes_left), *_lake_formation(config)]
+    checked += [*proofs(config, [*checked, *written]), *written]
     checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))
     if suites:
@@ -149,6 +155,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         _unchanged_definitions(changed, follows=config.evolves),
         _copies_without_table(of_pipeline.left),
         _place_of_start(config, source, has_new=len(progress) < len(schemas)),
+        _tools_at_work(config, [schema for table, schema in schemas.items() if table not in progress]),
         suites_of(config, of_pipeline.tables),
         *_state_and_positions(config, source, schemas, unchanged),
         *(parity_conditions(source, schemas) if parity else ()),
@@ -280,6 +287,21 @@ def _place_of_start(config: Config, source: BinlogSource, *, has_new: bool) -> C
     except (RestartNeeded, OperatorNeeded) as error:
         return Checked(name, f"tables.startup: {error}")
     return Checked(name, None)
+
+
+def _tools_at_work(config: Config, schemas: Iterable[TableSchema]) -> Checked:
+    """A warning for each table of another tool that becomes a copy, and to which the tool wrote not long ago."""
+    foreign = {}
+    for schema in schemas if config.tables.adopts else ():
+        with suppress(LakeIngestError):  # the condition `tables of other tools` has the error
+            foreign[schema.table] = foreign_table(config, schema)
+    now = time.time()
+    findings = [
+        f"{table}: {found.stopped} made its last commit {spoken(now - found.changed)} ago; be sure that it is off"
+        for table, found in foreign.items()
+        if found is not None and now - found.changed < RECENT_SECONDS
+    ]
+    return Checked("tools that are to be off", "; ".join(findings) or None, fatal=False)
 
 
 def _copies_without_table(tables: Mapping[TableId, str]) -> Checked:

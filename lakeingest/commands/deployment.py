@@ -21,6 +21,7 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.submit import assert_job, load_service, request_of
 from lakeingest.config.load import read_document, validate
 from lakeingest.config.secrets import is_reference
+from lakeingest.config.variables import VARIABLE
 from lakeingest.errors import ConfigError, UsageError
 
 # What pipeline.yml, or an option --set, has to say about a service, and the scheme of its store
@@ -142,6 +143,12 @@ def _asked(path: Path, key: str, overrides: Sequence[str]) -> _Asked:
     validate(rest, path.parent)
     if missing:
         raise ConfigError(f"{path} does not have {', '.join(missing)}; write them there, or add --set {missing[0]}=…")
+    made_of = {"name": rest["name"]} | {f"submit.{key}.{name}": settings[name] for name in names}
+    if variables := [one for one, value in made_of.items() if VARIABLE.search(value)]:
+        raise ConfigError(
+            f"{path}: {variables[0]} holds the variable {made_of[variables[0]]}, and what is made here is named by it;"
+            f" write the value out, or add --set {variables[0]}=…"
+        )
     bucket = urlsplit(settings["bucket"])
     if bucket.scheme != scheme or not bucket.hostname:
         raise ConfigError(f"submit.{key}.bucket: {settings['bucket']}: wanted a bucket such as {scheme}://company-lake")
@@ -250,7 +257,8 @@ def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
         region,
     ]
     data = f"@{asked.folder / 'schedule.json'}"
-    policy = ["gcloud", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
+    # of alpha, because gcloud 528 has it only there
+    policy = ["gcloud", "alpha", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
     return _numbered(
         [
             *([] if asked.has_secret else [shlex.join(secret)]),

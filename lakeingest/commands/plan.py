@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
@@ -17,6 +18,7 @@ from lakeingest.core.following import Bound, bound_of
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
+from lakeingest.lake.foreign_tables import Foreign
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Tables
 from lakeingest.mysql.binlog_source import BinlogSource
@@ -27,9 +29,11 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.run.executors import tasks_at_once
+from lakeingest.pipeline.run.foreign_tables import foreign_table
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
 
+TAKEN_OVER = "taken over"  # the state of a table that another tool made, and that becomes the copy
 COPIED_ONCE = "copied once"  # the state of a table whose copy no run changes any more
 
 
@@ -68,12 +72,14 @@ class CopyPlan:
 class TablePlan:
     """The plan of a run for a table.
 
-    `state` is `new`, `begins empty` if only changes will be copied, `goes on` if the table has a copy, `copied once` if
+    `state` is `new`, `begins empty` if only changes will be copied, `taken over` if the lake has the table of another
+    tool, all of whose rows will be compared, `goes on` if the table has a copy, `copied once` if
     no run changes this copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases
     only `table`, `target` and `retention_seconds` are set beside that. `lossy` names the columns whose values are
     changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
     costs a day, all tables of the plan together. `partitions`: how the copy is divided; () if it is not.
+    `foreign`: what becomes of the table of the other tool, in words.
     """
 
     table: TableId
@@ -85,6 +91,7 @@ class TablePlan:
     columns: tuple[ColumnPlan, ...] = ()
     lossy: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     copy: CopyPlan | None = None
     retention_seconds: int | None = None
     margin_seconds: float | None = None
@@ -156,7 +163,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
                 plan.key_path,
                 ", ".join(plan.partitions),
                 *counts,
-                "; ".join(plan.lossy),
+                "; ".join((*plan.foreign, *plan.lossy)),
                 "; ".join(plan.reasons),
             )
 
@@ -264,6 +271,7 @@ def _plan_table(
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
+            foreign = foreign_table(config, schema) if staged is None else None
             is_begun_empty = staged is None and config.tables.begins_empty
             copy = _no_chunks(source, planner) if is_begun_empty else _copy_plan(source, schema, planner, staged)
     except Retryable:
@@ -275,12 +283,13 @@ def _plan_table(
             return TablePlan(
                 table,
                 name,
-                _state_of(config, staged),
+                TAKEN_OVER if foreign else _state_of(config, staged),
                 reasons=(),
                 key=schema.key,
                 key_path=key_path,
                 columns=columns,
                 partitions=config.tables.of(table).partition_by,
+                foreign=() if foreign is None else tuple(_notes(foreign)),
                 lossy=(*_lossy(schema), *missing_changes),
                 copy=copy,
                 retention_seconds=retention,
@@ -294,6 +303,13 @@ def _state_of(config: Config, staged: Staged | None) -> str:
     if staged is not None:
         return "goes on"
     return "begins empty" if config.tables.begins_empty else "new"
+
+
+def _notes(foreign: Foreign) -> Iterator[str]:
+    """What becomes of the table of another tool. Its last commit tells whether the tool is still at work."""
+    made_at = datetime.fromtimestamp(foreign.changed, UTC)
+    yield f"{foreign.rows:,} rows of {foreign.stopped}, whose last commit is of {made_at:%Y-%m-%d %H:%M:%S} UTC"
+    yield from foreign.notes
 
 
 def _lossy(schema: TableSchema) -> tuple[str, ...]:

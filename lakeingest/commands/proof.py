@@ -1,6 +1,6 @@
 """Warnings of `check`: servers to which a run would connect without a proof that they are the right ones."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from lakeingest.config import Config, Source
 from lakeingest.config.endpoints import is_plain_text
@@ -14,20 +14,33 @@ _WEAK = {
 }
 
 
-def proofs(config: Config) -> Iterator[Checked]:
+# For each condition that a server answers, the server that has proven nothing if the condition is not met
+_ANSWERS = {"connection": "source", "catalog": "catalog", "warehouse": "store"}
+
+
+def proofs(config: Config, checked: Collection[Checked] = ()) -> Iterator[Checked]:
     """The conditions that source, catalog and store must prove who they are. Each is only a warning if not met.
 
     The catalog has a condition only if pipeline.yml names its URI, the store only if pipeline.yml names its endpoint.
+    A server that did not answer, by the conditions in `checked`, has only a warning: it has proven nothing.
     """
-    yield Checked("proof of the source", _of_source(config.source), fatal=False)
+    silent = {_ANSWERS[one.name] for one in checked if one.name in _ANSWERS and one.finding is not None}
+    for server, finding in _findings(config):
+        if finding is not None or server not in silent:
+            yield Checked(f"proof of the {server}", finding, fatal=False)
+
+
+def _findings(config: Config) -> Iterator[tuple[str, str | None]]:
+    """Each server that pipeline.yml names, and a warning about it; None if it must prove who it is."""
+    yield "source", _of_source(config.source)
     if config.target.catalog.uri is not None:
-        yield Checked("proof of the catalog", config.target.catalog.proof_warning, fatal=False)
+        yield "catalog", config.target.catalog.proof_warning
     endpoint = config.target.storage.endpoint
     if endpoint is not None:
         finding = (
             "target.storage.endpoint is http://: keys are not sent, but who is between reads rows and can change them"
         )
-        yield Checked("proof of the store", finding if is_plain_text(endpoint) else None, fatal=False)
+        yield "store", finding if is_plain_text(endpoint) else None
 
 
 def _of_source(source: Source) -> str | None:

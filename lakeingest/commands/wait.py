@@ -23,7 +23,7 @@ from lakeingest.lake.preflight import copies
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.state.fresh import read_fresh
-from lakeingest.state.stopped import read_stopped
+from lakeingest.state.stopped import StoppedTables
 
 _NAMED = 3  # so many tables are named by the error of a wait that has taken too long
 
@@ -172,8 +172,9 @@ def _require_gtids(seen: Sequence[SeenTable]) -> None:
 def _require_work(config: Config, missing: Sequence[SeenTable]) -> None:
     """Raise an error if a person has to act before readers of one of these tables can see more."""
     signals = Signals.read(config, None)
+    records = StoppedTables(state_of(config))  # one request for all tables, because most have no record
     for one in missing:
-        stopped = read_stopped(state_of(config), one.table)
+        stopped = records.read(one.table)
         if stopped is not None and stopped.exit != Retryable.exit_code:
             raise stopped.as_error()
         if (paused := signals.pause_of(config, one.table, one.complete_to)) is not None:

@@ -2,7 +2,7 @@
 
 from lakeingest.config.catalogs import CATALOG, Catalog
 from lakeingest.config.formats import FORMATS
-from lakeingest.config.load import SUITES, Config, load_config, parse_config
+from lakeingest.config.load import Config, load_config, parse_config
 from lakeingest.config.quality import Quality
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import Spark
@@ -12,7 +12,6 @@ from lakeingest.config.throttle import Throttle
 __all__ = [
     "CATALOG",
     "FORMATS",
-    "SUITES",
     "Catalog",
     "Config",
     "History",

@@ -21,7 +21,7 @@ from lakeingest.config.metrics import Metrics
 from lakeingest.config.notify import Notify
 from lakeingest.config.place import Place, unreachable_message
 from lakeingest.config.points import Points
-from lakeingest.config.quality import Quality
+from lakeingest.config.quality import SUITES, Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
 from lakeingest.config.source import Source
@@ -29,7 +29,7 @@ from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Submit
 from lakeingest.config.table_properties import FORMAT_VERSION
-from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.config.tables import HistoryKind, TableOptions, Tables
 from lakeingest.config.target import Target
 from lakeingest.config.throttle import Throttle
 from lakeingest.config.variables import VARIABLE, fill_variables
@@ -37,7 +37,6 @@ from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
 
-SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
 _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
 _NOT_BUILT = (  # patterns of keys that this version does not have yet
@@ -58,6 +57,7 @@ class Config(Frozen):
     changelog: Changelog = Changelog()
     schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     points: Points = Points()
+    history: HistoryKind = "none"
     quality: Quality = Quality()
     throttle: Throttle = Throttle()
     metrics: Metrics = Metrics()
@@ -85,13 +85,15 @@ class Config(Frozen):
         """Raise NotBuiltYet or ValueError for unusable values. `info.context` is True if Spark runs on a cluster."""
         lake, on_cluster = FORMATS[self.target.format], info.context
         catalogs = lake.cluster_catalogs if on_cluster else lake.catalogs
-        for key, value, usable in (
-            ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
-            ("changelog.table", self.changelog.table, (False,)),
-        ):
+        for key, value, usable in (("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),):
             if value not in usable:
                 where, choices = " on a cluster" if on_cluster else "", ", ".join(map(str, usable))
                 raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {choices}")
+        if self.changelog.table and self.target.format != "iceberg":
+            raise NotBuiltYet(
+                f"changelog.table: True is not built yet for {self.target.format}, whose commits would take longer the"
+                " more changes the table has; `lakeingest changelog` gives the same rows"
+            )
         if self.target.catalog.uri is not None and lake.by_folder and self.target.catalog.type != "hive":
             raise NotBuiltYet(
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet, except of type hive;"
@@ -136,6 +138,11 @@ class Config(Frozen):
 
     def _assert_form_of_copies(self) -> None:
         """Raise NotBuiltYet for keys that the format does not have yet, ValueError for a location in a wrong store."""
+        if self.tables.adopts and FORMATS[self.target.format].by_folder:
+            raise NotBuiltYet(
+                f"tables.startup: adopt is not built yet for {self.target.format}: tables of other tools have record"
+                " keys and file groups of their own; copy them under another name"
+            )
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
@@ -190,13 +197,9 @@ class Config(Frozen):
         source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         source = source.with_hash_key(self.tables.secret)
         state = self.state.below(folder)
-        suites = (self.quality.suites or SUITES).below(folder)
-        # the default folder counts only if it exists
-        has_suites = self.quality.suites is not None or suites.path.is_dir()
-        quality = self.quality.model_copy(update={"suites": suites if has_suites else None})
-        metrics = self.metrics.below(folder)
-        changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
-        return self.model_copy(update=changed | {"metrics": metrics})
+        changed = {"source": source, "target": target, "state": state, "spark": spark}
+        changed |= {"quality": self.quality.below(folder), "metrics": self.metrics.below(folder)}
+        return self.model_copy(update=changed)
 
 
 def load_config(

@@ -3,9 +3,9 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, WithJsonSchema
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
@@ -25,6 +25,8 @@ def _parse_share(value: Any) -> float:
 
 
 # A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
+SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
+
 Share = Annotated[
     float,
     BeforeValidator(_parse_share),
@@ -77,7 +79,24 @@ class Quality(Frozen):
     ledger_keep: Duration = timedelta(days=400)  # a year can be compared with the one before
     unusual: Literal["ignore", "warn"] = "ignore"
 
+    _default: Path = PrivateAttr(SUITES.path)
+
     @property
     def folder(self) -> Path | None:
         """The path of the folder of the suites; None if there is none."""
         return None if self.suites is None else self.suites.path
+
+    @property
+    def default_folder(self) -> Path:
+        """The path of the folder of the suites of a pipeline.yml that names none. The folder may be missing."""
+        return self._default
+
+    def below(self, folder: Path) -> Self:
+        """The same with absolute paths: relative ones are taken from `folder`."""
+        default = SUITES.below(folder)
+        suites = (self.suites or SUITES).below(folder)
+        # the default folder counts only if it exists
+        has_suites = self.suites is not None or default.path.is_dir()
+        quality = self.model_copy(update={"suites": suites if has_suites else None})
+        quality._default = default.path  # noqa: SLF001 - of this class
+        return quality

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
+from lakeingest.config.adopt import Adopt
 from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.startup import StartAt
@@ -16,7 +17,7 @@ from lakeingest.core import partitioning, sorting
 from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.row_filter import parse
 from lakeingest.core.schema import Choices, TableId, TableSchema
-from lakeingest.errors import NotBuiltYet, OperatorNeeded, UsageError
+from lakeingest.errors import OperatorNeeded, UsageError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -60,6 +61,7 @@ _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
 _AS_IN_SQL = re.compile(rf'({_QUOTED}|[^`".]+)\.({_QUOTED}|[^`"]+)', re.DOTALL)
 
 Pattern = Annotated[str, AfterValidator(_checked_pattern)]
+HistoryKind = Literal["none", "scd2"]  # scd2: a table beside the copy has every version of each row
 
 
 class Types(BaseModel):
@@ -119,12 +121,20 @@ class TableOptions(BaseModel):
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
+    history: HistoryKind | None = None  # None: as `history` of pipeline.yml says
     max_staleness: Duration | None = None  # the objective for the age of what readers see
     priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
     sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
+    adopt: Adopt = Adopt()  # of a table that another tool made
     _key_id: str = PrivateAttr("")  # of tables.hash_key
+    _adopts: bool = PrivateAttr(default=False)  # whether tables.startup is adopt
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether a table of another tool that has the name of the copy becomes the copy."""
+        return self._adopts and self.adopt.stopped is not None
 
     @property
     def partitions(self) -> tuple[partitioning.PartitionField, ...]:
@@ -165,10 +175,10 @@ class TableOptions(BaseModel):
             rows=self.rows,
         )
 
-    def with_key(self, key_id: str) -> "Self":
-        """The same options, for hashes with the key of which this is the digest."""
+    def within(self, tables: "Tables") -> "Self":
+        """The same options, with what counts for all tables: the digest of the key of hashes, and how copies begin."""
         options = self.model_copy()
-        options._key_id = key_id  # noqa: SLF001 - of this class
+        options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
         return options
 
 
@@ -189,6 +199,11 @@ class Tables(BaseModel):
         return self.startup == "snapshot_only"
 
     @property
+    def adopts(self) -> bool:
+        """Whether new copies take over the tables of other tools that have their names."""
+        return self.startup == "adopt"
+
+    @property
     def begins_at(self) -> StartAt | None:
         """The place at which copies of new tables begin empty; None if `startup` names no place."""
         return None if isinstance(self.startup, str) else StartAt.of(self.startup)
@@ -200,11 +215,6 @@ class Tables(BaseModel):
 
     @model_validator(mode="after")
     def _assert_startup(self) -> "Self":
-        if self.startup == "adopt":
-            raise NotBuiltYet(
-                "tables.startup: adopt is not built yet; this version has initial, snapshot_only, latest, position,"
-                " gtid and time"
-            )
         if not isinstance(self.startup, str):
             StartAt.of(self.startup)  # raises the error of a mistake
         return self
@@ -243,10 +253,14 @@ class Tables(BaseModel):
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
                 # these are mappings: a later pattern replaces single keys in them
-                for key in {"types", "properties", "columns"} & set_here.keys():
+                for key in {"types", "properties", "columns", "adopt"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
-        return TableOptions(**merged).with_key(self.key_id)
+        return TableOptions(**merged).within(self)
+
+    def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
+        """Which history is written of a table. `usual`: that of tables whose options do not say it."""
+        return self.of(table).history or usual
 
     @property
     def secret(self) -> bytes:

@@ -43,6 +43,7 @@ class Progress:
     `cascades`: how far the rows have changes by foreign keys that the source does not log; None: nobody looks for them.
     `quarantine`: the keys whose rows failed a gate, as in `core.checksum.Difference`. The copy has no row of them.
     `began_empty`: the binlog position where the copy began without rows; None if it has all rows of the source.
+    `read_after`: of a companion (`core.companion`): how far it has read the changelog; None for a copy.
     """
 
     table: TableId
@@ -67,6 +68,7 @@ class Progress:
     cascades: CascadesRead | None = None
     quarantine: tuple[Key, ...] = ()
     began_empty: str | None = None
+    read_after: str | None = None
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -110,11 +112,7 @@ class Progress:
         return self._after(Step.CREATED)
 
     def wave_committed(
-        self,
-        wave: tuple[Split, ...],
-        rows: int,
-        nulled: int = 0,
-        read_to: Position | None = None,
+        self, wave: tuple[Split, ...], rows: int, nulled: int = 0, read_to: Position | None = None
     ) -> Self:
         """One more wave is on staging. `wave`: its splits.
 

@@ -17,6 +17,7 @@ REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only 
 GAP_FORMAT = 3  # while there is a gap: versions that know only formats 1 and 2 would publish the rows
 QUARANTINE_FORMAT = 4  # while keys are in quarantine: versions that do not know it would lose the keys
 EMPTY_FORMAT = 5  # of a copy that began empty: versions that do not know it would take missing rows for lost ones
+COMPANION_FORMAT = 6  # of a companion: versions that do not know companions would take it for a copy
 
 
 def to_json(progress: Progress) -> dict[str, Any]:
@@ -47,12 +48,15 @@ def to_json(progress: Progress) -> dict[str, Any]:
         "cascades": progress.cascades and progress.cascades.to_json(),
         "quarantine": [list(key) for key in progress.quarantine],
         "began_empty": progress.began_empty,
+        "read_after": progress.read_after,
     }
     return doc | {name: value for name, value in optional_fields.items() if value}
 
 
 def _format_of(progress: Progress) -> int:
     """The oldest format that a version must know so that it loses nothing of the progress."""
+    if progress.read_after is not None:
+        return COMPANION_FORMAT
     if progress.began_empty is not None:
         return EMPTY_FORMAT
     if progress.quarantine:
@@ -75,8 +79,8 @@ def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
 
     The fields that `doc.get` reads may be missing.
     """
-    if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT, QUARANTINE_FORMAT, EMPTY_FORMAT}:
-        raise StateUnreadable(f"progress of format {doc['format']}, this version reads {EMPTY_FORMAT}")
+    if doc["format"] not in range(FORMAT, COMPANION_FORMAT + 1):
+        raise StateUnreadable(f"progress of format {doc['format']}, this version reads {COMPANION_FORMAT}")
     return {
         "table": TableId.parse(doc["table"]),
         "fingerprint": str(doc["fingerprint"]),
@@ -100,4 +104,5 @@ def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
         "cascades": None if doc.get("cascades") is None else CascadesRead.from_json(doc["cascades"]),
         "quarantine": tuple(key_from_json(key) for key in doc.get("quarantine", ())),
         "began_empty": None if doc.get("began_empty") is None else str(doc["began_empty"]),
+        "read_after": None if doc.get("read_after") is None else str(doc["read_after"]),
     }

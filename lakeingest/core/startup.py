@@ -1,8 +1,12 @@
-"""How copies begin (`tables.startup`): which tables are copied only once, and copies that begin empty.
+"""How copies begin (`tables.startup`): which tables are copied only once, copies that begin empty, foreign tables.
 
 A copy that begins empty at a place has no row there. It is defined as the copy of a table whose only chunk, of all
 keys, was read at that place without a row. So all later steps are those of any copy: a merge applies each change after
 the place, an update inserts its row if the copy has none, and the delete of an absent row changes nothing.
+
+A foreign table is one that another tool made. Nobody knows as of which position its rows are. So it is defined as a
+copy that goes on over a gap: its rows get the present position, and all of them are compared with the source before
+readers see the first commit of ours.
 """
 
 from collections.abc import Iterable
@@ -39,3 +43,12 @@ def begun_empty(new: Progress, position: Position) -> Progress:
     read = new.created().wave_committed((Split(EVERY_KEY, low=place, high=place),), rows=0)
     level = read.merged(MergePlan(read.splits, ((EVERY_KEY, place),), place), position, inserted=0, deleted=0)
     return replace(level, began_empty=str(position.at))
+
+
+def taken_over(new: Progress, position: Position, rows: int) -> Progress:
+    """The first progress of a copy that takes over a foreign table with so many rows. It has a gap up to this position.
+
+    `new`: as in `begun_empty`. Raises ValueError as `begun_empty` does.
+    """
+    level = replace(begun_empty(new, position), rows=rows, began_empty=None)
+    return level.over_gap(position, new.fingerprint, new.covered_from, cascades=new.cascades)

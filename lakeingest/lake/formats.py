@@ -8,8 +8,10 @@ from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.foreign_tables import ForeignTables
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.identity import owner_here
+from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
 from lakeingest.lake.rollbacks import Rollbacks
@@ -40,7 +42,17 @@ def package_of(config: Config) -> FormatPackage:
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
-    return package_of(config).target(config, ownership_of(config), open_spark)
+    return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
+
+
+def open_companions(config: Config, options: Options, open_spark: OpenSpark = no_spark) -> Target:
+    """The target for companions of copies (`core.companion`), which have `options`: no pattern of users means them."""
+    return package_of(config).target(config, options, ownership_of(config), open_spark)
+
+
+def logs_of(config: Config, target: Target) -> Logs | None:
+    """The Logs of a target of `open_companions`; None if the format has none."""
+    return package_of(config).logs(target)
 
 
 def ownership_of(config: Config) -> Ownership:
@@ -67,6 +79,12 @@ def open_rollbacks(config: Config) -> Rollbacks:
 def open_points(config: Config) -> Points:
     """The Points of the configured format."""
     return package_of(config).points(config)
+
+
+def open_foreign_tables(config: Config) -> ForeignTables | None:
+    """The ForeignTables of the configured format; None if pipeline.yml takes over no table of other tools."""
+    foreign = package_of(config).foreign if config.tables.adopts else None
+    return None if foreign is None else foreign(config, ownership_of(config))
 
 
 def unwritable(config: Config) -> str | None:

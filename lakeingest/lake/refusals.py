@@ -40,7 +40,20 @@ def published_by_another(table: TableId) -> StaleWriter:
 
 def not_ours(name: str, table: TableId) -> NotOurTable:
     """The error if the lake has something else under the name of a copy."""
-    return NotOurTable(f"{name} exists and is no copy of {table}; rename it or set target.table")
+    return NotOurTable(
+        f"{name} exists and is no copy of {table}; rename it, set target.table, or see tables.startup: adopt"
+    )
+
+
+def written_meanwhile(table: TableId, commit: str, stopped: str) -> ForeignWrite:
+    """The error for a foreign table that is being taken over, and to which its tool still writes.
+
+    `stopped` is the tool that the user has named as stopped.
+    """
+    return ForeignWrite(
+        f"{table}: someone else wrote {commit} to it since it was taken over, and before a first publish: is {stopped}"
+        " still on? Switch it off; then drop the branch lakeingest of the table, and the next run begins again"
+    )
 
 
 def foreign_write(table: TableId, commit: str, ours: str | None) -> ForeignWrite:

@@ -216,10 +216,11 @@ class Staging(Protocol):
     def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files, and store its progress, in one commit."""
 
-    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None, flag: str = "") -> Merger:
         """A Merger to send to the executors.
 
-        `bounds` are the least and the greatest value of the key's first column in the changes; None: no bounds.
+        `bounds` are the least and the greatest value of the key's first column in the changes; None: no bounds. `flag`:
+        a boolean column that is true in all rows that the changes replace; '' if there is no such column.
         """
 
     def commit_merge(
@@ -279,11 +280,17 @@ class Publishing(Protocol):
         """The rows of one commit."""
 
     def batch_readers(
-        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+        self,
+        table: TableId,
+        version: int,
+        names: Sequence[str],
+        bounds: Bounds | None = None,
+        flag: str = "",
     ) -> Sequence[BatchReader] | None:
         """Readers that read the columns `names` of all rows of one commit from its files, without Spark.
 
-        `bounds` limit the first of these columns: rows outside of them may be left out.
+        `bounds` limit the first of these columns: rows outside of them may be left out. So may rows in which `flag`, a
+        boolean column, is not true.
 
         None if the commit has rows that only a reader such as Spark can tell from its files.
         """

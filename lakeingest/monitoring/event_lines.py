@@ -28,6 +28,7 @@ from lakeingest.pipeline.events import (
     StartedOver,
     TableStopped,
     Throttled,
+    TookOver,
     Undelivered,
     Unusual,
     WaveCommitted,
@@ -47,6 +48,7 @@ _SHOWN_ALWAYS = (
     | Lifted
     | RowsDiffer
     | Throttled
+    | TookOver
     | Undelivered
     | Unusual
 )
@@ -178,6 +180,9 @@ def _line_of_copy(event: Event) -> str | None:
         case StartedOver():
             how = "rows are compared with the source" if event.compared else "copy is started over"
             return f"{event.table}: its {how}; readers see the old rows until that is complete"
+        case TookOver():
+            whose = f"table of {event.stopped}, {event.rows:,} rows"
+            return f"{event.table}: the {whose}, is compared with the source; readers see it until that is complete"
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
         case Unusual():

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Self
 from lakeingest.commands.init import PASSWORD
 from lakeingest.commands.status import TableStatus
 from lakeingest.config import Config, load_config
-from lakeingest.config.load import SUITES
 from lakeingest.core.keys import quote
 from lakeingest.core.printable import printable
 from lakeingest.demo.sample import TABLE, SampleSource, sample_source
@@ -103,7 +102,8 @@ class Workspace:
 
     def make_suites_folder(self) -> Path:
         """The folder of suites. If pipeline.yml names none and the default folder is not there, it is made."""
-        folder = self.config.quality.folder or self.path.parent / SUITES.path
+        quality = self.config.quality
+        folder = quality.folder or quality.default_folder
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -29,6 +29,8 @@ PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 def catch_up(run: OpenRun) -> None:
     """Spool to the written position; publish, as of that position, every table that can go on; trim the spool.
 
+    Before the spool is trimmed, the companions of the tables are written.
+
     A table with missing chunks is left out.
     """
     # Step 1: spool to the written position
@@ -41,7 +43,8 @@ def catch_up(run: OpenRun) -> None:
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
-    # Step 4: trim the spool, because the published tables need less of it
+    # Step 4: write the companions, then trim the spool, because the published tables need less of it
+    run.companions.catch_up(run.requested)
     trim_spool(run)
 
 
@@ -141,6 +144,7 @@ def trim_spool(run: OpenRun) -> None:
     if decision is None:  # no table is watched, or it is not known what a table needs
         return
     keep = edges.config.changelog.keep
+    run.companions.hold(spool)
     spool.forget(decision.forget_before, keep)
     if decision.needed is not None:
         thin(spool, decision.needed, keep)

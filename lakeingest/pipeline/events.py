@@ -211,6 +211,18 @@ class StartedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class TookOver:
+    """The table of another tool became the copy of a table. All of its `rows` are compared with the source now.
+
+    Readers see what the other tool has written until all rows are compared. `stopped`: the tool, as the user names it.
+    """
+
+    table: TableId
+    stopped: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lifted:
     """The rows of a table are on staging with the definition that DDL gave the table. `position`: the DDL's end."""
 
@@ -293,6 +305,7 @@ OfTable = (
     | LeftAsItIs
     | StartedOver
     | Lifted
+    | TookOver
     | RowsDiffer
     | Unusual
 )

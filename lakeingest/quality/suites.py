@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from lakeingest import disk
 from lakeingest.config.quality import Quality
 from lakeingest.config.tables import Tables
 from lakeingest.config.yaml_mistake import yaml_mistake
@@ -121,19 +122,32 @@ def about_rows(suites: Sequence[Suite]) -> tuple[tuple[Suite, ...], list[str]]:
     return tuple(kept), left_out
 
 
+def folder_of_suites(quality: Quality) -> Path:
+    """The folder of the suites. If pipeline.yml names none, the default folder is made, for this user alone.
+
+    Raises UsageError if it cannot be made, or if pipeline.yml names a folder that is not there.
+    """
+    if quality.folder is None:
+        try:
+            disk.make_folder(quality.default_folder, disk.PRIVATE)
+        except OSError as error:
+            raise UsageError(f"{quality.default_folder} cannot be made: {error.strerror}") from error
+        return quality.default_folder
+    if not quality.folder.is_dir():
+        raise UsageError(f"quality.suites: there is no folder {quality.folder}; make it, or leave the key out")
+    return quality.folder
+
+
 def write_suite(quality: Quality, table: TableId, tables: Sequence[TableId], text: str) -> Path:
     """Write a suite of a table to a new file in the folder of suites, for this user alone. Returns its path.
 
-    Raises UsageError if the file exists or cannot be written, if there is no folder, or if the name of the file would
-    match others of the copied `tables`, too.
+    The default folder is made if need be. Raises UsageError if the file exists or cannot be written, if the name of the
+    file would match others of the copied `tables`, too, and as `folder_of_suites` does.
     """
-    if quality.folder is None:
-        raise UsageError(
-            "there is no folder of suites: make the folder quality beside pipeline.yml, or set quality.suites"
-        )
-    path = quality.folder / _file_name(table)
-    if (matched := _tables_of(path, tables)) != [table]:
-        raise UsageError(f"{path} would be a suite of {', '.join(map(str, matched))}; write the file yourself")
+    name = _file_name(table)
+    if (matched := _tables_of(Path(name), tables)) != [table]:
+        raise UsageError(f"{name} would be a suite of {', '.join(map(str, matched))}; write the file yourself")
+    path = folder_of_suites(quality) / name
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)

@@ -232,6 +232,30 @@ class StoredChangelog:
         # the start: already the first held transaction is after the moment, and those before it are not known
         return None if place == held.start else place
 
+    def time_of(self, held: Held, place: Place) -> int | None:
+        """The time by which the transactions up to this place were committed, in µs since 1970.
+
+        Of them, those of the last segment that has one are looked at. If no held segment has one, it is the time of the
+        last one before the spool; None if that is after the place or not known, or if a file is lost.
+        """
+
+        def search() -> int | None:
+            epoch = held.opened.epoch
+            for segment in reversed([each for each in held.segments if each.start.place(epoch) < place]):
+                if segment.transactions in self._lost:
+                    return None
+                with _opened_transactions(self.folder, segment) as opened:
+                    rows = opened.read()
+                places = zip(*(rows[name].to_pylist() for name in ("epoch", "file", "pos")), strict=True)
+                times: list[int] = rows["committed_at"].cast(pa.int64()).to_pylist()
+                before = [time for parts, time in zip(places, times, strict=True) if Place(*parts) <= place]
+                if before:
+                    return max(before)
+            last = None if held.opened.history is None else held.opened.history.last
+            return None if last is None or held.opened.place > place else last.committed_at
+
+        return _retried(search, self._lost.add)
+
     def _last_place_before(
         self,
         held: Held,
@@ -255,21 +279,16 @@ class StoredChangelog:
                     return None
                 place = segment.stop.place(held.opened.epoch)
                 continue
-            try:
-                with files.parquet(self.folder / segment.transactions) as opened:
-                    for batch in opened.iter_batches(BATCH_ROWS):
-                        sought = are_sought(batch)
-                        # `argmax` gives the number of transactions before the first sought one
-                        count_before = int(np.argmax(sought)) if sought.any() else len(sought)
-                        if count_before:
-                            last = count_before - 1  # the number of the last transaction before it
-                            place = Place(*(batch[name][last].as_py() for name in ("epoch", "file", "pos")))
-                        if count_before < len(sought):
-                            return place
-            except FileNotFoundError as error:
-                raise _Moved(segment.transactions) from error
-            except (OSError, pa.ArrowException) as error:
-                raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
+            with _opened_transactions(self.folder, segment) as opened:
+                for batch in opened.iter_batches(BATCH_ROWS):
+                    sought = are_sought(batch)
+                    # `argmax` gives the number of transactions before the first sought one
+                    count_before = int(np.argmax(sought)) if sought.any() else len(sought)
+                    if count_before:
+                        last = count_before - 1  # the number of the last transaction before it
+                        place = Place(*(batch[name][last].as_py() for name in ("epoch", "file", "pos")))
+                    if count_before < len(sought):
+                        return place
         return held.end.place
 
     def spool(self) -> Spool:
@@ -288,6 +307,18 @@ class StoredChangelog:
             return loaded
 
         return _retried(load)
+
+
+@contextmanager
+def _opened_transactions(folder: File, segment: Manifest) -> Iterator[pq.ParquetFile]:
+    """The file with the transactions of a segment, in order. Raises `_Moved` if the file was removed."""
+    try:
+        with files.parquet(folder / segment.transactions) as opened:
+            yield opened
+    except FileNotFoundError as error:
+        raise _Moved(segment.transactions) from error
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
 
 
 def changelog_gone(table: TableId, since: object, stretch: Stretch, name: str) -> ChangelogGone:

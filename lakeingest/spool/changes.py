@@ -48,24 +48,33 @@ class Changes:
         """The position of a reader that has read all of these changes."""
         return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
-    def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
+    def read_up_to(self, stop: Place, *, rereads_at_stop: bool) -> ReadTo:
+        """The position of a reader that has read what `rows` yields up to `stop`."""
+        rereads = (rows.last for rows in self.rereads if _is_up_to(rows, stop, at_stop=rereads_at_stop))
+        return max([ReadTo(stop), *rereads], key=lambda position: position.order)
+
+    def rows(
+        self, since: ReadTo | None = None, stop: Place | None = None, *, rereads_at_stop: bool = False
+    ) -> Iterator[pa.RecordBatch | Altered]:
         """Change rows, reread rows and DDL in order, after `since` and up to `stop`.
 
         If `since` is None, the rows begin after `self.since`; if `stop` is None, they end at `self.end`. The metadata
         of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
-        They come after all changes up to the place as of which they are, so those as of `stop` are left out.
+        They come after all changes up to the place as of which they are, so those as of `stop` are left out without
+        `rereads_at_stop`.
 
         Raises ChangelogGone if a file of reread rows was removed meanwhile. That happens to slow readers that do not
         report that they are at work (`spool.readers`).
         """
         since = since or self.since
-        waiting = list(self.rereads)  # files of reread rows whose turn is still to come
+        # the files of reread rows whose turn is still to come
+        waiting = [rows for rows in self.rereads if stop is None or _is_up_to(rows, stop, at_stop=rereads_at_stop)]
         for part in self.parts:
             if isinstance(part, Altered):
                 ddl_at = part.followed.read_to
                 # reread rows as of a place before the DDL come before the DDL, with the old definition
                 while waiting and waiting[0].last.order < ddl_at.order:
-                    yield from self._reread(waiting.pop(0), since, stop)
+                    yield from self._reread(waiting.pop(0), since)
                 if since.order < ddl_at.order and (stop is None or ddl_at.place <= stop):
                     yield part
                 continue
@@ -73,7 +82,7 @@ class Changes:
                 changes = batch.replace_schema_metadata({DEFINITION: part.definition})
                 yield from self._with_rereads(changes, waiting, since, stop)
         for reread in waiting:
-            yield from self._reread(reread, since, stop)
+            yield from self._reread(reread, since)
 
     def _with_rereads(
         self, changes: pa.RecordBatch, waiting: list[RereadRows], since: ReadTo, stop: Place | None
@@ -89,13 +98,13 @@ class Changes:
             if not is_later.any():  # a later batch may have more rows up to this place
                 break
             yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
-            yield from self._reread(waiting.pop(0), since, stop)
+            yield from self._reread(waiting.pop(0), since)
             remaining = remaining.filter(pa.array(is_later))
         yield from _between(remaining, since, stop)
 
-    def _reread(self, rows: RereadRows, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, all as of one place, that come after `since`; none if the place is `stop` or later."""
-        if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
+    def _reread(self, rows: RereadRows, since: ReadTo) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, all as of one place, that come after `since`."""
+        if rows.last.order <= since.order:
             return
         # the number of the last row as of the file's place that the reader has read; −1 if it has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
@@ -123,6 +132,11 @@ class Changes:
 def definition_of(file: pq.ParquetFile) -> str:
     """The fingerprint of the definition in the metadata of a file; '' in a file of an earlier version."""
     return str((file.schema_arrow.metadata or {}).get(DEFINITION, b""), "ascii")
+
+
+def _is_up_to(rows: RereadRows, stop: Place, *, at_stop: bool) -> bool:
+    """Whether reread rows are as of a place before `stop`; with `at_stop`, also if they are as of `stop`."""
+    return rows.last.place < stop or (at_stop and rows.last.place == stop)
 
 
 def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:

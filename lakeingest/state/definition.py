@@ -269,14 +269,21 @@ def as_property(schema: TableSchema) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
+def from_property(text: str) -> TableSchema | None:
+    """The inverse of `as_property`; None for any other text."""
+    try:
+        return schema_from_json(json.loads(zlib.decompress(base64.b64decode(text, validate=True))))
+    except (zlib.error, *DAMAGED):
+        return None
+
+
 def restore_definition(state: File, table: TableId, fingerprint: str, carried: str) -> None:
     """Store the definition that a publish carries, if it has this fingerprint and belongs to this table.
 
     A damaged definition is ignored.
     """
-    try:
-        schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(carried, validate=True))))
-    except (zlib.error, *DAMAGED):
+    schema = from_property(carried)
+    if schema is None:
         return
     if schema.table == table and schema.fingerprint == fingerprint:
         _keep(state, Definition(schema))

@@ -55,9 +55,10 @@ class Stopped:
 
 
 class StoppedTables:
-    """The records of stopped tables, for the run that holds the lease. It knows which tables have a record.
+    """The records of stopped tables. One listing says which tables have a record; the others need no request.
 
-    Tables without a record need no request to the store.
+    Only the run that holds the lease writes records; for any other reader, the listing is of one moment. Raises
+    StorageFailed if the records cannot be listed.
     """
 
     def __init__(self, state: File) -> None:

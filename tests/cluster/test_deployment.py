@@ -14,7 +14,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from lakeingest.cli import app
-from lakeingest.cluster.stack import OUTPUTS, stack_outputs
+from lakeingest.cluster.stack import OUTPUTS, read_parameters, stack_outputs
 from lakeingest.cluster.templates import OPEN, template
 from lakeingest.commands.deployment import deploy
 from lakeingest.commands.submit import request_of
@@ -61,8 +61,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def parameters(path: Path) -> dict[str, str]:
     """The parameters of a stack."""
-    found: dict[str, str] = json.loads(path.read_text())["Parameters"]
-    return found
+    return read_parameters(path.read_text())
 
 
 def declared(name: str) -> tuple[set[str], set[str]]:
@@ -197,6 +196,23 @@ def test_what_is_not_said_is_not_guessed(laptop: Path) -> None:
     with pytest.raises(ConfigError, match=r"notify\.webhook is written out"):
         deploy(laptop, "dataproc", [*ON_DATAPROC, "notify.webhook=https://hooks.example.com/secret"])
     assert contents(laptop.parent).keys() == {"pipeline.yml", "ca.pem"}
+
+
+@pytest.mark.parametrize("name", ["${PIPELINE}", "my_${PIPELINE:-shop}"])
+def test_a_name_that_is_a_variable_is_refused_at_once(laptop: Path, name: str) -> None:
+    """The stack, the secret and the state would be named by its text; a value on the command line is taken."""
+    laptop.write_text(LAPTOP.replace("name: my_shop", f'name: "{name}"'))
+    for key, overrides in (("emr-serverless", ON_EMR), ("dataproc", ON_DATAPROC)):
+        with pytest.raises(
+            ConfigError, match=r"name holds the variable .*PIPELINE.*; write the value out, or add --set"
+        ):
+            deploy(laptop, key, overrides)
+    assert contents(laptop.parent).keys() == {"pipeline.yml", "ca.pem"}
+    made = deploy(laptop, "dataproc", [*ON_DATAPROC, "name=shop"])
+    assert "lakeingest-shop" in made.note
+    laptop.write_text(LAPTOP)
+    with pytest.raises(ConfigError, match=r"submit\.emr-serverless\.bucket holds the variable"):
+        deploy(laptop, "emr-serverless", [ON_EMR[0], "submit.emr-serverless.bucket=s3://${LAKE}"])
 
 
 def test_the_command_says_what_comes_next(laptop: Path) -> None:

@@ -170,9 +170,9 @@ def test_a_source_that_is_away_is_one_finding(db: Db, file_of: Callable[..., Pat
     answer = found(result)
     assert answer.keys() == {"connection", "state folder"}
     assert answer["connection"].startswith("the source 127.0.0.1:1 is away")
-    assert {"catalog", "warehouse", "room in the warehouse", "spool", "Java and PySpark"} <= {
-        one.name for one in result.checked
-    }
+    names = {one.name for one in result.checked}
+    assert {"catalog", "warehouse", "room in the warehouse", "spool", "Java and PySpark"} <= names
+    assert "proof of the source" not in names  # it has proven nothing, and "ok" would say that it has
     assert left(tmp_path) == ["pipeline.yml"]
 
 

@@ -163,3 +163,13 @@ def test_hudi_has_neither_yet(where: str, key: str) -> None:
     """Refused, never ignored."""
     with pytest.raises(NotBuiltYet, match=key.partition("=")[0]):
         parsed("target/format=hudi", f"{where}/{key}")
+
+
+@pytest.mark.parametrize("usual", ["none", "scd2"])
+def test_a_table_has_the_history_that_its_options_say_or_else_that_of_all(usual: str) -> None:
+    """So one table can be without a history, or be the only one with one."""
+    config = parsed(f"history={usual}", "tables/options={shop.logs: {history: none}, shop.people: {history: scd2}}")
+    tables = (TableId("shop", name) for name in ("orders", "logs", "people"))
+    assert [config.tables.history_of(table, config.history) for table in tables] == [usual, "none", "scd2"]
+    with pytest.raises(ConfigError, match=r"history: Input should be 'none' or 'scd2'"):
+        parsed("history=scd1")

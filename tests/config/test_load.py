@@ -5,7 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +176,6 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
             "tables/options/shop.orders/columns={exclude: [ssn], cast: {a: int}}",
             r"shop\.orders\.columns\.cast is not",
         ),
-        ("changelog={keep: 7d, table: true}", "changelog.table: True"),
-        ("tables/startup=adopt", "tables.startup: adopt"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -216,8 +214,8 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
         (
             "zzz=1",
-            "unknown key zzz; known are changelog, metrics, name, notify, points, quality, schema, source, spark,"
-            " state, submit, tables, target, throttle, version",
+            "unknown key zzz; known are changelog, history, metrics, name, notify, points, quality, schema, source,"
+            " spark, state, submit, tables, target, throttle, version",
         ),
         ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
         (
@@ -303,6 +301,22 @@ def test_copies_begin_where_startup_says() -> None:
     assert not parsed("tables/startup=initial").tables.begins_empty
 
 
+def test_tables_of_other_tools_are_taken_over_only_if_the_tool_is_named() -> None:
+    """The word that it is off, and its columns, may be of two patterns. Hudi is refused by name."""
+    several = "tables/options={'*.*': {adopt: {stopped: Airbyte}}, 'shop.orders': {adopt: {drop: ['_x*']}}}"
+    table = TableId("shop", "orders")
+    adopting = parsed("tables/startup=adopt", several).tables
+    assert adopting.adopts
+    assert not adopting.begins_empty
+    assert (adopting.of(table).takes_over, adopting.of(table).adopt.drop) == (True, ("_x*",))
+    assert not parsed("tables/startup=adopt").tables.of(table).takes_over
+    assert not parsed(several).tables.of(table).takes_over
+    with pytest.raises(ConfigError, match="stopped"):
+        parsed("tables/options={'*.*': {adopt: {stopped: ''}}}")
+    with pytest.raises(NotBuiltYet, match=r"tables\.startup: adopt is not built yet for hudi"):
+        parsed("tables/startup=adopt", "target={format: hudi}")
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -334,6 +348,15 @@ def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
     """A misspelt key is reported whatever else is in the file."""
     with pytest.raises(ConfigError, match=r"unknown key source\.hots; did you mean host\?"):
         parsed(later, "source/hots=a")
+
+
+def test_changes_are_a_table_of_iceberg_only() -> None:
+    """Hudi refuses it by name. Rows stay there as long as changes do, unless the file says otherwise."""
+    changelog = parsed("changelog={keep: 3d, table: true, transactions: _lakeingest}").changelog
+    assert (changelog.kept_in_table, changelog.transactions) == (timedelta(days=3), "_lakeingest")
+    assert parsed("changelog={table: true, table_keep: 400d}").changelog.kept_in_table == timedelta(days=400)
+    with pytest.raises(NotBuiltYet, match=r"changelog\.table: True is not built yet for hudi"):
+        parsed("changelog={table: true}", "target/format=hudi")
 
 
 def test_the_state_may_be_in_a_store() -> None:
@@ -460,7 +483,9 @@ def test_overrides_win_and_have_types(tmp_path: Path) -> None:
         ("source.prot=1", "unknown key source.prot; did you mean port?"),
         ("tables.include=[a.b", "tables.include"),
         ("source.user=", "source.user: "),
-        ("changelog.table=true", "changelog.table: True is not built yet"),
+        ("changelog.table_keep=1d", "table_keep needs table: true"),
+        ("changelog.transactions=_lakeingest", "transactions needs table: true"),
+        ("changelog.transactions=shop", "changelog.transactions: "),
         ("points.every=10s", "points.every: "),
         ("changelog.keep=7", "changelog.keep: "),
         ("changelog.kept=7d", "unknown key changelog.kept; did you mean keep?"),

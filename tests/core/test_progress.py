@@ -15,7 +15,7 @@ from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
-from lakeingest.core.progress_form import EMPTY_FORMAT, FORMAT, GAP_FORMAT, REREAD_FORMAT
+from lakeingest.core.progress_form import COMPANION_FORMAT, FORMAT, GAP_FORMAT, REREAD_FORMAT
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
@@ -278,10 +278,10 @@ def test_progress_is_read_back_from_json(
     assert progress_form.from_json(stored(progress)) == progress
 
 
-@pytest.mark.parametrize("other", [EMPTY_FORMAT + 1, FORMAT - 1])
+@pytest.mark.parametrize("other", [COMPANION_FORMAT + 1, FORMAT - 1])
 def test_the_form_of_another_version_is_refused(other: int) -> None:
     """Half understood is not understood."""
-    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {EMPTY_FORMAT}"):
+    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {COMPANION_FORMAT}"):
         progress_form.from_json(stored(at(Phase.LEVEL)) | {"format": other})
 
 

@@ -1,4 +1,4 @@
-"""Copies that are copied once and have nothing left to do, as a table of cases; copies that begin empty, as a model."""
+"""Copies that are copied once, as a table of cases; copies that begin empty, as a model; copies that are taken over."""
 
 from datetime import UTC, datetime
 
@@ -15,8 +15,8 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.progress_form import EMPTY_FORMAT
 from lakeingest.core.schema import TableId
 from lakeingest.core.scope import WHOLE
-from lakeingest.core.signals import Action, Signal, State
-from lakeingest.core.startup import begun_empty, is_done
+from lakeingest.core.signals import Action, Signal, State, agenda
+from lakeingest.core.startup import begun_empty, is_done, taken_over
 from lakeingest.core.wave import plan_merge
 from tests.core.logged import log_of
 
@@ -116,3 +116,25 @@ def test_a_copy_cannot_begin_before_the_spool_watches_its_table() -> None:
     """The spool would lack changes."""
     with pytest.raises(ValueError, match="ends before it begins"):
         begun(4, covered=7)
+
+
+def test_the_rows_of_another_tool_are_a_copy_with_a_gap() -> None:
+    """Nobody publishes it before all rows are compared; it needs the changes from the present position on."""
+    new = Progress(TABLE, "f00d", SERVER, 0, at(4).place)
+    progress = taken_over(new, at(7), rows=12)
+    assert (progress.phase, progress.rows, progress.stop) == (Phase.LEVEL, 12, at(7).place)
+    assert (progress.gap, progress.uncounted, progress.began_empty, progress.restarts) == (True, True, None, 1)
+    assert (progress.needed_from, progress.covered_from, progress.reread) == (at(7).place, at(4).place, None)
+    assert progress_form.from_json(progress_form.to_json(progress)) == progress
+    with pytest.raises(ValueError, match="not counted, or have a gap"):
+        progress.audited(12)
+    request = agenda([], [TABLE], {TABLE: progress}, {}).next[TABLE]
+    assert (request.scope, request.signals) == (WHOLE, ())
+    closed = progress.reread_rows([], at(8).place, last=True).audited(11).published()
+    assert (closed.gap, closed.rows) == (False, 11)
+
+
+def test_rows_cannot_be_taken_over_before_the_spool_watches_their_table() -> None:
+    """The spool would lack changes."""
+    with pytest.raises(ValueError, match="ends before it begins"):
+        taken_over(Progress(TABLE, "f00d", SERVER, 0, at(7).place), at(4), rows=1)

@@ -19,7 +19,7 @@ from lakeingest.cluster.archive import dependencies_names
 from lakeingest.cluster.dataproc import DataprocJobs
 from lakeingest.cluster.emr_serverless import EmrServerlessJobs
 from lakeingest.cluster.service import Job
-from lakeingest.cluster.stack import schedule_parameters
+from lakeingest.cluster.stack import read_parameters, schedule_parameters
 from lakeingest.config import load_config
 from lakeingest.config.submit import Dataproc, EmrServerless
 from lakeingest.errors import OperatorNeeded, Retryable
@@ -105,7 +105,7 @@ def test_a_schedule_sends_what_submit_sends() -> None:
     token, arguments = "one-for-each-job", ("run", "-c", "job/pipeline.yml")
     job = Job("shop", token, "s3://company-lake/jobs/a.py", arguments, {"job": "s3://a/b"}, {}, {"a": 'b "c" \\'})
     ours = service.request(job)
-    values = json.loads(schedule_parameters("shop", ours))["Parameters"]
+    values = read_parameters(schedule_parameters("shop", ours))
     assert values.keys() <= template["Parameters"].keys()
     text = template["Resources"]["Start"]["Properties"]["Target"]["Input"]
     sent = json.loads(re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], text))

@@ -223,10 +223,10 @@ def test_a_suite_is_written_once_for_its_table_alone(table: TableId, tmp_path: P
 
 
 def test_a_suite_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """Without a folder, with a name that is too long, or with one that means other tables, too."""
+    """Into a named folder that is missing, with a name that is too long, or with one that means other tables, too."""
     orders = TableId("shop", "orders")
-    with pytest.raises(UsageError, match="make the folder quality"):
-        write_suite(Quality(), orders, [orders], "")
+    with pytest.raises(UsageError, match=r"quality\.suites: there is no folder .*/none; make it, or leave the key out"):
+        write_suite(Quality(suites=Place("none")).below(tmp_path), orders, [orders], "")
     quality = Quality(suites=Place(str(tmp_path)))
     long = TableId("😀" * 40, "😀" * 40)
     with pytest.raises(UsageError, match="cannot be written"):
@@ -235,3 +235,23 @@ def test_a_suite_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"would be a suite of shop\.a-b, shop\.a/b"):
         write_suite(quality, slash, [slash, dash], "")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_the_default_folder_of_suites_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    """Only when a suite is written; a file in its place is named, and a folder that is there keeps its rights."""
+    orders, dash, slash = TableId("shop", "orders"), TableId("shop", "a-b"), TableId("shop", "a/b")
+    folder = tmp_path / "quality"
+    with pytest.raises(UsageError, match="would be a suite of"):
+        write_suite(Quality().below(tmp_path), slash, [slash, dash], "")
+    assert not folder.exists()
+    path = write_suite(Quality().below(tmp_path), orders, [orders], "")
+    assert path == folder / "shop.orders.yml"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    write_suite(Quality().below(tmp_path), dash, [dash], "")
+    assert folder.stat().st_mode & 0o777 == 0o755
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "quality").write_text("")
+    with pytest.raises(UsageError, match="/other/quality cannot be made: File exists"):
+        write_suite(Quality().below(other), orders, [orders], "")

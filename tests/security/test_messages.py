@@ -7,6 +7,7 @@ from lakeingest.commands.proof import proofs
 from lakeingest.commands.submit import _assert_submittable
 from lakeingest.config import Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties
+from lakeingest.core.condition import Checked
 from lakeingest.errors import ConfigError
 
 CANARY = "kanari"
@@ -169,6 +170,31 @@ def test_check_warns_of_a_source_that_proves_nothing(source: dict[str, object], 
     assert not found.fatal
     assert (found.finding is None) is (warned is None)
     assert warned is None or warned in str(found.finding)
+
+
+@pytest.mark.parametrize(
+    ("condition", "server"), [("connection", "source"), ("catalog", "catalog"), ("warehouse", "store")]
+)
+def test_check_says_of_no_server_that_did_not_answer_that_it_is_proven(condition: str, server: str) -> None:
+    """Settings that demand a proof are none. A warning about settings stays; whoever answered has a result."""
+    target = {
+        "catalog": {"type": "rest", "uri": "https://catalog.example.com"},
+        "storage": {"endpoint": "https://s3.example.com"},
+    }
+    every = {"proof of the source", "proof of the catalog", "proof of the store"}
+
+    def names(config: Config, finding: str | None) -> set[str]:
+        return {one.name for one in proofs(config, [Checked(condition, finding), Checked("spool", "damaged")])}
+
+    proven = parsed({"host": "db"}, **target)
+    assert names(proven, None) == every
+    assert names(proven, "it is away") == every - {f"proof of the {server}"}
+    weak = parsed(
+        {"host": "db", "tls": {"mode": "disabled"}},
+        catalog={"type": "rest", "uri": "http://catalog.example.com"},
+        storage={"endpoint": "http://s3.example.com"},
+    )
+    assert names(weak, "it is away") == every
 
 
 def test_executors_have_what_proves_the_source(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ if asked["store"]:
     con.execute("CREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', ENDPOINT '{host}', REGION '{region}',"
                 " URL_STYLE 'path', USE_SSL false)".format(**asked["store"]))
 con.execute("SET TimeZone = 'UTC'")
-con.execute(f"COPY (SELECT * FROM iceberg_scan('{asked['metadata']}')) TO '{asked['out']}' (FORMAT parquet)")
+sql = asked.get("sql") or f"SELECT * FROM iceberg_scan('{asked['metadata']}')"
+con.execute(f"COPY ({sql}) TO '{asked['out']}' (FORMAT parquet)")
 """
 _CLICKHOUSE = """
 import chdb
@@ -72,6 +73,12 @@ class Engine:
             out = Path(folder) / "rows.parquet"
             self.run({"metadata": metadata, "location": location, "store": store, "out": str(out)})
             return pq.read_table(out)
+
+    def query(self, sql: str, out: str) -> list[dict[str, Any]]:
+        """The rows of a query of DuckDB, in the order of their first column, by way of the file `out`."""
+        self.run({"sql": sql, "store": None, "out": out})
+        rows = pq.read_table(out)
+        return list(rows.sort_by(rows.column_names[0]).to_pylist())
 
     def run(self, asked: Mapping[str, Any]) -> str:
         """What the program prints for what it is asked; skips where pip fails."""

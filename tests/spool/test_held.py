@@ -8,7 +8,9 @@ import pytest
 
 from lakeingest.core.alteration import Act, Alteration, Change
 from lakeingest.core.default import Value
+from lakeingest.core.history import Committed, History
 from lakeingest.core.lift import Lift
+from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ChangelogGone
@@ -120,6 +122,27 @@ def test_changes_in_a_file_that_is_lost_are_gone(spool: Spool, monkeypatch: pyte
     assert log.place_of_gtids(held(spool), held(spool).gtids | held(spool).segments[0].gtids) is None
 
 
-def segment_place(number: int) -> object:
+def segment_place(number: int) -> Place:
     """The place of the transaction in a segment."""
     return replace(place(number), pos=number * 10 + 5)
+
+
+def test_the_time_of_a_place_is_that_of_the_last_transaction_up_to_it(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none is held, it is that of the last one before the spool, if that is known."""
+    monkeypatch.setattr(changelog, "_PAUSE_SECONDS", 0.001)
+    grow(spool, range(5))
+    log, found = StoredChangelog(spool.folder), held(spool)
+    minutes = {place(5): 4, segment_place(2): 2, replace(segment_place(2), pos=24): 1, place(1): 0}
+    for at, minute in minutes.items():
+        assert log.time_of(found, at) == round((START + timedelta(minutes=minute)).timestamp() * 1_000_000)
+    assert log.time_of(found, place(0)) is None
+    last = Committed("binlog.000007", 4, None, 77)
+    opened = replace(found.opened, history=History(last=last))
+    assert log.time_of(replace(found, opened=opened, segments=()), opened.place) == 77
+    assert log.time_of(replace(found, opened=opened, segments=()), place(0)) is None
+    (spool.folder / found.segments[1].transactions).delete()
+    forget_kept()
+    assert StoredChangelog(spool.folder).time_of(found, place(2)) is None
+    assert log.time_of(found, place(3)) == round((START + timedelta(minutes=2)).timestamp() * 1_000_000)

@@ -7,17 +7,17 @@ from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File, at, state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.points import HudiPoints
 from lakeingest.lake.hudi.rollbacks import HudiRollbacks
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.versions import HudiVersions
 from lakeingest.lake.ownership import Ownership
-from lakeingest.lake.target import OpenSpark
+from lakeingest.lake.target import OpenSpark, Target
 
 
-def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
+def _target(config: Config, _options: Options, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
     return HudiTarget(
         config.target,
         _staging(config),
@@ -59,12 +59,18 @@ def _new_place(settings: configuration.Target, options: TableOptions, table: Tab
     """None, because no other copy can have the folder of a table: the folder has the table's name."""
 
 
+def _logs(_target: Target) -> None:
+    """None: a commit writes all rows of the buckets anew into which new rows fall, so its cost grows with the log."""
+
+
 HUDI = FormatPackage(
     target=_target,
     adoptions=_adoptions,
     versions=_versions,
     rollbacks=_rollbacks,
     points=_points,
+    foreign=None,
+    logs=_logs,
     unwritable=_unwritable,
     new_place=_new_place,
 )

@@ -171,7 +171,12 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def batch_readers(
-        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+        self,
+        table: TableId,
+        version: int,
+        names: Sequence[str],
+        bounds: Bounds | None = None,
+        flag: str = "",  # noqa: ARG002 - files of Hudi have rows of both kinds
     ) -> list[HudiRows] | None:
         """Readers of the newest file of each bucket. None also for a commit that is not the published one.
 

@@ -38,7 +38,7 @@ from lakeingest.lake.iceberg.discarded import discard_commit, is_discarded
 from lakeingest.lake.iceberg.errors import UNREADABLE
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
-from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
+from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, is_foreign, published_snapshot
 from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
@@ -190,10 +190,8 @@ class Entries:
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
-        loaded = self.load(table, own)
-        if loaded is None:
-            loaded = self._load_building(table)
-        if loaded is None:
+        loaded = self.load(table, own) or self._load_building(table)
+        if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # it will become the copy
             return None
         assert_copy(table, loaded)
         if is_building(loaded):

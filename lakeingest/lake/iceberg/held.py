@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -21,7 +22,7 @@ from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.live_rows import entries_of
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import split_by_content
-from lakeingest.lake.iceberg.scan_plan import files_with
+from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
 
 _NONE = np.zeros(0, np.int64)
 
@@ -115,10 +116,12 @@ class IcebergHeld:
 
     @cached_property
     def _shown(self) -> dict[str, FileScanTask]:
-        """The data files that readers see, by their paths."""
+        """The data files that readers see, by their paths; none if readers see deletes by equality of another tool."""
         if self._published is None or self._loaded.metadata.snapshot_by_id(self._published) is None:
             return {}
-        return {task.file.file_path: task for task in self._tasks(self._published)}
+        with suppress(NotByPosition):
+            return {task.file.file_path: task for task in self._tasks(self._published)}
+        return {}
 
     def _tasks(self, version: int) -> tuple[FileScanTask, ...]:
         any_column = self._loaded.schema().fields[0].name

@@ -4,8 +4,11 @@ A commit of ours is *marked*: its summary carries the progress. On main, only co
 A compaction is a snapshot with the operation `replace`; it changes no row.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import takewhile
+from typing import Self
 
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -14,11 +17,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
+from lakeingest.errors import DAMAGED, MainMoved, StaleWriter, StateUnreadable
 from lakeingest.lake.iceberg.naming import is_name_for_building
 from lakeingest.lake.iceberg.times import latest_time
-from lakeingest.lake.marks import PROGRESS, parse_progress
-from lakeingest.lake.refusals import foreign_write, published_by_another, stale
+from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
+from lakeingest.lake.refusals import foreign_write, published_by_another, stale, written_meanwhile
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
@@ -28,6 +31,34 @@ SAME_ROWS = f"{STAGING}.same_rows"  # property of a commit: its base, if that ha
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
+TAKEN = f"{STAGING}.taken_over"  # a property of foreign tables until the first publish of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What another tool has left: its last snapshot, the schema of the table then, and the tool's name by the user."""
+
+    snapshot: int
+    schema: int
+    stopped: str
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self | None:
+        """What the table's property says; None if the table is not being taken over, or the property is damaged."""
+        try:
+            return cls(**json.loads(properties[TAKEN]))
+        except DAMAGED:
+            return None
+
+    def to_text(self) -> str:
+        """The property."""
+        return json.dumps(asdict(self))
+
+
+def is_foreign(loaded: Table) -> bool:
+    """Whether another tool made the table, and no run has taken it over; or someone has removed staging since then."""
+    is_given_up = TAKEN in loaded.properties and STAGING not in loaded.metadata.refs
+    return OWNER not in loaded.properties or is_given_up
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
@@ -78,6 +109,8 @@ def last_published(table: TableId, loaded: Table) -> Snapshot:
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
             # `snapshots` goes on below the foreign snapshot
             ours = next((f"snapshot {below.snapshot_id}" for below, _ in snapshots if is_marked(below)), None)
+            if ours is None and (taken := Taken.of(loaded.properties)) is not None:
+                raise written_meanwhile(table, f"snapshot {tip(loaded, MAIN).snapshot_id}", taken.stopped)
             raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
         f"{table}: the commit of ours that main was compacted from has been expired; drop the table to copy it again"

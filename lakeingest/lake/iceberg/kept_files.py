@@ -1,6 +1,7 @@
-"""What this process has read of small files, and keeps: manifests, lists of manifests, columns of keys, and deletes.
+"""What this process has read of files, and keeps: manifests, lists of manifests, columns of keys, deletes, large files.
 
-Each merge of a run that follows needs most of them again. No such file ever changes, and no two have one name. Source:
+Each merge of a run that follows needs most of them again. Of files that another tool has written, which are larger than
+ours, neighbouring chunks need the same one. No such file ever changes, and no two have one name. Source:
 Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
 damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
 """
@@ -26,9 +27,10 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
     _inherit_from_manifest,
 )
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Snapshot
 
-from lakeingest.lake.iceberg.data_files import Positions, positions_by_path, read_rows
+from lakeingest.lake.iceberg.data_files import Positions, drop_deleted, positions_by_path, read_rows
 from lakeingest.lake.iceberg.entry_fields import THIRD, Identity, identity, inherit_first_row_ids
 from lakeingest.lake.iceberg.manifest_files import manifest_row_id
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -37,13 +39,14 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 _MEGABYTE = 1 << 20
 _POSITION_BYTES = 8
+LARGE_ROWS = 200_000  # a file with so many rows may be needed by several chunks
 
 
 class Kept(Generic[Key, Value]):
-    """The values that were asked for last, up to a total size. A value of more than an eighth of it is not kept."""
+    """The values that were asked for last, up to a total size. A value of more than a part of it is not kept."""
 
-    def __init__(self, size: int, size_of: Callable[[Value], int]) -> None:
-        self._most, self._size_of = size // 8, size_of
+    def __init__(self, size: int, size_of: Callable[[Value], int], parts: int = 8) -> None:
+        self._most, self._size_of = size // parts, size_of
         self._values: LRUCache[Key, Value] = LRUCache(size, size_of)
         self._lock = threading.Lock()  # PyIceberg reads manifests in threads
 
@@ -71,6 +74,8 @@ _lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(2_000, len)
 # of some 4 KB each; the ids of rows depend on the list of manifests, too
 _entries: Kept[tuple[str, int | None], list[ManifestEntry]] = Kept(8_000, len)
 _columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
+# two large files at most: a task compares a range with one of them, or with the end of one and the start of the next
+_living: Kept[Hashable, pa.Table] = Kept(192 * _MEGABYTE, lambda rows: rows.nbytes, parts=2)
 _deletes: Kept[Identity, Positions] = Kept(16 * _MEGABYTE, lambda found: _POSITION_BYTES * _count(found))
 
 
@@ -137,11 +142,26 @@ def read_positions(table: TableFiles, file: DataFile) -> Positions:
     return _deletes.get(identity(file), lambda: dict(positions_by_path(table, file)))
 
 
+def read_living(table: TableFiles, task: FileScanTask, names: Sequence[str], dead: Callable[[], Positions]) -> pa.Table:
+    """The columns of the rows of a file that are not deleted, from memory if they are kept. Raises as `read_rows`.
+
+    `dead`: reads the deleted positions.
+    """
+
+    def read() -> pa.Table:
+        return drop_deleted(read_rows(table, task.file, names), task.file, dead())
+
+    if task.file.record_count < LARGE_ROWS:  # our own files have the rows of a chunk, which is read once
+        return read()
+    deletes = frozenset(map(identity, task.delete_files))
+    return _living.get((task.file.file_path, tuple(names), table.metadata.current_schema_id, deletes), read)
+
+
 def _count(positions: Positions) -> int:
     return sum(map(len, positions.values()))
 
 
 def forget() -> None:
     """Keep nothing, as a new process."""
-    for kept in (_lists, _entries, _columns, _deletes):
+    for kept in (_lists, _entries, _columns, _living, _deletes):
         kept.forget()

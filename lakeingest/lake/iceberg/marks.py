@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
@@ -28,15 +29,17 @@ def mark(
     changes: FileChanges = NO_FILES,
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
+    kind: Operation | None = None,
 ) -> None:
     """Add to the transaction a marked commit on staging, which is at the snapshot `base`, with these file changes.
 
     The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
-    commit.
+    commit. `kind`: Iceberg's kind of the commit; None: by its files.
     """
     marks = {**marks_of(progress, base), **more}
     with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
-        RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
+        io = transaction._table.io  # noqa: SLF001 - as PyIceberg does
+        RowDelta(transaction, io, STAGING, marks, changes, kind).commit()
 
 
 def marks_of(progress: Progress, base: int) -> dict[str, str]:
@@ -59,15 +62,20 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
-    """Set staging to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`.
+    """Let the commit assert the snapshot that staging is at. Returns `branches`.
 
     The commit is then refused if someone moves staging meanwhile, for example another pipeline that takes the copy
-    over. If staging does not exist, nothing is set.
+    over. If staging does not exist, nothing is asserted.
     """
-    if (ref := metadata.refs.get(STAGING)) is None:
+    return assert_branch(branches, metadata, STAGING)
+
+
+def assert_branch(branches: ManageSnapshots, metadata: TableMetadata, branch: str) -> ManageSnapshots:
+    """Set a branch to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`."""
+    if (ref := metadata.refs.get(branch)) is None:
         return branches
     retention = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
-    return branches.create_branch(ref.snapshot_id, STAGING, *retention)
+    return branches.create_branch(ref.snapshot_id, branch, *retention)
 
 
 def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Transaction:

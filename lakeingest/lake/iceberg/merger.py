@@ -33,7 +33,8 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Effects, Written
 
 NO_EFFECTS = Effects(0, 0, 0)
-_ROW, _NUMBER = "_lakeingest_row", "_lakeingest_number"
+NUMBER = "_lakeingest_number"  # a column of candidates
+_ROW = "_lakeingest_row"
 _SORTED_ROWS = 50_000  # up to so many integers are sorted more quickly than two tables are joined
 
 
@@ -42,11 +43,13 @@ class IcebergMerger:
     """`lake.target.Merger` on the files of one snapshot.
 
     `files` are the data files that may have rows with changed keys, each with the files of deletes that apply to it.
+    `takes_doubles`: a key may have several rows, which another tool has written; all of them are replaced.
     """
 
     table: TableFiles
     key: tuple[str, ...]
     files: tuple[FileScanTask, ...]
+    takes_doubles: bool = False
 
     @property
     def looked_at(self) -> int:
@@ -54,10 +57,7 @@ class IcebergMerger:
         return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
-        """Find the old rows of these keys, and write their positions to a file of deletes if executors write these.
-
-        A key has one row at most.
-        """
+        """Find the old rows of these keys, and write their positions to a file of deletes if executors write these."""
         positions, effects = self.find(changes)
         return Written(pickle.dumps((found_deletes(self.table, positions, self._data_files), effects)))
 
@@ -79,14 +79,15 @@ class IcebergMerger:
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
         """The positions of the old rows of these keys, and the effects of the changes.
 
-        Raises StateUnreadable if two rows have the same key.
+        Raises StateUnreadable if two rows have the same key, unless that is expected (`takes_doubles`).
         """
         with storage_errors(self.table.location):
             positions, change_numbers = self._positions(changes)
         is_deleted = changes[DELETED].to_numpy()
         has_row = np.zeros(len(is_deleted), bool)  # for each change, whether an old row has its key
         has_row[change_numbers] = True
-        if has_row.sum() != len(change_numbers):  # two old rows have the key of the same change
+        is_doubled = has_row.sum() != len(change_numbers)
+        if is_doubled and not self.takes_doubles:  # two old rows have the key of the same change
             raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
         inserted, updated, deleted = ~is_deleted & ~has_row, ~is_deleted & has_row, is_deleted & has_row
         return positions, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
@@ -94,7 +95,7 @@ class IcebergMerger:
     def _positions(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
         """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         # the changed keys, each with its index in `changes`
-        numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
+        numbered = changes.select(list(self.key)).append_column(NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
         dead = by_path(read_positions(self.table, file) for file in deletes.values())
         positions: dict[str, np.ndarray] = {}
@@ -103,8 +104,8 @@ class IcebergMerger:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
-            # all keys of the file, with the types of the changed keys
-            key_schema = pa.schema([candidates.field(name) for name in self.key])
+            # all keys of the file, with the types of the changed keys; NULL in a deleted row of another tool
+            key_schema = pa.schema([candidates.field(name).with_nullable(True) for name in self.key])
             keys = read_columns(self.table, task.file, self.key).cast(key_schema)
             rows, numbers = matches(keys, candidates)
             is_living = ~np.isin(rows, deleted_rows(keys, task.file, dead))
@@ -124,18 +125,18 @@ class IcebergMerger:
 
 
 def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarray]":
-    """The numbers of the rows of `keys` that are a candidate's key, ascending, and the candidate's _NUMBER of each.
+    """The numbers of the rows of `keys` that are a candidate's key, ascending, and the candidate's NUMBER of each.
 
     Single integers are searched for if they ascend, as in files of a first copy, or if they are few and differ. Else
     the two tables are joined.
     """
-    numbers = candidates[_NUMBER].to_numpy()
+    numbers = candidates[NUMBER].to_numpy()
     if keys.num_columns == 1 and (found := _search(keys[0], candidates[keys.column_names[0]])) is not None:
         rows, indexes = found
         return rows, numbers[indexes]
     numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
     joined = numbered.join(candidates, keys=keys.column_names, join_type="inner").sort_by(_ROW)
-    return joined[_ROW].to_numpy(), joined[_NUMBER].to_numpy()
+    return joined[_ROW].to_numpy(), joined[NUMBER].to_numpy()
 
 
 def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray, np.ndarray] | None":

@@ -1,24 +1,28 @@
 """The ports of Iceberg, as one value."""
 
+from typing import cast
+
 from lakeingest.config import Config
 from lakeingest.core.ownership import Owner
 from lakeingest.files.file import state_of
-from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.foreign_tables import IcebergForeignTables
 from lakeingest.lake.iceberg.location import new_place
+from lakeingest.lake.iceberg.logs import IcebergLogs
 from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
 from lakeingest.lake.iceberg.store import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.versions import IcebergVersions
 from lakeingest.lake.ownership import Ownership
-from lakeingest.lake.target import OpenSpark
+from lakeingest.lake.target import OpenSpark, Target
 
 
-def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
+def _target(config: Config, options: Options, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
     return IcebergTarget(
         config.target,
-        config.tables.of,
+        options,
         keeps_dropped=config.keeps_dropped,
         waiting=state_of(config) / "waiting",
         notes=state_of(config) / "manifests",
@@ -43,12 +47,23 @@ def _points(config: Config) -> IcebergPoints:
     return IcebergPoints(IcebergTarget(config.target))
 
 
+def _logs(target: Target) -> IcebergLogs:
+    return IcebergLogs(cast("IcebergTarget", target))
+
+
+def _foreign(config: Config, ownership: Ownership) -> IcebergForeignTables:
+    target = IcebergTarget(config.target, config.tables.of, ownership=ownership)
+    return IcebergForeignTables(target, keeps_dropped=config.keeps_dropped)
+
+
 ICEBERG = FormatPackage(
     target=_target,
     adoptions=_adoptions,
     versions=_versions,
     rollbacks=_rollbacks,
     points=_points,
+    foreign=_foreign,
+    logs=_logs,
     unwritable=unwritable,
     new_place=new_place,
 )

@@ -9,7 +9,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.lake.iceberg.creation import end_building
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import limits
-from lakeingest.lake.iceberg.history import STATE, assert_unmoved
+from lakeingest.lake.iceberg.history import STATE, TAKEN, assert_unmoved
 from lakeingest.lake.iceberg.marks import assert_staging
 from lakeingest.lake.iceberg.staged_schema import show_schema
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -31,6 +31,8 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     transaction.set_properties({**limits(loaded.properties), POSITION: position_text, **properties})
     show_schema(transaction, staged.version)
     evolve(transaction, staged.progress.table, form)
+    if TAKEN in loaded.properties:  # the first publish of a table that another tool made
+        transaction.remove_properties(TAKEN)
     if STATE in loaded.properties:  # the first publish of a table under its own name
         end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)

@@ -20,7 +20,7 @@ from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, progress_o
 from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.marks import assert_staging
 from lakeingest.lake.iceberg.partitions import our_spec
-from lakeingest.lake.iceberg.shape import LOCATION, assert_not_rewritten, assert_ours
+from lakeingest.lake.iceberg.shape import LOCATION, assert_not_rewritten, assert_ours, is_being_taken
 from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -69,6 +69,8 @@ def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str
     if (error := _refusal(table, loaded)) is None:
         return None
     ours = _last_published(loaded)
+    if ours is None and is_being_taken(loaded):  # readers have only ever seen the rows of the other tool
+        raise error
     if ours is None:
         raise ForeignWrite(
             f"{table}: it cannot be rolled back, because it has no commit of lakeingest any more that readers saw; drop"

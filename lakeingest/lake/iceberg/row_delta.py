@@ -63,11 +63,18 @@ class RowDelta(_FastAppendFiles):
     """
 
     def __init__(
-        self, transaction: Transaction, io: FileIO, branch: str, properties: Mapping[str, str], changes: FileChanges
+        self,
+        transaction: Transaction,
+        io: FileIO,
+        branch: str,
+        properties: Mapping[str, str],
+        changes: FileChanges,
+        kind: Operation | None = None,
     ) -> None:
         rows, deletes = split_by_content(changes.added)
-        kind = Operation.OVERWRITE if changes.removed or deletes else Operation.APPEND
-        super().__init__(kind, transaction, io, snapshot_properties=dict(properties), branch=branch)
+        by_files = Operation.OVERWRITE if changes.removed or deletes else Operation.APPEND
+        self._kind = kind or by_files
+        super().__init__(by_files, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows
         self._deletes = deletes
         self._removed = {identity(file): file for file in changes.removed}
@@ -193,7 +200,9 @@ class RowDelta(_FastAppendFiles):
         vectors["removed-dvs"] = sum(map(is_vector, self._removed.values()))
         counts = {name: str(count) for name, count in vectors.items() if count}
         try:
-            return super()._summary({**counts, **snapshot_properties})
+            summary = super()._summary({**counts, **snapshot_properties})
+            # PyIceberg does not count for a `replace`
+            return Summary(operation=self._kind, **summary.additional_properties)
         finally:
             self._added_data_files, self._deleted_data_files = added, deleted
 

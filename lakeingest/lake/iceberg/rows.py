@@ -1,14 +1,16 @@
 """Readers, on executors, of columns of the rows of a snapshot."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
-from lakeingest.lake.iceberg.data_files import Positions, drop_deleted, living_batches, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import Positions, living_batches, read_deletes
 from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.kept_files import read_living
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
 from lakeingest.lake.target import Bounds
@@ -28,10 +30,8 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            dead = self._dead()
-            return pa.concat_tables(
-                drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
-            )
+            dead = functools.cache(self._dead)
+            return pa.concat_tables(read_living(self.table, task, self.names, dead) for task in self.files)
 
     def batches(self) -> Iterator[pa.Table]:
         """The columns of the rows that are not deleted, a part at a time."""
@@ -46,11 +46,12 @@ class IcebergRows:
 
 
 def batch_readers(
-    loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None = None
+    loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None = None, flag: str = ""
 ) -> list[IcebergRows] | None:
     """Readers of the columns `names` of a snapshot's rows, for as many tasks as a few processors share.
 
-    `bounds` limit the first of the columns: files that have no such rows are left out.
+    `bounds` limit the first of the columns: files that have no such rows are left out. So are files in which the
+    boolean column `flag` is nowhere true.
 
     None if someone's deletes are not by position, or if old rows have a value of a new column that is in no file.
     """
@@ -58,22 +59,28 @@ def batch_readers(
     if any(schema.find_field(name).initial_default is not None for name in names):
         return None
     try:
-        return row_readers(loaded, version, names, bounds, _SHARED_ROWS)
+        return row_readers(loaded, version, names, bounds, _SHARED_ROWS, flag)
     except NotByPosition:
         return None
 
 
 def row_readers(
-    loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None, most_rows: int = _ROWS
+    loaded: Table,
+    version: int,
+    names: Sequence[str],
+    bounds: Bounds | None,
+    most_rows: int = _ROWS,
+    flag: str = "",
 ) -> list[IcebergRows]:
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
     `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
-    is empty if no file may have such rows. A reader reads files of about `most_rows` rows.
+    is empty if no file may have such rows. A reader reads files of about `most_rows` rows. Files in which the boolean
+    column `flag` is nowhere true are left out.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = most_rows  # so that the first file begins a group
-    for task in files_with(loaded, version, names[0], bounds):
+    for task in files_with(loaded, version, names[0], bounds, flag):
         if group_rows >= most_rows:
             groups.append([])
             group_rows = 0

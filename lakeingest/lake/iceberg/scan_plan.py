@@ -29,16 +29,21 @@ class NotByPosition(ValueError):
     """Someone's deletes are not by position."""
 
 
-def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
+def files_with(
+    loaded: Table, version: int, name: str, bounds: Bounds | None, flag: str = ""
+) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. Raises NotByPosition; StateUnreadable if a manifest
+    None for the bounds, or for one of them: no limit. With `flag`, a boolean column, these rows also have it true.
+    Raises NotByPosition; StateUnreadable if a manifest
     has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     schema = loaded.schema()
-    field, limits = schema.find_field(name), _limits(schema, name, bounds)
+    limits = [(schema.find_field(name), _limits(schema, name, bounds))]
+    if flag:
+        limits.append((schema.find_field(flag), (True, True)))
     manifests = manifests_of(snapshot, loaded.io)
     if unknown := {manifest.partition_spec_id for manifest in manifests} - set(loaded.specs()):
         raise unreadable(snapshot.manifest_list, f"it has partition specs that the table lacks: {unknown}")
@@ -50,7 +55,8 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     return tuple(
         FileScanTask(entry.data_file, index.of(entry))
         for entry in entries
-        if entry.data_file.content is DataFileContent.DATA and _overlap(bounds_of(entry.data_file, field), limits)
+        if entry.data_file.content is DataFileContent.DATA
+        and all(_overlap(bounds_of(entry.data_file, field), within) for field, within in limits)
     )
 
 

@@ -16,7 +16,7 @@ from pyiceberg.types import NestedField
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, UnsupportedTable
 from lakeingest.lake.iceberg.entry_fields import THIRD
-from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
+from lakeingest.lake.iceberg.history import MAIN, Taken, is_marked, lineage, tip
 from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.partitions import our_spec
 from lakeingest.lake.marks import OWNER
@@ -79,11 +79,11 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
     If files were rewritten while a column was missing, the column's values are lost. If files were rewritten into
     partitions of another spec, our files of deletes do not apply to them.
     """
-    metadata = loaded.metadata
+    metadata, taken = loaded.metadata, Taken.of(loaded.properties)
     ours = _expected_schema(metadata)
     # Step 1: refuse a compaction of others, above our newest commit on main, that was made without one of our columns
     for snapshot, old_metadata in lineage(loaded, tip(loaded, MAIN)):
-        if is_marked(snapshot):
+        if is_marked(snapshot) or (taken is not None and snapshot.snapshot_id == taken.snapshot):
             break
         schemas = {schema.schema_id: schema for schema in old_metadata.schemas}
         schema_id = old_metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
@@ -108,6 +108,11 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
             )
 
 
+def is_being_taken(loaded: Table) -> bool:
+    """Whether another tool made the table, and readers see no commit of ours yet."""
+    return Taken.of(loaded.properties) is not None
+
+
 def _way_out(table: TableId) -> str:
     return f"`lakeingest rollback {table}` takes that back"
 
@@ -115,6 +120,7 @@ def _way_out(table: TableId) -> str:
 def _expected_schema(metadata: TableMetadata) -> Schema:
     """The schema that readers should see: the first of these schemas that exists.
 
+    0. The schema that another tool has left, if its table is being taken over.
     1. The current schema, if a commit of ours that is newer than main has it. It stays the current one if someone rolls
        main back over a schema change.
     2. The schema of our newest commit in the history of main.
@@ -122,6 +128,9 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     4. The oldest schema.
     """
     schemas: dict[int | None, Schema] = {schema.schema_id: schema for schema in metadata.schemas}
+    # case 0
+    if (taken := Taken.of(metadata.properties)) is not None and taken.schema in schemas:
+        return schemas[taken.schema]
     main = metadata.snapshot_by_name(MAIN)
     main_number = 0 if main is None else main.sequence_number or 0
 

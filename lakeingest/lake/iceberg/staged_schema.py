@@ -7,7 +7,7 @@ for readers.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from pyiceberg.schema import Schema
@@ -91,7 +91,7 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
     A dropped column is removed; with `keeps_dropped` it stays for readers as a new field, which is NULL in all rows,
     until its name is used again.
     """
-    ids = _Ids(last_column_id)
+    ids = FieldIds(last_column_id)
     # Step 1: the columns after the lift
     old_names = dict(zip(lift.after.names, lift.origins, strict=True))
     fields = []
@@ -116,8 +116,16 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
             fields.append(field)
         elif keeps_dropped and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
-    key = [field.field_id for field in fields if field.name in lift.after.key]
-    return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifier_of(fields, lift.after.key))
+
+
+def identifier_of(fields: Iterable[NestedField], key: Collection[str]) -> list[int]:
+    """The field ids of the key, by which Iceberg identifies rows; none if another tool has made a key column optional.
+
+    Iceberg allows only required columns there.
+    """
+    of_key = [field for field in fields if field.name in key]
+    return [field.field_id for field in of_key] if all(field.required for field in of_key) else []
 
 
 def restarted_schema(
@@ -132,7 +140,7 @@ def restarted_schema(
     """
     old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
     old_fields = {field.name: field for field in old.fields}
-    ids = _Ids(metadata.last_column_id)
+    ids = FieldIds(metadata.last_column_id)
     origins = origins or {}
     fields = []
     for column in schema.lake_columns:
@@ -162,7 +170,7 @@ def _is_kept(field: NestedField, new_type: IcebergType, *, is_key: bool) -> bool
     return field.field_type == new_type or are_lists
 
 
-class _Ids:
+class FieldIds:
     """Gives field ids to new fields, and to the elements of new lists. `last` is the last id that the table has."""
 
     def __init__(self, last: int) -> None:

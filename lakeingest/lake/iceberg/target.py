@@ -49,7 +49,7 @@ from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, batch_readers, row_readers
 from lakeingest.lake.iceberg.scan_plan import files_with
-from lakeingest.lake.iceberg.shape import assert_not_rewritten
+from lakeingest.lake.iceberg.shape import assert_not_rewritten, is_being_taken
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -194,12 +194,12 @@ class IcebergTarget:
         return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @names_storage_errors
-    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None, flag: str = "") -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
-        files = files_with(staged_table, staged.version, key[0], bounds)
-        return way.merger(TableFiles.of(staged_table), tuple(key), files)
+        files = files_with(staged_table, staged.version, key[0], bounds, flag)
+        return way.merger(TableFiles.of(staged_table), tuple(key), files, is_being_taken(loaded))
 
     @names_storage_errors
     def commit_merge(
@@ -266,10 +266,10 @@ class IcebergTarget:
 
     @names_storage_errors
     def batch_readers(
-        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None
+        self, table: TableId, version: int, names: Sequence[str], bounds: Bounds | None = None, flag: str = ""
     ) -> list[IcebergRows] | None:
         """Readers of the snapshot's files, minus the rows that its deletes by position delete."""
-        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds)
+        return batch_readers(as_staged(self._table_with(table, version), version), version, names, bounds, flag)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -330,10 +330,10 @@ class IcebergTarget:
     def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
         """The configured way to merge, or `row_delta` where Spark's statement cannot merge.
 
-        A statement needs the schema of staging to be the current one, and refuses metadata with a time in the future.
+        A statement needs the schema of staging to be the current one, no time in the future, and no row twice.
         """
-        is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
-        return self._configured_way if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+        may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
+        return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _waiting(self, table: TableId) -> Waiting | None:
         return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)

@@ -103,6 +103,7 @@ class StagedTarget(Target, Generic[Published]):
         staged: Staged,
         key: Sequence[str],  # noqa: ARG002 - the publish finds the rows that are replaced
         bounds: Bounds | None,  # noqa: ARG002
+        flag: str = "",  # noqa: ARG002
     ) -> StagedMerger:
         """A merger for the executors."""
         return StagedMerger(self._staging(staged.progress.table))

@@ -82,11 +82,11 @@ class Changelog:
     place of the restart. So a position from before the restart is recognised as a position of another changelog.
     """
 
-    def __init__(self, config: Config, table: TableId) -> None:
+    def __init__(self, config: Config, table: TableId, versions: Versions | None = None) -> None:
         self.table = table
         self._state = state_of(config)
         owner_of(self._state)  # refuses a state folder that a newer version has written
-        self._versions: Versions = open_versions(config)
+        self._versions: Versions = versions or open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
         self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
         suffix = ""
@@ -100,6 +100,14 @@ class Changelog:
     def end(self) -> FilePosition:
         """The position in the source's binlog at which the stored changes end."""
         return self._held().end.at
+
+    def time_of(self, place: Place) -> int | None:
+        """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
+        held = self._log.time_of(self._held(), place)
+        versions = (version for version in self._published() if held is None and version.place == place)
+        positions = (version.progress(self.table).position for version in versions)
+        lasts = (position.history.last for position in positions if position and position.history)
+        return next((last.committed_at for last in lasts if last), held)
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
@@ -143,10 +151,7 @@ class Changelog:
                         return reached
                     published = self._published()  # the table was published in between
                 # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
-                with_all_changes = (version for version in published if version.place >= stretch.start)
-                oldest = next(
-                    (version for version in with_all_changes if self._schema_of_version(version.version)), None
-                )
+                oldest = self._oldest_of([version for version in published if version.place >= stretch.start])
                 if oldest is None:
                     raise ChangelogGone(
                         f"{self.table}: the changes after its published versions are no longer held; run once, then"
@@ -168,6 +173,15 @@ class Changelog:
             yield from self._copy_parts(reader, oldest.place, oldest)
             yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
             return self._position_after(changes, read_to), True
+
+    def _oldest_of(self, published: Sequence[Published]) -> Published | None:
+        """The version as of the least place whose definition is stored; None if there is none.
+
+        Of several as of this place, it is the last one. Earlier ones may lack rows that were read again, and the spool
+        may have lost these rows.
+        """
+        known = [version for version in published if self._schema_of_version(version.version)]
+        return next((one for one in reversed(known) if one.place == known[0].place), None)
 
     def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
         """The rows of a table before its first publish. Returns what a PartStream returns.

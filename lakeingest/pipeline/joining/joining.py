@@ -20,6 +20,7 @@ from lakeingest.pipeline.joining.over_gap import (
     lift_over_gap,
     origins_of,
 )
+from lakeingest.pipeline.joining.taking_over import take_over
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -42,7 +43,8 @@ def join(run: OpenRun) -> None:
     the file. If a change after its start cannot be replayed, the table stops, and can join only once the source has
     begun a new file.
 
-    With `tables.startup: latest`, a new copy begins empty at the end of the spool.
+    With `tables.startup: latest`, a new copy begins empty at the end of the spool. With `adopt`, another tool's table
+    becomes the copy (`taking_over`).
     """
     edges, binlog = run.edges, run.binlog
     # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
@@ -64,7 +66,7 @@ def join(run: OpenRun) -> None:
         _leave_out_failed(run)
     # Step 3: let the spool watch the tables, before the commit of a copy names the place from which on it is watched
     starts = _watch_joining(run)
-    if edges.config.tables.begins_empty:
+    if edges.config.tables.begins_empty or edges.config.tables.adopts:
         _stop_altered(run, [table for table in _joining(run) if table.copy is None])
         _leave_out_failed(run)
 
@@ -79,7 +81,8 @@ def join(run: OpenRun) -> None:
                 table.id, fingerprint, end.server_uuid, end.epoch, start, position=position, cascades=cascades
             )
             if table.copy is None:
-                create(edges, table, _first_progress(edges.config.tables, new, end))
+                if not take_over(edges, table, new, end):
+                    create(edges, table, _first_progress(edges.config.tables, new, end))
             else:
                 _start_over(run, table, new)
             table.joined()
@@ -111,8 +114,8 @@ def create(edges: Edges, table: TableRun, progress: Progress) -> None:
 def _stop_altered(run: OpenRun, tables: Sequence[TableRun]) -> None:
     """Stop those of the tables that DDL has changed after the end of the spool.
 
-    Their definitions have been read. They must be in force where the copies begin empty, because such copies have no
-    missing chunks, and are lifted over each later DDL.
+    Their definitions have been read. They must be in force where copies begin without missing chunks, because such
+    copies are lifted over each later DDL.
     """
     edges, since = run.edges, run.binlog.spool.position
     schemas = {table.id: table.schema for table in tables if table.failure is None}

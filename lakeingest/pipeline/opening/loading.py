@@ -6,8 +6,9 @@ from functools import partial
 from typing import TypeVar
 
 from lakeingest.config import Config
+from lakeingest.core.companion import is_companion
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged, Scope
+from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, SchemaChanged, Scope
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
@@ -43,7 +44,7 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     """
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
     # Step 1: the copies in the lake
-    staged, failed = _answers(config, defined, target.recover)
+    staged, failed = _answers(config, defined, partial(_copy, target))
     # Step 2: drop worthless copies. The source is asked, which has one connection: so one table after the other
     for table, copy in staged.items():
         try:
@@ -74,6 +75,17 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
         if isinstance(reason, SchemaChanged | NotOurCopy):  # the spool need not watch the table
             del schemas[table]
     return Loaded(schemas, staged, failed, altered)
+
+
+def _copy(target: Target, table: TableId) -> Staged | None:
+    """The copy of a table. Raises NotOurTable if a companion of another copy has the name."""
+    staged = target.recover(table)
+    if staged is not None and is_companion(staged.progress):
+        raise NotOurTable(
+            f"{table}: lakeingest writes the lake's table of this name beside another copy; leave this one out by"
+            " tables.exclude, or rename one of the two"
+        )
+    return staged
 
 
 def _answers(

@@ -16,6 +16,7 @@ from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.boundaries import check_boundaries, note_boundaries
+from lakeingest.pipeline.companions.kinds import companions_of
 from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack, in_turn
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.opening.failover import commit_failover
@@ -110,7 +111,8 @@ def opened(
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
-            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated, done=known.done)
+            beside = companions_of(edges, runs)
+            run = OpenRun(edges, runs, binlog, signals, not tables, not_updated, known.done, beside)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:

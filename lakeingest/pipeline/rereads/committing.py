@@ -42,6 +42,6 @@ def commit_reread(
     read_to = position_of_high(edges, binlog, latest(part.high for part in patched))
     progress = reread(nulled=sum(part.nulled for part in patched), read_to=read_to)
     binlog.add_boundaries(part.high for part in patched)
-    commit_progress(edges, table, progress)
+    commit_progress(edges, table, progress, sound=all(part.sound for part in patched))
     rows, seconds = sum(part.cost.rows for part in patched), time.monotonic() - began
     edges.observe(RowsReread(table.id, len(patched), rows, seconds, is_last))

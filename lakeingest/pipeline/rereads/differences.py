@@ -22,7 +22,7 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
     is_equal = matches == 1  # by row; as far as the keys tell. A row with several matches stays unequal
     for name in rows.column_names:
         if name not in key:
-            is_equal[in_rows] &= _are_equal(rows[name].take(in_rows), copy[name].take(in_copy))
+            is_equal[in_rows] &= _are_equal(_taken(rows[name], in_rows), _taken(copy[name], in_copy))
     has_no_row = np.ones(copy.num_rows, bool)
     has_no_row[in_copy] = False
     return rows.filter(pa.array(~is_equal)), copy.select(list(key)).filter(pa.array(has_no_row))
@@ -32,10 +32,30 @@ def _pairs_by_key(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.nda
     """For each pair of rows with the same key, its row numbers in `rows` and in `copy`. Both have only key columns."""
     if rows.equals(copy):  # frequent: a copy without changes has the same order
         return np.arange(rows.num_rows), np.arange(rows.num_rows)
+    if rows.num_columns == 1 and (found := _pairs_of_integers(rows[0], copy[0])) is not None:
+        return found
     numbered_rows = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     numbered_copy = copy.append_column(_COPY, pa.array(np.arange(copy.num_rows)))
     joined = numbered_rows.join(numbered_copy, keys=rows.column_names, join_type="inner", use_threads=False)
     return joined[_ROW].to_numpy(), joined[_COPY].to_numpy()
+
+
+def _pairs_of_integers(rows: pa.ChunkedArray, copy: pa.ChunkedArray) -> tuple["np.ndarray", "np.ndarray"] | None:
+    """The pairs as by `_pairs_by_key`, if the keys are integers, and those of `rows` ascend; else None."""
+    if not pa.types.is_integer(rows.type) or rows.type != copy.type or copy.null_count or rows.null_count:
+        return None
+    ours, theirs = rows.to_numpy(), copy.to_numpy()
+    if not len(ours) or not (ours[1:] > ours[:-1]).all():
+        return None
+    places = np.minimum(np.searchsorted(ours, theirs), len(ours) - 1)
+    in_copy = np.flatnonzero(ours[places] == theirs)
+    return places[in_copy], in_copy
+
+
+def _taken(column: pa.ChunkedArray, numbers: "np.ndarray") -> pa.ChunkedArray:
+    """The values with these numbers; the column itself if these are all of them, in their order."""
+    is_whole = len(numbers) == len(column) and bool((numbers == np.arange(len(column))).all())
+    return column if is_whole else column.take(numbers)
 
 
 def _are_equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> "np.ndarray":

@@ -19,7 +19,9 @@ from lakeingest.lake.target import RowReader
 from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable
 from lakeingest.mysql.key_values import key_table
 from lakeingest.pipeline.rereads.differences import differences
-from lakeingest.rows import source_rows, table_schema
+from lakeingest.quality.row_checks import is_sound
+from lakeingest.quality.suites import default_suite
+from lakeingest.rows import optional, source_rows, table_schema
 from lakeingest.spool.collapse import within
 from lakeingest.spool.patch_files import PatchFolder, keys_not_in
 
@@ -44,7 +46,8 @@ class Patched:
 
     `written`: the number of rows of the view in these patches. `gone`: the keys of the copy that have no row in the
     view; None if the rows were not compared with the copy. `to_mark`: listed keys of a copy that keeps deleted rows: if
-    a key has no row in the view, the copy's row of this key is marked as deleted.
+    a key has no row in the view, the copy's row of this key is marked as deleted. `sound`: the rows of the view were
+    checked and agree with the table's definition; True also if they were not to be checked.
     """
 
     names: tuple[str, ...]
@@ -56,6 +59,7 @@ class Patched:
     written: int
     gone: pa.Table | None = None
     to_mark: tuple[Mapping[str, Any], ...] = ()
+    sound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class ReadAgain:
     `copy`: what reads the copy's rows that have keys of the chunk. Each row is compared with the copy, and only rows
     that differ are written: for the others, the copy has every change from before the request, and the next merges take
     later changes from the binlog. None: the rows are not compared, and all rows are written.
+
+    `checks`: rows of the copy were never checked, so the rows of the view are.
     """
 
     source: Source
@@ -79,6 +85,7 @@ class ReadAgain:
     cap: Cap
     patches: PatchFolder
     copy: tuple[RowReader, ...] | None = None
+    checks: bool = False
 
     def run(self) -> Patched:
         """Read and write the rows. When this returns, the patches are durable, and nothing refers to them yet."""
@@ -108,14 +115,31 @@ class ReadAgain:
             written=rows.num_rows,
             gone=gone,
             to_mark=self.chunk.listed if self.schema.keeps_deleted else (),
+            sound=not self.checks or is_sound(default_suite(self.schema, read.rows.num_rows), read.rows),
         )
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
         """The rows that differ from the copy's rows, and the keys of the chunk that only the copy has."""
-        parts = [source_rows(reader.read(), self.schema) for reader in readers]
-        copy, key = pa.concat_tables([table_schema(self.schema).empty_table(), *parts]), self.schema.key
-        is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)
-        return differences(rows, copy.filter(pa.array(is_within)), key)
+        types, key = table_schema(self.schema), self.schema.key
+        keys = pa.schema([types.field(name).with_nullable(True) for name in key])
+        parts = []
+        for reader in readers:
+            found = reader.read()  # maybe of a large file, of which the chunk has a small part
+            is_within = within(found.select(list(key)).cast(keys), key, self.chunk.within)
+            chosen = _chosen(found, np.broadcast_to(is_within, found.num_rows))
+            parts.append(source_rows(chosen, self.schema, nullable=True))
+        copy = pa.concat_tables([optional(types).empty_table(), *parts])
+        differing, gone = differences(rows.cast(optional(types)), copy, key)
+        return differing.cast(types), gone
+
+
+def _chosen(rows: pa.Table, is_chosen: "np.ndarray") -> pa.Table:
+    """The chosen rows. Neighbours are not copied."""
+    numbers = np.flatnonzero(is_chosen)
+    if not len(numbers):
+        return rows.slice(0, 0)
+    first, count = int(numbers[0]), len(numbers)
+    return rows.slice(first, count) if numbers[-1] - first + 1 == count else rows.take(numbers)
 
 
 @dataclass(frozen=True, slots=True)

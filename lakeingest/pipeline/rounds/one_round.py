@@ -74,12 +74,14 @@ def _work(
     has_published = not pace.seconds_left and _publish_due(run, stopping, worked_at)
     if has_published:
         pace.worked()
-    # Step 3: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
+    # Step 3: write the companions of what is published now, and those that could not be written before
+    has_written = run.companions.catch_up(run.requested)
+    # Step 4: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
     # watermarks, and may then merge the wave
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
     if committed and has_new_copy(run):
         pace.hurry()  # readers wait for the table
-    if has_published or committed:
+    if has_published or has_written or committed:
         trim_spool(run)
     return has_published or committed
 

@@ -1,11 +1,12 @@
 """An open run: the value that stages of all tables work on. A stage of one table takes a `TableRun`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.companion_tables import CompanionTables, NoCompanions
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.signal_run import SignalRun
 from lakeingest.pipeline.run.table_run import Failure, TableRun
@@ -27,6 +28,7 @@ class OpenRun:
     takes_new: bool
     left: Mapping[TableId, str]
     done: frozenset[TableId]
+    companions: CompanionTables = field(default_factory=NoCompanions)
 
     @property
     def requested(self) -> tuple[TableRun, ...]:

@@ -161,6 +161,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
                 cap=cap,
                 patches=patches,
                 copy=readers_of_chunk,
+                checks=table.progress.gap,
             )
             for chunk, readers_of_chunk in zip(chunks, readers, strict=True)
         ]

@@ -178,12 +178,12 @@ def _end_with_error(run: OpenRun, table: TableRun, request: Request, error: Lake
     """End the table's re-snapshot after an error that is not retryable: its signal fails.
 
     But at DDL, and if the copy has a gap, the table stops, and the signal stays open: the rows are read again once the
-    table goes on.
+    table goes on. Without a signal, the table stops, too.
     """
     table.cancel_reading()
     run.signals.begun.pop(table.id, None)  # it has not begun if the load of the source cannot be measured
     is_at_ddl = isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl)
-    if table.progress.gap or is_at_ddl:
+    if table.progress.gap or is_at_ddl or not request.signals:
         fail(run.edges, table, error)
     else:
         move(run, request.number, Event.FAIL, why=error.line)

@@ -1,0 +1,38 @@
+"""Which columns of a foreign table become columns of a copy, and which are dropped: decided by their names alone."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """How the columns of a foreign table and of a copy match.
+
+    `origins`: for each column of the copy, the foreign column whose values it has; None if there is none. `dropped`:
+    the other foreign columns, which the user drops. `unnamed`: the other foreign columns that the user does not name.
+    """
+
+    origins: Mapping[str, str | None]
+    dropped: tuple[str, ...]
+    unnamed: tuple[str, ...]
+
+
+def match(foreign: Sequence[str], wanted: Sequence[str], drop: Sequence[str]) -> Matched:
+    """Match the columns of a `foreign` table with the `wanted` columns of a copy.
+
+    `drop`: patterns of foreign columns that the user drops. A column of the same name in the copy is then a new one.
+    Columns whose names differ only in their case match, if no name is the same.
+    """
+    dropped = tuple(name for name in foreign if any(fnmatch.fnmatchcase(name, pattern) for pattern in drop))
+    left = [name for name in foreign if name not in dropped]
+    by_folded = {name.casefold(): name for name in reversed(left)}  # the first of several counts
+    exact = set(left).intersection(wanted)
+    origins = {name: name if name in exact else _unless_in(exact, by_folded.get(name.casefold())) for name in wanted}
+    used = {origin for origin in origins.values() if origin is not None}
+    return Matched(origins, dropped, tuple(name for name in left if name not in used))
+
+
+def _unless_in(exact: set[str], name: str | None) -> str | None:
+    """The name, unless a column of the copy has exactly this name."""
+    return None if name in exact else name

@@ -1,0 +1,156 @@
+"""The table with the history of a table: its columns, and how they follow DDL of the table.
+
+Its columns are those that the table has or had, then those that say where a version begins and ends. No column is ever
+removed. If a column of the table has the name of one that the table has no more, or that cannot hold its values, the
+older one gets a number behind its name, such as `price__1`, and keeps its values.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+
+from lakeingest.core.companion import companion_of
+from lakeingest.core.default import Value
+from lakeingest.core.history import Committed, History
+from lakeingest.core.lift import Lift
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.widening import holds
+
+VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
+FROM_POSITION, TO_POSITION = "valid_from_position", "valid_to_position"
+FROM_GTID, TO_GTID = "valid_from_gtid", "valid_to_gtid"
+BEGUN_BY, ENDED_BY = "begun_by", "ended_by"
+
+KEY = FROM_POSITION  # no two versions begin at the same position
+
+# The kinds whose values the lake stores as those of another kind; it knows no difference
+_STORED_AS = {
+    **dict.fromkeys((Kind.TIME, Kind.NUMERAL, Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.MOMENT), Kind.STRING),
+    Kind.MICROS: Kind.INT64,
+}
+_NAMES = {Kind.INT32: "int", Kind.INT64: "bigint"}  # types that `core.widening` knows, because one holds the other
+
+
+def _validity(name: str, kind: Kind, comment: str, *, nullable: bool = True) -> Column:
+    return Column(name, kind, _type(kind), nullable=nullable, comment=comment)
+
+
+def _type(kind: Kind) -> SourceType:
+    name = _NAMES.get(kind, kind.value)
+    return SourceType(name, name)
+
+
+VALIDITY = (
+    _validity(VALID_FROM, Kind.TIMESTAMP, "since when readers of the source could see the version", nullable=False),
+    _validity(VALID_TO, Kind.TIMESTAMP, "from when on they could not see it any more; NULL: it is current"),
+    _validity(IS_CURRENT, Kind.BOOLEAN, "whether the version has no end", nullable=False),
+    _validity(FROM_POSITION, Kind.STRING, "the first position of the changelog with this version", nullable=False),
+    _validity(TO_POSITION, Kind.STRING, "the first position after that without it; NULL: it is current"),
+    _validity(FROM_GTID, Kind.STRING, "the transaction that began the version; NULL: not known"),
+    _validity(TO_GTID, Kind.STRING, "the transaction that ended it; NULL: none has, or it is not known"),
+    _validity(BEGUN_BY, Kind.STRING, "insert, update; copy, correction: it may have been so earlier", nullable=False),
+    _validity(ENDED_BY, Kind.STRING, "update, delete, truncate, correction, gap; NULL: it is current"),
+)
+NAMES = tuple(column.name for column in VALIDITY)
+
+
+def history_id(table: TableId) -> TableId:
+    """The name of the table with the history of `table`."""
+    return companion_of(table, "history")
+
+
+def clashing(schema: TableSchema) -> tuple[str, ...]:
+    """The columns of a table whose names its history needs for itself."""
+    return tuple(name for name in schema.names if name.casefold() in NAMES)
+
+
+def new_history(schema: TableSchema) -> TableSchema:
+    """The definition of a new history of a table. Raises ValueError if names clash (`clashing`)."""
+    return _history(history_id(schema.table), schema, map(_stored, schema.columns))
+
+
+def described(history: TableSchema, schema: TableSchema) -> TableSchema:
+    """The same history with the comments for readers, as the table has them now: stored definitions have none."""
+    comments = {column.name: column.comment for column in (*schema.columns, *VALIDITY)}
+    columns = (replace(column, comment=comments.get(column.name, column.comment)) for column in history.columns)
+    return replace(history, columns=tuple(columns), comment=_comment(schema))
+
+
+def columns_of(history: TableSchema) -> tuple[Column, ...]:
+    """The columns of a history that the table has or had."""
+    return tuple(column for column in history.columns if column.name not in NAMES)
+
+
+def followed(
+    history: TableSchema, after: TableSchema, origins: Mapping[str, str | None], fills: Mapping[str, object]
+) -> Lift | None:
+    """The step by which the history follows its table to the definition `after`; None if nothing is to be done.
+
+    `origins`: for each column of `after`, its name in the history, whose values it goes on with; None: it is new.
+    `fills`: the values that a new column has in all versions before. Without such a value they are NULL, because the
+    table had no such column.
+
+    A column cannot go on with the values of one that has another type in the lake, unless its type is wider. Then it is
+    new. Raises ValueError if names clash.
+    """
+    old_columns = {column.name: column for column in columns_of(history)}
+    columns: list[Column] = []
+    known: dict[str, str | None] = {}  # for each column of the next history, its name in this one
+    for column in after.columns:
+        stored = _stored(column)
+        old = old_columns.get(origins.get(column.name) or "")
+        goes_on = old is not None and holds(old, stored)
+        columns.append(stored if goes_on else replace(stored, default=Value(fills.get(column.name))))
+        known[column.name] = old.name if goes_on and old is not None else None
+    taken = {name.casefold() for name in (*after.names, *old_columns, *NAMES)}
+    now = {name.casefold() for name in after.names}
+    for name, column in old_columns.items():
+        if name in known.values():
+            continue
+        kept = _free_name(name, taken) if name.casefold() in now else name
+        columns.append(replace(column, name=kept, default=Value(None)))
+        known[kept] = name
+        taken.add(kept.casefold())
+    following = _history(history.table, after, columns)
+    if following == history:
+        return None
+    all_origins = tuple(known.get(name, name) for name in following.names)
+    # a guess: the copy has followed the step, so it only matters that the lake can store the values
+    return Lift(history, following, all_origins, is_guess=True)
+
+
+def _history(id_: TableId, schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
+    return TableSchema(id_, (*columns, *VALIDITY), (KEY,), comment=_comment(schema))
+
+
+def _comment(schema: TableSchema) -> str:
+    return f"Every version of the rows of {schema.table}" + (f": {schema.comment}" if schema.comment else "")
+
+
+def _stored(column: Column) -> Column:
+    """The column of the history for a column of the table: what the lake stores of it, and NULL for other versions."""
+    kind = _STORED_AS.get(column.kind, column.kind)
+    precision, scale = (column.precision, column.scale) if kind is Kind.DECIMAL else (0, 0)
+    return Column(column.name, kind, _type(kind), precision=precision, scale=scale, comment=column.comment)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name with the first number behind it that gives a name which no column has."""
+    names = (f"{name}__{number}" for number in count(1))
+    return next(free for free in names if free.casefold() not in taken)
+
+
+def at(progress: Progress, latest: int) -> Progress:
+    """The progress of a history, with the greatest time so far, in µs since 1970, kept as that of a transaction."""
+    position = progress.position
+    assert position is not None  # noqa: S101 - held by `core.companion.begun`
+    last = Committed(position.at.file, position.at.pos, None, latest)
+    return replace(progress, position=replace(position, history=History(last=last)))
+
+
+def latest_of(progress: Progress) -> int:
+    """The greatest time so far, in µs since 1970, as `at` keeps it; that of 1970 in a new history."""
+    position = progress.position
+    last = None if position is None or position.history is None else position.history.last
+    return 0 if last is None else last.committed_at

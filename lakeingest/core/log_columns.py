@@ -1,0 +1,133 @@
+"""The columns of a changelog as a table: those that say what a row is, then those of the table whose changes it has.
+
+A column is only ever added. A dropped column stays, and a renamed one is a new column. If a new type does not hold the
+old values, the column gets another name, with a number. So older rows keep their values. A row of DDL tells which
+column of the table is in which column of the log.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from lakeingest.core.change import COMMITTED_AT, GTID, OP, ORDINAL, POSITION
+from lakeingest.core.default import Value
+from lakeingest.core.lift import Lift
+from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.widening import holds
+
+NUMBER = "_lakeingest_number"
+ORIGIN = "_lakeingest_origin"
+SCHEMA = "_lakeingest_schema"
+DDL_JSON = "_lakeingest_ddl"
+LOGGED_AT = "_lakeingest_logged_at"
+COPY, BINLOG, REREAD = "copy", "binlog", "reread"  # the values of ORIGIN
+
+_LARGE = 6  # the digits of a second in a time
+_TYPES: Mapping[Kind, SourceType] = {
+    Kind.INT32: SourceType("int", "int"),
+    Kind.INT64: SourceType("bigint", "bigint"),
+    Kind.UINT64: SourceType("bigint unsigned", "bigint", unsigned=True),
+    Kind.DECIMAL: SourceType("decimal", "decimal"),
+    Kind.FLOAT: SourceType("float", "float"),
+    Kind.DOUBLE: SourceType("double", "double"),
+    Kind.DATE: SourceType("date", "date"),
+    Kind.DATETIME: SourceType("datetime(6)", "datetime", size=_LARGE),
+    Kind.TIMESTAMP: SourceType("timestamp(6)", "timestamp", size=_LARGE),
+    Kind.STRING: SourceType("text", "text"),
+    Kind.BOOLEAN: SourceType("bit(1)", "bit", size=1),
+    Kind.BINARY: SourceType("blob", "blob"),
+    Kind.VECTOR: SourceType("vector", "vector"),
+}
+_STORED_AS = {Kind.MICROS: Kind.INT64}  # kinds that are stored as others; all that are not in `_TYPES` are texts
+
+
+def _column(name: str, kind: Kind, comment: str, *, nullable: bool = True) -> Column:
+    return Column(name, kind, _TYPES[kind], nullable=nullable, comment=comment)
+
+
+_OWN = (
+    _column(
+        NUMBER, Kind.INT64, "the order of the rows: each row has a greater number than those before", nullable=False
+    ),
+    _column(OP, Kind.STRING, "+I, -U, +U, -D, DDL, TRUNCATE or RESET", nullable=False),
+    _column(ORIGIN, Kind.STRING, "binlog; copy: read with the whole table; reread: read again; NULL: RESET"),
+    _column(POSITION, Kind.STRING, "the place of the transaction in the binlog, as a text that sorts", nullable=False),
+    _column(COMMITTED_AT, Kind.TIMESTAMP, "when the transaction was committed; NULL: the row was read"),
+    _column(GTID, Kind.STRING, "the transaction's GTID, if the source has GTIDs"),
+    _column(ORDINAL, Kind.INT64, "the number of the change row in its transaction"),
+    _column(SCHEMA, Kind.STRING, "tells the definitions of the table apart", nullable=False),
+    _column(DDL_JSON, Kind.STRING, "of DDL, TRUNCATE and RESET: the statement and the columns, as JSON"),
+    _column(LOGGED_AT, Kind.TIMESTAMP, "when the row was written", nullable=False),
+)
+
+
+def new_log(log: TableId, definition: TableSchema) -> TableSchema:
+    """The definition of a new log of a table with this definition."""
+    empty = TableSchema(log, _OWN, (NUMBER,), comment=f"Changes of {definition.table}, by lakeingest")
+    return followed(empty, definition)
+
+
+def followed(log: TableSchema, definition: TableSchema) -> TableSchema:
+    """The definition of the log once it can hold rows of this definition; `log` itself if it can already."""
+    by_name = {column.name: column for column in log.columns}
+    for wanted, name in zip(_stored(definition), columns_of(log, definition).values(), strict=True):
+        present = by_name.get(name)
+        if present is None or not _holds(wanted, present):
+            by_name[name] = replace(wanted, name=name, default=Value(None))
+    columns = tuple(by_name.values())
+    return log if columns == log.columns else replace(log, columns=columns)
+
+
+def lift_of(before: TableSchema, after: TableSchema) -> Lift:
+    """The step between two definitions of a log. Older rows have NULL in new columns."""
+    old = {column.name: column for column in before.columns}
+    changed = frozenset(column.name for column in after.columns if old.get(column.name) != column)
+    origins = tuple(name if name in old else None for name in after.names)
+    return Lift(before, after, origins, defined=changed)
+
+
+def columns_of(log: TableSchema, definition: TableSchema) -> dict[str, str]:
+    """The column of the log for each column of the definition, by name. `followed` makes those that are missing.
+
+    Names are compared as engines do, without case.
+    """
+    present = {column.name.casefold(): column for column in log.columns}
+    found: dict[str, str] = {}
+    for wanted in _stored(definition):
+        taken = {name.casefold() for name in found.values()}
+        name = next(filter(partial(_is_free, wanted, present, taken), _candidates(wanted.name)))
+        column = present.get(name.casefold())
+        found[wanted.name] = name if column is None else column.name
+    return found
+
+
+def _is_free(wanted: Column, present: Mapping[str, Column], taken: Collection[str], name: str) -> bool:
+    """Whether no column of this name is in the way: there is none, or it stores the values, or it does when wider."""
+    column = present.get(name.casefold())
+    return name.casefold() not in taken and (column is None or _holds(wanted, column) or _holds(column, wanted))
+
+
+def _candidates(name: str) -> Iterable[str]:
+    """The names that a column may have in the log: its own, then those with a number."""
+    yield name
+    number = 2
+    while True:
+        yield f"{name}_{number}"
+        number += 1
+
+
+def _stored(definition: TableSchema) -> tuple[Column, ...]:
+    """The columns of a definition as a log stores them: nullable, and with one type for each way to store values."""
+    return tuple(map(_as_stored, definition.columns))
+
+
+def _as_stored(column: Column) -> Column:
+    kind = _STORED_AS.get(column.kind, column.kind if column.kind in _TYPES else Kind.STRING)
+    stored = Column(column.name, kind, _TYPES[kind])
+    return replace(stored, precision=column.precision, scale=column.scale) if kind is Kind.DECIMAL else stored
+
+
+def _holds(before: Column, after: Column) -> bool:
+    """Whether a column like `after` stores each value of one like `before`, whatever their names are."""
+    renamed = replace(before, name=after.name)
+    return renamed == after or holds(renamed, after)

@@ -1,0 +1,106 @@
+"""The columns of a copy that takes over a foreign table: they keep the field ids that its files have.
+
+The copy's schema is added to the table, and belongs to staging until the first publish, as after a lift
+(`staged_schema`). A column may get a wider type, as Iceberg's table specification allows it ("Schema Evolution").
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+)
+
+from lakeingest.core.foreign_columns import Matched, match
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.lake.iceberg.staged_schema import FieldIds, identifier_of
+from lakeingest.lake.iceberg.types import iceberg_type
+
+_WIDER: Sequence[tuple[type[IcebergType], type[IcebergType]]] = (
+    (IntegerType, LongType),
+    (FloatType, DoubleType),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CopySchema:
+    """The schema of the copy, and how it comes from the foreign table's: `matched`, and the columns that are `widened`.
+
+    `refusals`: why the table cannot be taken over; empty if it can.
+    """
+
+    schema: Schema
+    matched: Matched
+    widened: tuple[str, ...]
+    refusals: tuple[str, ...]
+
+
+def copy_schema(
+    metadata: TableMetadata, schema: TableSchema, drop: Sequence[str], *, keeps_dropped: bool
+) -> CopySchema:
+    """The schema of the copy of a table with the definition `schema` that takes over the table with this metadata.
+
+    `drop`: as in `Adopt`. With `keeps_dropped`, dropped columns stay for readers as new fields, which are NULL; but
+    those with parts, such as structs, go.
+    """
+    foreign, ids = metadata.schema(), FieldIds(metadata.last_column_id)
+    columns = schema.lake_columns
+    matched = match([field.name for field in foreign.fields], [column.name for column in columns], drop)
+    fields, widened, refusals = list[NestedField](), list[str](), list[str]()
+    if matched.unnamed:
+        refusals.append(
+            f"the source has no column {', '.join(matched.unnamed)}; name those that the copy is not to have in"
+            " adopt.drop"
+        )
+    for column in columns:
+        is_required = column.name in schema.key or not column.nullable
+        origin = matched.origins[column.name]
+        if origin is None:  # old rows have no value, so the column cannot be required
+            fields.append(ids.new_field(column.name, iceberg_type(column), required=False))
+            continue
+        field = foreign.find_field(origin)
+        kept = _kept_type(field, column)
+        if kept is None:
+            refusals.append(
+                f"{origin} is {field.field_type}, and the copy's {column.name} ({column.source_type}) is"
+                f" {iceberg_type(column)}"
+            )
+        elif kept != field.field_type:
+            widened.append(f"{origin} ({field.field_type} to {kept})")
+        if field.initial_default is not None:
+            refusals.append(f"{origin} has a value for rows that lack it (initial-default), which is in no file")
+        required = field.required and is_required  # an optional column stays optional
+        fields.append(
+            NestedField(field.field_id, column.name, kept or field.field_type, doc=field.doc, required=required)
+        )
+    refusals += [f"the key's column {name} is not in it" for name in schema.key if matched.origins[name] is None]
+    taken = {field.name.casefold() for field in fields}
+    for name in matched.dropped if keeps_dropped else ():
+        field = foreign.find_field(name)
+        if name.casefold() not in taken and field.field_type.is_primitive:
+            fields.append(ids.new_field(name, field.field_type, required=False, doc=field.doc))
+    number = max(each.schema_id for each in metadata.schemas) + 1
+    new = Schema(*fields, schema_id=number, identifier_field_ids=identifier_of(fields, schema.key))
+    return CopySchema(new, matched, tuple(widened), tuple(refusals))
+
+
+def _kept_type(field: NestedField, column: Column) -> IcebergType | None:
+    """The type of the column in the copy, with the values that the foreign field has; None if there is no such type."""
+    found, wanted = field.field_type, iceberg_type(column)
+    if column.kind is Kind.VECTOR:  # a list has the field id of its elements
+        return found if isinstance(found, ListType) and isinstance(found.element_type, FloatType) else None
+    if found == wanted:
+        return found
+    if isinstance(found, DecimalType) and isinstance(wanted, DecimalType):
+        return wanted if found.scale == wanted.scale and found.precision <= wanted.precision else None
+    is_wider = any(isinstance(found, narrow) and isinstance(wanted, wide) for narrow, wide in _WIDER)
+    return wanted if is_wider else None

@@ -1,0 +1,149 @@
+"""Logs of Iceberg: a commit adds files to staging and moves main to it, so that readers see the rows at once.
+
+Readers of a stream get each row once: commits that add rows are of Iceberg's kind `append`, those that combine files of
+the kind `replace`, those that remove old days of the kind `delete`.
+"""
+
+import datetime as dt
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.progress import Progress
+from lakeingest.lake.iceberg.compaction import files_of, full_compaction, needs_compaction
+from lakeingest.lake.iceberg.data_files import bounds_of, write_rows
+from lakeingest.lake.iceberg.history import STAGING, assert_unmoved
+from lakeingest.lake.iceberg.kept_files import manifests_of
+from lakeingest.lake.iceberg.marks import mark
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.partitions import assert_outlived
+from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, show_schema
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.refusals import stale
+from lakeingest.lake.target import Staged, Written
+
+MANY = 32  # small files, in all partitions: then they are combined
+_EPOCH = dt.date(1970, 1, 1)
+_Properties = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogWriter:
+    """`lake.target.Writer` for a table that may get other columns with the commit of these files."""
+
+    table: TableFiles
+
+    def write(self, rows: pa.Table) -> Written:
+        """Write the rows to new files. Returns pickled field ids and DataFiles."""
+        return Written(pickle.dumps((_field_ids(self.table.metadata.schema()), write_rows(self.table, rows))))
+
+
+class IcebergLogs:
+    """`lake.logs.Logs` on an IcebergTarget."""
+
+    def __init__(self, target: IcebergTarget) -> None:
+        self._target = target
+        self._opened: dict[int, Table] = {}  # by version: as `writer` has loaded it, for the next `append`
+
+    def writer(self, staged: Staged, lift: Lift | None) -> _LogWriter:
+        """A writer with the field ids that the columns will have."""
+        with self._target.storage_errors():
+            loaded = self._loaded(staged)
+            self._opened = {staged.version: loaded}
+            if lift is None:
+                return _LogWriter(TableFiles.of(as_staged(loaded, staged.version)))
+            new = lifted_schema(loaded.metadata, staged.version, lift, keeps_dropped=True)
+            is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
+            present = TableFiles.of(loaded)
+            return _LogWriter(TableFiles(present.metadata.model_copy(update=is_current), present.io))
+
+    def append(
+        self, staged: Staged, files: Sequence[Written], progress: Progress, properties: _Properties, lift: Lift | None
+    ) -> Staged:
+        """Make one marked commit on staging and on main."""
+        parts = [pickle.loads(written) for written in files]  # noqa: S301 - written by this run
+        added: list[DataFile] = [file for _, written in parts for file in written]
+
+        def schema(transaction: Transaction) -> int | None:
+            if lift is None:
+                return None
+            new = lifted_schema(transaction.table_metadata, staged.version, lift, keeps_dropped=True)
+            assert_outlived(progress.table, transaction.table_metadata, new)
+            if any(ids != _field_ids(new) for ids, _ in parts):  # someone has added a column meanwhile
+                raise stale(progress.table)
+            return add_lifted(transaction, new)
+
+        return self._commit(staged, progress, FileChanges(tuple(added)), Operation.APPEND, properties, schema)
+
+    def remove_before(self, staged: Staged, name: str, day: dt.date, after: Callable[[int], Progress]) -> Staged:
+        """Remove the files by their statistics."""
+        with self._target.storage_errors():
+            loaded = self._loaded(staged)
+            field = loaded.schema().find_field(name)
+            bounds = ((file, bounds_of(file, field)) for file in files_of(loaded, staged.version))
+            old = [file for file, ends in bounds if ends is not None and ends[1] < _micros(day)]
+        if not old:
+            return staged
+        progress = after(sum(file.record_count for file in old))
+        return self._commit(staged, progress, FileChanges(removed=tuple(old)), Operation.DELETE)
+
+    def combine(self, staged: Staged) -> Staged:
+        """Combine small files if there are MANY."""
+        with self._target.storage_errors():
+            loaded = self._loaded(staged)
+            snapshot = loaded.metadata.snapshot_by_id(staged.version)
+            assert snapshot is not None  # noqa: S101 - the table was loaded with it
+            if not needs_compaction(manifests_of(snapshot, loaded.io), MANY):
+                return staged
+            changes = full_compaction(as_staged(loaded, staged.version), staged.version)
+        return staged if changes == NO_FILES else self._commit(staged, staged.progress, changes, Operation.REPLACE)
+
+    def _commit(
+        self,
+        staged: Staged,
+        progress: Progress,
+        changes: FileChanges,
+        kind: Operation,
+        properties: _Properties | None = None,
+        schema: Callable[[Transaction], int | None] = lambda _: None,
+    ) -> Staged:
+        def write(transaction: Transaction) -> None:
+            assert_unmoved(transaction._table, staged)  # noqa: SLF001 - the table that the transaction is built on
+            mark(transaction, progress, staged.version, changes, schema(transaction), kind=kind)
+            version = transaction.table_metadata.refs[STAGING].snapshot_id
+            if properties:
+                transaction.set_properties(dict(properties))
+            show_schema(transaction, version)
+            ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=version).commit()
+
+        with self._target.storage_errors():
+            # a commit is refused if someone has made another one since, and looks at the table anew then
+            loaded = self._opened.pop(staged.version, None) or self._loaded(staged)
+            committed = self._target._commit(loaded, staged, progress, write)  # noqa: SLF001 - as below
+        return replace(committed, progress=_shown(progress), published=committed.version)
+
+    def _loaded(self, staged: Staged) -> Table:
+        return self._target._table_with(staged.progress.table, staged.version)  # noqa: SLF001 - of the same package
+
+
+def _shown(progress: Progress) -> Progress:
+    """The progress of a commit that readers see."""
+    return progress if progress.phase.value == "published" else progress.audited().published()
+
+
+def _micros(day: dt.date) -> int:
+    """The begin of the day, in microseconds since 1970 as in statistics."""
+    return (day - _EPOCH).days * 86_400_000_000
+
+
+def _field_ids(schema: Schema) -> tuple[int, ...]:
+    return tuple(field.field_id for field in schema.fields)

@@ -1,0 +1,50 @@
+"""Logs: tables of the lake to which rows are only added, such as a changelog as a table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Protocol
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.progress import Progress
+from lakeingest.lake.target import Staged, Writer, Written
+
+
+class Logs(Protocol):
+    """Adds rows to published tables of a `Target`, and lets readers see them in the same commit.
+
+    Each method raises StaleWriter, MainMoved and ForeignWrite as `Target.publish` does.
+    """
+
+    def writer(self, staged: Staged, lift: Lift | None) -> Writer:
+        """A writer of rows for `append`, which have the columns after the lift."""
+
+    def append(
+        self,
+        staged: Staged,
+        files: Sequence[Written],
+        progress: Progress,
+        properties: Mapping[str, str],
+        lift: Lift | None,
+    ) -> Staged:
+        """Add these files, give the table the columns after the lift, and let readers see that: one commit.
+
+        The commit carries this progress, and the table gets these properties. A lift may give older rows NULL in new
+        columns, and nothing else.
+        """
+
+    def remove_before(self, staged: Staged, name: str, day: date, after: Callable[[int], Progress]) -> Staged:
+        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; none is read.
+
+        Readers see that at once. `after` gets the number of removed rows, and returns the progress. Returns `staged` if
+        there is nothing to do.
+        """
+
+    def combine(self, staged: Staged) -> Staged:
+        """Put the rows of small files into fewer files if they are many, within each partition.
+
+        Readers of the rows that were added since a commit see none of them again. Returns `staged` if there is nothing
+        to do.
+        """
+
+
+PARTITION_BY = "day({})"  # of a log from which rows leave by the day of the time in this column

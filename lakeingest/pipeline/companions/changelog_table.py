@@ -1,0 +1,195 @@
+"""The changelog as a table: `<table>__changelog` beside each copy, to which rows are only added (`core.log_columns`).
+
+Each commit goes up to a position of the changelog, and ends where a transaction ends. DDL that needs other columns
+begins a new commit, which gives the table these columns.
+"""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakeingest.core.companion import Standing, companion_of, read_to_of
+from lakeingest.core.lift import Lift
+from lakeingest.core.log_columns import followed, lift_of, new_log
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.target import Written
+from lakeingest.pipeline.changelog.reading import Changed, Copied
+from lakeingest.pipeline.companions import log_rows
+from lakeingest.pipeline.companions.companion import Reading
+from lakeingest.pipeline.companions.log_tables import Log, LogTables
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spool.followed import Altered
+
+KEY, SUFFIX = "changelog.table", "changelog"
+FILE_BYTES = 64 << 20  # a file of rows is written when so many bytes wait in memory
+COMMIT_ROWS = 1_000_000  # a commit is made, where a transaction ends, after so many rows
+
+
+class ChangelogTable:
+    """`companions.companion.Companion` for `changelog.table`."""
+
+    key = KEY
+
+    def __init__(self, edges: Edges) -> None:
+        self._tables = LogTables(edges)
+        self._open: dict[TableId, Log] = {}
+
+    def is_wanted(self, table: TableRun) -> bool:  # noqa: ARG002 - each table has one
+        """Whether the table is to have a log."""
+        return True
+
+    def table_of(self, table: TableId) -> TableId:
+        """The name of the log."""
+        return companion_of(table, SUFFIX)
+
+    def standing(self, table: TableRun) -> Standing | None:
+        """The position of the last commit."""
+        self._open.pop(table.id, None)
+        log = self._tables.open(self.table_of(table.id))
+        if log is None:
+            return None
+        self._open[table.id] = log
+        read_to = read_to_of(log.staged.progress)
+        assert read_to is not None  # noqa: S101 - `open` has looked
+        return Standing(log.staged.version, read_to)
+
+    def write(self, table: TableRun, reading: Reading) -> Standing:
+        """Write all parts. The rows of a copy are one commit with the RESET before them."""
+        writing = _Writing(self._tables, self.table_of(table.id), reading, self._open.pop(table.id, None))
+        for part in reading.parts():
+            writing.take(part)
+        log = self._open[table.id] = writing.end()
+        return Standing(log.staged.version, reading.reached)
+
+    def tidy(self, table: TableRun) -> None:
+        """Remove days that are too old, and combine small files."""
+        self._tables.tidy(self._open[table.id])
+
+
+@dataclass(slots=True)
+class _Writing:
+    """One write of a log, from its last commit on. `given`: the log; None if there is none yet."""
+
+    tables: LogTables
+    name: TableId
+    reading: Reading
+    given: Log | None
+    _lift: Lift | None = field(default=None, init=False)
+    _read_to: ReadTo | None = field(default=None, init=False)  # after the last row
+    _began: bool = field(default=False, init=False)  # whether the RESET of a log that begins anew is written
+    _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)  # parts alike, which are no rows yet
+    _of: Copied | Changed | None = field(default=None, init=False)  # what they are alike to
+    _rows: list[pa.Table] = field(default_factory=list, init=False)
+    _bytes: int = field(default=0, init=False)
+    _files: list[Written] = field(default_factory=list, init=False)
+    _count: int = field(default=0, init=False)  # the rows since the last commit
+
+    @property
+    def _log(self) -> Log:
+        """The log, which each reading of a new log begins with a copy makes."""
+        assert self.given is not None  # noqa: S101 - as the docstring says
+        return self.given
+
+    def take(self, part: Copied | Changed | Altered) -> None:
+        """Write the next part of the changelog, sooner or later."""
+        if isinstance(part, Altered):
+            self._follow(part.followed.after)
+            self._collect()
+            self._add(log_rows.ddl_row(part, self._log.schema))
+            self._read_to = ReadTo(part.followed.place, log=self.reading.name)
+            return
+        if isinstance(part, Copied) and not self._began:
+            self._begin(part)
+        if not part.rows.num_rows:
+            return
+        is_change = isinstance(part, Changed) and self._read_to is not None
+        if is_change and self._count >= COMMIT_ROWS and self._is_boundary(part):
+            self._commit()
+        self._follow(part.schema)
+        if self._of is None or not _is_alike(self._of, part):
+            self._collect()
+            self._of = part
+        self._waiting.append(part.rows)
+        self._bytes += part.rows.nbytes
+        self._count += part.rows.num_rows
+        self._read_to = log_rows.position_after(part, self.reading.name)
+        if self._bytes >= FILE_BYTES:
+            self._flush()
+
+    def end(self) -> Log:
+        """Commit what is not committed. Without rows there is no commit."""
+        if self._count:
+            self._read_to = self.reading.reached
+            self._commit()
+        return self._log
+
+    def _is_boundary(self, part: Copied | Changed) -> bool:
+        """Whether the first row of the part is of another transaction than the last row before it."""
+        return self._read_to is not None and self._read_to.place != log_rows.place_of_first(part)
+
+    def _begin(self, part: Copied) -> None:
+        """Make the log, or go on with it behind rows that do not count any more."""
+        self._began = True
+        if self.given is None:
+            self.given = self.tables.make(new_log(self.name, part.schema))
+        else:
+            self._lift_to(followed(self._log.schema, part.schema))
+        self._add(log_rows.reset_row(part.place, part.schema, self._log.schema, self.reading.why))
+        self._read_to = ReadTo(part.place, log=self.reading.name)
+
+    def _follow(self, definition: TableSchema) -> None:
+        """Let the log have columns for this definition. Rows that wait are committed before, without them."""
+        after = followed(self._log.schema, definition)
+        if after is not self._log.schema:
+            if self._count:
+                self._commit()
+            self._lift_to(after)
+
+    def _lift_to(self, after: TableSchema) -> None:
+        log = self._log
+        if after is not log.schema:
+            self._lift = lift_of(log.schema, after)
+            log.schema = after
+
+    def _add(self, rows: pa.Table) -> None:
+        self._rows.append(rows)
+        self._count += rows.num_rows
+
+    def _collect(self) -> None:
+        """Make rows of the parts that wait."""
+        part, waiting = self._of, self._waiting
+        self._of, self._waiting = None, []
+        if part is None:
+            return
+        rows = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in waiting])
+        if isinstance(part, Copied):
+            self._rows.append(log_rows.copied_rows(rows, part.schema, part.place, self._log.schema))
+        else:
+            reread = log_rows.is_reread(part)
+            self._rows.append(log_rows.changed_rows(rows, part.schema, self._log.schema, reread=reread))
+
+    def _flush(self) -> None:
+        """Write a file of all rows in memory."""
+        self._collect()
+        if self._rows:
+            rows = log_rows.sum_of(self._rows)
+            self._files.append(self.tables.write(self._log, rows, self._count - rows.num_rows, self._lift))
+            self._rows, self._bytes = [], 0
+
+    def _commit(self) -> None:
+        """Commit all rows, up to the last one, and let readers see them."""
+        self._flush()
+        assert self._read_to is not None  # noqa: S101 - there are rows
+        self.tables.commit(self._log, self._files, self._count, self._read_to, self._lift)
+        self._lift, self._files, self._count = None, [], 0
+
+
+def _is_alike(one: Copied | Changed, other: Copied | Changed) -> bool:
+    """Whether two parts become rows in the same way."""
+    if type(one) is not type(other) or one.schema.fingerprint != other.schema.fingerprint:
+        return False
+    if isinstance(one, Changed) and isinstance(other, Changed):
+        return log_rows.is_reread(one) == log_rows.is_reread(other)
+    return True

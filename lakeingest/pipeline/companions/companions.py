@@ -1,0 +1,217 @@
+"""When the companions of copies are written, where each goes on, and what the spool keeps for them.
+
+After each publish, a companion gets the parts of the changelog from its own last commit on, up to the place as of which
+readers see the copy. What cannot be written is reported and tried again: it stops neither the run nor its table. Until
+then the archive of the spool keeps what the companion has still to read, for longer than `changelog.keep` if need be.
+If it is lost nevertheless, such as with the state folder, the companion begins anew, and says so in its rows.
+
+A quiet table needs no commit: the state folder notes that its companion is as of a later place (`state.companions`).
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from lakeingest.core.companion import Standing
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
+from lakeingest.core.transaction_list import complete_to
+from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable
+from lakeingest.lake.formats import open_versions
+from lakeingest.lake.versions import Versions
+from lakeingest.pipeline.changelog.shown import ShownChangelog
+from lakeingest.pipeline.companions.companion import Companion, ListOfAll, Reading
+from lakeingest.pipeline.events import Undelivered
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spool.readers import Reader, reading
+from lakeingest.spool.spool import Spool
+from lakeingest.state.companions import read_companions, store_companions
+
+RETRY_SECONDS = 60.0  # after an error of a companion
+Name = tuple[str, TableId]  # the key of the companion's kind, and the table of the source
+
+
+@dataclass(slots=True)
+class Companions:
+    """`run.companion_tables.CompanionTables`, for these kinds of companions. `copied`: the tables of the run.
+
+    `listing`: a table about the companions of the first kind; None if there is none.
+    """
+
+    edges: Edges
+    kinds: Sequence[Companion]
+    copied: Collection[TableId]
+    listing: ListOfAll | None = None
+    _standings: dict[Name, Standing] = field(default_factory=dict, init=False)
+    _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
+    _loaded: set[Name] = field(default_factory=set, init=False)  # those whose standing is not only the noted one
+    _seen: set[Name] = field(default_factory=set, init=False)  # those that this run has looked at
+    _behind: set[Name] = field(default_factory=set, init=False)
+    _changelogs: dict[TableId, ShownChangelog] = field(default_factory=dict, init=False)
+    _versions: Versions | None = field(default=None, init=False)
+    _not_before: dict[Name, float] = field(default_factory=dict, init=False)  # by the monotonic clock
+    _must_note: bool = field(default=False, init=False)
+    _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
+    _reader: Reader | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._noted = read_companions(self.edges.state)
+        self._standings = dict(self._noted)
+
+    def catch_up(self, tables: Iterable[TableRun]) -> bool:
+        """Write what companions lack. Whether there was work. Raises LeaseLost."""
+        worked = False
+        for table in tables:
+            for kind in self.kinds:
+                if self._is_due(kind, table):
+                    worked |= self._tried((kind.key, table.id), partial(self._write, kind, table))
+        if self.listing is not None:
+            worked |= self._catch_up_list(self.listing)
+        return worked
+
+    def _is_due(self, kind: Companion, table: TableRun) -> bool:
+        """Whether the companion lacks something, and may be tried now. Notes that a quiet table is as of a later place.
+
+        A table without a published copy has no companion yet.
+        """
+        name, copy, place = (kind.key, table.id), table.copy, _shown_place(table)
+        if place is None or copy is None or copy.published is None or not kind.is_wanted(table):
+            return False
+        self._seen.add(name)
+        standing = self._standings.get(name)
+        if standing is not None and standing.of == copy.published and copy.visible:
+            if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
+                self._standings[name] = standing.unchanged_to(place)
+                self._must_note = True
+            return False
+        # at this place, only rows that were read again can be missing, and they are read once readers see all of them
+        if name in self._loaded and standing is not None and standing.read_to.place >= place and not copy.visible:
+            return False
+        self._behind.add(name)
+        return time.monotonic() >= self._not_before.get(name, 0.0)
+
+    def _tried(self, name: Name, write: Callable[[], None]) -> bool:
+        """Write one companion. Whether that succeeded; an error is reported."""
+        key, table = name
+        try:
+            with translate_errors(self.edges.source.settings, self.edges.target), self.edges.profile.stage(key):
+                write()
+        except LeaseLost:
+            raise
+        except LakeIngestError as error:
+            self._not_before[name] = time.monotonic() + RETRY_SECONDS
+            self._changelogs.pop(table, None)
+            self._loaded.discard(name)  # nobody knows which commits were made
+            self.edges.observe(Undelivered(key, error.line))
+            return False
+        self._behind.discard(name)
+        self._not_before.pop(name, None)
+        return True
+
+    def _catch_up_list(self, listing: ListOfAll) -> bool:
+        """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
+        kind, name = self.kinds[0].key, (listing.key, listing.name)
+        self._seen.add(name)
+        wanted = {table for key, table in self._seen if key == kind}
+        wanted |= {table for key, table in self._noted if key == kind and table in self.copied}
+        standings = {table: self._standings.get((kind, table)) for table in wanted}
+        to = complete_to({table: None if one is None else one.read_to.place for table, one in standings.items()})
+        present = self._standings.get(name) if name in self._loaded else None
+        if to is None or (present is not None and present.read_to.place >= to):
+            return False
+        self._behind.add(name)
+        if time.monotonic() < self._not_before.get(name, 0.0):
+            return False
+
+        def write() -> None:
+            before = present or self._noted_or_own(name, listing.standing())
+            self._note(name, before, listing.write(None if before is None else before.read_to, to, wanted))
+
+        return self._tried(name, write)
+
+    def _write(self, kind: Companion, table: TableRun) -> None:
+        name, companion = (kind.key, table.id), kind.table_of(table.id)
+        if companion in self.copied:
+            raise NotOurTable(
+                f"{companion} is a table of the source, and has the name of the {kind.key} of {table.id}; leave it out"
+                " by tables.exclude, or do without"
+            )
+        standing = self._standing(kind, table)
+        reading_on = self._reading(table, standing, "it is new")
+        try:
+            written = kind.write(table, reading_on)
+        except ChangelogGone as error:
+            if reading_on.since is None:
+                raise
+            self._changelogs.pop(table.id, None)  # it may have another name now
+            kind.standing(table)  # some commits may have been made
+            written = kind.write(table, self._reading(table, None, error.line))
+        assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
+        of = table.copy.published if table.copy.visible else None
+        self._note(name, standing, replace(written, of=of or 0))
+        kind.tidy(table)
+
+    def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
+        """Note how far a companion is now; the state folder must have it if no commit tells it."""
+        self._standings[name] = after
+        self._loaded.add(name)
+        is_same_commit = before is not None and before.version == after.version
+        self._must_note = self._must_note or is_same_commit or name not in self._noted
+
+    def _standing(self, kind: Companion, table: TableRun) -> Standing | None:
+        """How far the companion is: by its last commit, or as of a later place that is noted for this commit."""
+        name = (kind.key, table.id)
+        if name in self._loaded:
+            return self._standings[name]
+        return self._noted_or_own(name, kind.standing(table))
+
+    def _noted_or_own(self, name: Name, standing: Standing | None) -> Standing | None:
+        """How far a companion is that is at this commit: as of a later place, if that is noted for the commit."""
+        noted = self._standings.get(name)
+        if standing is None or noted is None or noted.version != standing.version:
+            return standing
+        is_later = noted.read_to.log == standing.read_to.log and noted.read_to.order > standing.read_to.order
+        return replace(standing, read_to=noted.read_to) if is_later else standing
+
+    def _reading(self, table: TableRun, standing: Standing | None, why: str) -> Reading:
+        place = _shown_place(table)
+        assert place is not None and table.copy is not None  # noqa: S101, PT018 - `_is_due` has seen them
+        if self._versions is None:
+            self._versions = open_versions(self.edges.config)
+        if table.id not in self._changelogs:
+            self._changelogs[table.id] = ShownChangelog(self.edges.config, table.id, self._versions)
+        changelog, rereads = self._changelogs[table.id], table.copy.visible
+        if standing is None:
+            return Reading(changelog, None, place, rereads, why)
+        return Reading(changelog, standing.read_to, place, rereads)
+
+    def hold(self, spool: Spool) -> None:
+        """Note the standings, then let the archive keep what companions that are behind have still to read."""
+        if self._must_note:
+            store_companions(self.edges.writing, self._standings)
+            self._noted, self._must_note = dict(self._standings), False
+        least = self._least_unread()
+        if least is None:
+            self._held.close()
+            self._reader = None
+            return
+        if self._reader is None:
+            self._reader = self._held.enter_context(reading(spool.folder))
+        self._reader.has_read(least)
+
+    def _least_unread(self) -> Place | None:
+        """The place up to which all companions have read that are behind, or may be; None if none is behind."""
+        keys = {kind.key for kind in self.kinds} | ({self.listing.key} if self.listing is not None else set())
+        unknown = {name for name in self._noted if name[0] in keys and name not in self._seen}
+        places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
+        return min(places, default=None)
+
+
+def _shown_place(table: TableRun) -> Place | None:
+    """The place as of which readers see the copy; None if it is not known."""
+    position = None if table.shown is None else table.shown.position
+    return None if position is None else position.place

@@ -1,0 +1,146 @@
+"""The history of a table, beside its copy: each version of each row, and where it begins and ends (`history: scd2`)."""
+
+import time
+from dataclasses import dataclass, field
+
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
+from lakeingest.core.history_table import IS_CURRENT, clashing, described, history_id, latest_of, new_history
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.validity import Ended, Moment
+from lakeingest.errors import NotOurTable, StateUnreadable, UnsupportedTable
+from lakeingest.lake.formats import open_companions
+from lakeingest.lake.target import Staged, Target
+from lakeingest.pipeline.companions.companion import Reading
+from lakeingest.pipeline.companions.history_writing import HistoryTable, HistoryWriting
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.state.history_definitions import history_with, keep_history
+
+
+def history_of(edges: Edges) -> "Histories | None":
+    """The kind of companions that are histories; None if pipeline.yml asks for no history."""
+    config = edges.config
+    kinds = {config.history, *(options.history for options in config.tables.options.values())}
+    return Histories(edges) if "scd2" in kinds else None
+
+
+# rows that have ended are in files of their own, so that whoever asks for the current ones reads no others
+_OPTIONS = TableOptions(partition_by=(IS_CURRENT,))
+
+
+@dataclass(slots=True)
+class Histories:
+    """`pipeline.companions.companion.Companion` for histories."""
+
+    edges: Edges
+    key: str = field(default="history", init=False)
+    _target: Target | None = field(default=None, init=False)
+    _known: dict[TableId, HistoryTable] = field(default_factory=dict, init=False)  # by the table of the source
+
+    def is_wanted(self, table: TableRun) -> bool:
+        """Whether pipeline.yml asks for a history of the table."""
+        config = self.edges.config
+        return config.tables.history_of(table.id, config.history) == "scd2"
+
+    def table_of(self, table: TableId) -> TableId:
+        """The name of the history."""
+        return history_id(table)
+
+    def standing(self, table: TableRun) -> Standing | None:
+        """How far the history is. A commit that readers do not see is shown to them."""
+        history = self._loaded(table)
+        read_to = None if history is None else read_to_of(history.staged.progress)
+        return None if history is None or read_to is None else Standing(history.staged.version, read_to)
+
+    def write(self, table: TableRun, reading: Reading) -> Standing:
+        """Write all versions that begin or end. If the history begins anew, all current versions end in a gap."""
+        self._assert_names(table)
+        history = self._known.pop(table.id, None) or self._loaded(table) or self._created(table)
+
+        def time_of(place: Place) -> int:
+            known = reading.changelog.time_of(place)
+            # if nobody knows the time any more, the row was certainly so now
+            return round(time.time() * 1_000_000) if known is None else known
+
+        before = read_to_of(history.staged.progress)
+        if reading.since is None and before is not None:
+            _end_in_gap(history, before)
+        writing = HistoryWriting(history, reading.name, time_of, reading.since)
+        for part in reading.parts():
+            writing.take(part)
+        writing.finish(reading.reached)
+        self._known[table.id] = history
+        return Standing(history.staged.version, reading.reached)
+
+    def tidy(self, table: TableRun) -> None:
+        """Nothing is to be done: no version is ever removed."""
+
+    def _assert_names(self, table: TableRun) -> None:
+        """Raise UnsupportedTable if the table has columns of the names that a history needs."""
+        if names := clashing(table.schema):
+            raise UnsupportedTable(
+                f"{table.id}: its history needs the names {', '.join(names)} for itself; give these columns other names"
+                " in the copy (columns.rename), or set history: none in its options"
+            )
+
+    def _loaded(self, table: TableRun) -> HistoryTable | None:
+        """The history at its last commit, which readers see afterwards; None if there is none yet."""
+        if table.id in self._known:
+            return self._known[table.id]
+        id_ = history_id(table.id)
+        self.edges.lease.assert_held()
+        staged = self._lake.recover(id_)
+        if staged is None:
+            return None
+        if not is_companion(staged.progress):
+            raise NotOurTable(f"{id_} is a copy of a table, and no history of {table.id}; rename or drop it")
+        history = self._with_columns(table.schema, staged)
+        if not staged.visible and read_to_of(staged.progress) is not None:  # a run died before its publish
+            history.show(staged)
+        self._known[table.id] = history
+        return history
+
+    def _with_columns(self, of: TableSchema, staged: Staged) -> HistoryTable:
+        """The history at this commit. `of`: the table's definition. Raises StateUnreadable if the columns are lost."""
+        progress = staged.progress
+        properties = {} if staged.published is None else self._lake.properties(progress.table)
+        schema = history_with(self.edges.state, progress.table, progress.fingerprint, properties)
+        if schema is None:
+            raise StateUnreadable(
+                f"{progress.table}: nobody knows its columns any more; rename or drop it, and the next run makes a new"
+                " one"
+            )
+        return self._at(staged, described(schema, of))
+
+    def _created(self, table: TableRun) -> HistoryTable:
+        """A new history without rows, which no reader sees."""
+        schema = new_history(table.schema)
+        self._lake.types(schema)  # raises UnsupportedTable if the catalog cannot have the name
+        keep_history(self.edges.writing, schema)
+        self.edges.lease.assert_held()
+        staged = self._lake.create(schema, begun(schema))
+        return self._at(staged, schema)
+
+    def _at(self, staged: Staged, schema: TableSchema) -> HistoryTable:
+        edges = self.edges
+        return HistoryTable(
+            self._lake, edges.state, edges.lease.assert_held, staged, schema, latest_of(staged.progress)
+        )
+
+    @property
+    def _lake(self) -> Target:
+        if self._target is None:
+            self._target = open_companions(self.edges.config, lambda _: _OPTIONS, self.edges.executors.open)
+        return self._target
+
+
+def _end_in_gap(history: HistoryTable, before: ReadTo) -> None:
+    """Let all current versions end just after the position up to which the history goes.
+
+    They were valid there. From then on nobody knows what they were.
+    """
+    moment = Moment(f"{before.place}~gap", history.latest + 1)
+    history.end_all(moment, Ended.GAP, before)

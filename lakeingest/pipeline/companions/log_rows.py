@@ -1,0 +1,146 @@
+"""Parts of a changelog as rows of its table (`core.log_columns`). Values are taken as they are, none is decoded."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA, columns_of
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableSchema
+from lakeingest.pipeline.changelog.reading import Changed, Copied
+from lakeingest.rows import INSTANT, place_texts, table_schema
+from lakeingest.spool.followed import Altered
+
+DDL, TRUNCATE, RESET = "DDL", "TRUNCATE", "RESET"
+_NAMES = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
+_OPS = [_NAMES[kind] for kind in RowKind]  # by the kind's number
+
+
+def place_of_first(part: Copied | Changed) -> Place:
+    """The place of the first row of a part that has rows."""
+    return part.place if isinstance(part, Copied) else _place_at(part.rows, 0)
+
+
+def position_after(part: Copied | Changed, name: str) -> ReadTo:
+    """The position in the changelog `name` after the last row of a part that has rows.
+
+    For a row of the binlog, it is the end of the row's transaction.
+    """
+    place = part.place if isinstance(part, Copied) else _place_at(part.rows, part.rows.num_rows - 1)
+    if isinstance(part, Changed) and is_reread(part):
+        return ReadTo(place, log=name, reread=part.rows[change.ORDINAL][part.rows.num_rows - 1].as_py())
+    return ReadTo(place, log=name)
+
+
+def _place_at(rows: pa.RecordBatch, number: int) -> Place:
+    return Place(*(rows[name][number].as_py() for name in change.PLACE))
+
+
+def is_reread(part: Changed) -> bool:
+    """Whether the rows of the part were read again; then they have no commit time."""
+    return bool(part.rows.num_rows) and not part.rows[change.COMMITTED_AT][0].is_valid
+
+
+def copied_rows(rows: pa.Table, schema: TableSchema, place: Place, log: TableSchema) -> pa.Table:
+    """Rows of a copy, which have the columns of `schema`, with the columns of the log but NUMBER and LOGGED_AT."""
+    own = {change.OP: "+I", ORIGIN: COPY, change.POSITION: str(place), SCHEMA: schema.fingerprint}
+    columns = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in own.items()}
+    return pa.table(columns | _values(rows, schema, log))
+
+
+def changed_rows(rows: pa.Table, schema: TableSchema, log: TableSchema, *, reread: bool) -> pa.Table:
+    """Change rows, with the columns of the log but NUMBER and LOGGED_AT."""
+    count = rows.num_rows
+    columns = {
+        change.OP: pa.array(_OPS).take(rows[change.KIND].cast(pa.int32()).combine_chunks()),
+        ORIGIN: pa.repeat(pa.scalar(REREAD if reread else BINLOG), count),
+        change.POSITION: place_texts(rows),
+        change.COMMITTED_AT: rows[change.COMMITTED_AT],
+        change.GTID: rows[change.GTID],
+        change.ORDINAL: rows[change.ORDINAL],
+        SCHEMA: pa.repeat(pa.scalar(schema.fingerprint), count),
+    }
+    return pa.table(columns | _values(rows, schema, log))
+
+
+def ddl_row(part: Altered, log: TableSchema) -> pa.Table:
+    """The row of DDL, with the columns of the log but NUMBER and LOGGED_AT.
+
+    In each column that the DDL has added, the row has the value that older rows have there.
+    """
+    followed = part.followed
+    alteration = part.alteration
+    doc: dict[str, Any] = {"statement": alteration.text or alteration.statement}
+    values: dict[str, pa.Scalar] = {}
+    if not alteration.empties:
+        old, new = columns_of(log, followed.before), columns_of(log, followed.after)
+        was = {
+            name: None if origin is None else old[origin]
+            for name, origin in zip(followed.after.names, followed.origins, strict=True)
+        }
+        doc |= _definition(followed.after, new)
+        for column in doc["columns"]:
+            column["was"] = was[column["name"]]
+        types = table_schema(log)
+        filled = ((new[name], value) for name, value in followed.fills.items() if value.is_valid)
+        values = {name: value.cast(types.field(name).type) for name, value in filled}
+    return _document_row(TRUNCATE if alteration.empties else DDL, followed.place, followed.after, doc, values, followed)
+
+
+def reset_row(place: Place, schema: TableSchema, log: TableSchema, why: str) -> pa.Table:
+    """The row after which no older row counts, with the columns of the log but NUMBER and LOGGED_AT."""
+    return _document_row(RESET, place, schema, {"why": why, **_definition(schema, columns_of(log, schema))}, {}, None)
+
+
+def _document_row(
+    op: str,
+    place: Place,
+    schema: TableSchema,
+    doc: Mapping[str, Any],
+    values: Mapping[str, pa.Scalar],
+    of: Any,
+) -> pa.Table:
+    text = json.dumps(doc, ensure_ascii=False)
+    columns: dict[str, pa.Array] = {
+        change.OP: pa.array([op]),
+        ORIGIN: pa.array([None if of is None else BINLOG], pa.string()),
+        change.POSITION: pa.array([str(place)]),
+        change.COMMITTED_AT: pa.array([None if of is None else of.committed_at], INSTANT),
+        change.GTID: pa.array([None if of is None else of.gtid], pa.string()),
+        change.ORDINAL: pa.array([None if of is None else 0], pa.int64()),
+        SCHEMA: pa.array([schema.fingerprint]),
+        DDL_JSON: pa.array([text]),
+    }
+    return pa.table(columns | {name: pa.repeat(value, 1) for name, value in values.items()})
+
+
+def _definition(schema: TableSchema, columns: Mapping[str, str]) -> dict[str, Any]:
+    """The key and the columns of a definition: the name in the table, and the column of the log."""
+    return {
+        "key": list(schema.key),
+        "columns": [
+            {
+                "name": column.name,
+                "column": columns[column.name],
+                "type": str(column.source_type),
+                "nullable": column.nullable,
+            }
+            for column in schema.columns
+        ],
+    }
+
+
+def _values(rows: pa.Table, schema: TableSchema, log: TableSchema) -> dict[str, pa.ChunkedArray]:
+    """The values of the table's columns, by the names of the log's columns and with their types."""
+    names, types = columns_of(log, schema), table_schema(log)
+    return {name: rows[own].cast(types.field(name).type) for own, name in names.items()}
+
+
+def sum_of(tables: list[pa.Table]) -> pa.Table:
+    """All rows, in order. A column that some of the tables lack is NULL in their rows."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")

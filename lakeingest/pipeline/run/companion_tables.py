@@ -1,0 +1,31 @@
+"""What stages of a run ask of the companions of its copies; `companions/` has what does it."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spool.spool import Spool
+
+
+class CompanionTables(Protocol):
+    """The companions of a run's tables (`core.companion`)."""
+
+    def catch_up(self, tables: Iterable[TableRun]) -> bool:
+        """Write what the companions of these tables lack of what readers see. Whether there was work.
+
+        An error is reported, and the run goes on.
+        """
+
+    def hold(self, spool: Spool) -> None:
+        """Before the spool forgets changes: let the archive keep those that companions have still to read."""
+
+
+class NoCompanions:
+    """A run without companions."""
+
+    def catch_up(self, tables: Iterable[TableRun]) -> bool:  # noqa: ARG002 - as the protocol says
+        """Nothing is written."""
+        return False
+
+    def hold(self, spool: Spool) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,39 @@
+"""How far the companions of a pipeline are (`core.companion.Standing`), as far as their own commits do not tell.
+
+companions.json   by the key of pipeline.yml and by table: the companion's version, the copy's version, the position
+
+A document is valid for the version of the companion that it names: after any other commit, that commit counts.
+"""
+
+from collections.abc import Mapping
+
+from lakeingest.core.companion import Standing
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED, StateUnreadable
+from lakeingest.files.file import File
+from lakeingest.state import store
+
+NAME = "companions.json"
+Standings = Mapping[tuple[str, TableId], Standing]
+
+
+def read_companions(state: File) -> dict[tuple[str, TableId], Standing]:
+    """The stored standings; none if the file is missing or damaged: then each companion is asked."""
+    try:
+        return {
+            (str(key), TableId.parse(table)): Standing(int(version), ReadTo.parse(read_to), int(of))
+            for key, tables in store.read(state / NAME)["companions"].items()
+            for table, (version, of, read_to) in tables.items()
+        }
+    except (OSError, *DAMAGED, StateUnreadable):
+        return {}
+
+
+def store_companions(state: File, standings: Standings) -> None:
+    """Replace all stored standings. Raises StorageFailed if they cannot be written."""
+    companions: dict[str, dict[str, list[object]]] = {}
+    for (key, table), standing in standings.items():
+        entry: list[object] = [standing.version, standing.of, str(standing.read_to)]
+        companions.setdefault(key, {})[str(table)] = entry
+    store.replace(state / NAME, {"companions": companions})
