@@ -2,7 +2,8 @@
 
 Its columns are those that the table has or had, then those that say where a version begins and ends. No column is ever
 removed. If a column of the table has the name of one that the table has no more, or that cannot hold its values, the
-older one gets a number behind its name, such as `price__1`, and keeps its values.
+older one gets a number behind its name, such as `price__1`, and keeps its values. If a column of the table has a name
+that the history needs for itself, that column gets a number, such as `is_current__1`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,13 +61,23 @@ def history_id(table: TableId) -> TableId:
     return companion_of(table, "history")
 
 
-def clashing(schema: TableSchema) -> tuple[str, ...]:
-    """The columns of a table whose names its history needs for itself."""
-    return tuple(name for name in schema.names if name.casefold() in NAMES)
+def in_history(schema: TableSchema) -> TableSchema:
+    """The definition of a table with the names that its columns have in its history.
+
+    A column whose name the history needs for itself has a number behind it: the first that gives a free name.
+    """
+    names, taken = dict[str, str](), {name.casefold() for name in (*schema.names, *NAMES)}
+    for name in schema.names:
+        names[name] = _free_name(name, taken) if name.casefold() in NAMES else name
+        taken.add(names[name].casefold())
+    if all(name == kept for name, kept in names.items()):
+        return schema
+    columns = tuple(replace(column, name=names[column.name]) for column in schema.columns)
+    return replace(schema, columns=columns, key=tuple(names[name] for name in schema.key))
 
 
 def new_history(schema: TableSchema) -> TableSchema:
-    """The definition of a new history of a table. Raises ValueError if names clash (`clashing`)."""
+    """The definition of a new history of a table. Raises ValueError if names clash (`in_history`)."""
     return _history(history_id(schema.table), schema, map(_stored, schema.columns))
 
 
@@ -92,7 +103,7 @@ def followed(
     table had no such column.
 
     A column cannot go on with the values of one that has another type in the lake, unless its type is wider. Then it is
-    new. Raises ValueError if names clash.
+    new. Raises ValueError if names clash (`in_history`).
     """
     old_columns = {column.name: column for column in columns_of(history)}
     columns: list[Column] = []

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
-from lakeingest.core.history_table import clashing
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, at, state_of
@@ -205,7 +204,6 @@ class Preflight:
             self.generated.checked(schemas.values()),
             _columns_in_target(self.target, schemas.values()),
             _columns_in_partitions(self.config, new),
-            _columns_in_histories(self.config, schemas.values()),
             _tables_of_others(self.config, new),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
@@ -232,18 +230,6 @@ def _columns_in_partitions(config: Config, schemas: Iterable[TableSchema]) -> Ch
     found = {schema.table: config.tables.of(schema.table).refusal_of_form(schema) for schema in schemas}
     reasons = [f"{table}: {reason}" for table, reason in found.items() if reason is not None]
     return Checked("columns in partition_by and sort_by", "; ".join(reasons) or None)
-
-
-def _columns_in_histories(config: Config, schemas: Iterable[TableSchema]) -> Checked:
-    """The condition that tables with a history have no columns of the names that it needs."""
-    wanted = (schema for schema in schemas if config.tables.history_of(schema.table, config.history) != "none")
-    reasons = [
-        f"{schema.table}: its history needs the names {', '.join(names)} for itself; give these columns other names in"
-        " the copy (columns.rename), or set history: none in its options"
-        for schema in wanted
-        if (names := clashing(schema))
-    ]
-    return Checked("columns in histories", "; ".join(reasons) or None)
 
 
 def _tables_of_others(config: Config, schemas: Iterable[TableSchema]) -> Checked:

@@ -9,11 +9,11 @@ from lakeingest.core.history_table import (
     KEY,
     NAMES,
     at,
-    clashing,
     columns_of,
     described,
     followed,
     history_id,
+    in_history,
     latest_of,
     new_history,
 )
@@ -68,10 +68,13 @@ def test_a_history_has_the_columns_of_its_table_and_of_its_versions() -> None:
 
 
 def test_a_history_needs_names_for_itself() -> None:
-    """Engines take names in upper and lower case for the same."""
-    assert clashing(TABLE) == ()
-    wrong = table(column("Valid_From"), column("is_current"))
-    assert clashing(wrong) == ("Valid_From", "is_current")
+    """A column of such a name gets a free one. Engines take names in upper and lower case for the same."""
+    assert in_history(TABLE) is TABLE
+    columns = (column("Valid_From"), column("VALID_FROM"), column("valid_to"), column("VALID_TO__1"))
+    renamed = in_history(TableSchema(ORDERS, columns, ("valid_to", "Valid_From")))
+    assert renamed.names == ("Valid_From__1", "VALID_FROM__2", "valid_to__2", "VALID_TO__1")
+    assert renamed.key == ("valid_to__2", "Valid_From__1")
+    assert new_history(renamed).names == (*renamed.names, *NAMES)
 
 
 def test_nothing_is_done_where_the_lake_stores_the_same() -> None:
@@ -128,7 +131,7 @@ def test_a_wider_type_goes_on_and_another_type_is_a_new_column() -> None:
 
 
 def test_names_that_clash_are_no_definition() -> None:
-    """Callers refuse such tables by name before."""
+    """Callers give free names before (`in_history`)."""
     with pytest.raises(ValueError, match="two columns of the same name"):
         new_history(table(column("valid_to")))
 

@@ -13,15 +13,17 @@ from pyspark.sql import SparkSession
 
 from lakeingest import Pipeline
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.history_table import followed
+from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import PreflightFailed
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.companions import history_writing
 from lakeingest.pipeline.events import Undelivered
 from tests.e2e.pipe import Pipe
 from tests.e2e.recorded import EPOCH, Recorder
-from tests.lake.shown import shown
+from tests.lake.shown import catalog_of, shown
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -136,14 +138,64 @@ def test_a_history_that_has_lost_changes_has_a_gap(pipe: Pipe) -> None:
         assert recorder.as_of_position(found, state.place, state.columns) == sorted(state.rows)
 
 
-def test_names_that_a_history_needs_are_refused_by_name(pipe: Pipe) -> None:
-    """Before anything is copied; with another name in the copy, or without a history, the table is copied."""
+def test_a_history_begins_anew_where_it_ended(pipe: Pipe) -> None:
+    """The state folder is lost while nothing changes: as of each place, each row is there once."""
+    recorder = begun(pipe, 7)
+    recorder.change()
+    pipe.run()
+    remove(pipe.state)
+    pipe.run()
+    found = versions(pipe)
+    assert "gap" in {row["ended_by"] for row in found}
+    assert all(row["valid_from_position"] < (row["valid_to_position"] or "~") for row in found)
+    for state in recorder.states:
+        assert recorder.as_of_position(found, state.place, state.columns) == sorted(state.rows)
+
+
+def test_columns_with_names_of_a_history_get_others_there(pipe: Pipe) -> None:
+    """Neither the table nor its history stops: with such a column from the first copy on, by DDL, and without it."""
     with_history(pipe)
     pipe.sql(
-        "CREATE TABLE t (id INT PRIMARY KEY, Valid_From DATE, is_current INT)", "INSERT INTO t VALUES (1, NULL, 2)"
+        "CREATE TABLE t (id INT PRIMARY KEY, Valid_From INT)",
+        "INSERT INTO t VALUES (1, 2)",
+        "CREATE TABLE other (id INT PRIMARY KEY)",
     )
-    with pytest.raises(PreflightFailed, match=r"\.t: its history needs the names Valid_From, is_current for itself"):
+    pipe.run()
+    pipe.sql("ALTER TABLE t ADD is_current INT NOT NULL DEFAULT 3", "INSERT INTO other VALUES (1)")
+    pipe.run()
+    pipe.sql("ALTER TABLE t RENAME COLUMN is_current TO now", "INSERT INTO other VALUES (2)", "UPDATE t SET now = 4")
+    pipe.run()
+    assert pipe.seen(Undelivered) == []
+    found = [(row["id"], row["Valid_From__1"], row["now"], row["is_current"]) for row in versions(pipe)]
+    assert found == [(1, 2, 3, False), (1, 2, 4, True)]
+    assert len(versions(pipe, "other")) == 2
+    pipe.assert_equal("t")
+
+
+def test_a_history_that_cannot_follow_stops_nothing_else(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run says so, and how to go on; that is what it takes."""
+    with_history(pipe)
+    pipe.sql(TABLE, "INSERT INTO t VALUES (1, 'a', 1, '')", "CREATE TABLE other (id INT PRIMARY KEY)")
+    pipe.run()
+
+    def refuse(history: TableSchema, *others: Any) -> Lift | None:
+        if history.table.name == "t__history":
+            raise NotLiftable("no such step")
+        return followed(history, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(history_writing, "followed", refuse)
+        pipe.sql("ALTER TABLE t ADD z INT", "INSERT INTO other VALUES (1)", "UPDATE t SET z = 1")
         pipe.run()
+    [said] = pipe.seen(Undelivered)
+    assert "t: its history cannot be written on (NotLiftable: no such step); drop the table" in said.reason
+    assert pipe.rows("other") == [(1,)]
+    with catalog_of(pipe.config.target) as catalog:
+        catalog.drop_table((pipe.database, "t__history"))
+    pipe.sql("UPDATE t SET z = 2")
+    pipe.run()
+    assert [row["z"] for row in versions(pipe) if row["is_current"]] == [2]
+    pipe.assert_equal("t")
 
 
 def test_another_table_of_that_name_stops_the_history_alone(pipe: Pipe) -> None:

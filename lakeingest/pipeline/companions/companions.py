@@ -9,16 +9,18 @@ A quiet table needs no commit: the state folder notes that its companion is as o
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+
+import pyarrow as pa
 
 from lakeingest.core.companion import Standing
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.core.transaction_list import complete_to
-from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable
+from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable, UnsupportedTable
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
 from lakeingest.pipeline.changelog.shown import ShownChangelog
@@ -98,7 +100,11 @@ class Companions:
         """Write one companion. Whether that succeeded; an error is reported."""
         key, table = name
         try:
-            with translate_errors(self.edges.source.settings, self.edges.target), self.edges.profile.stage(key):
+            with (
+                _named_refusals(name),
+                translate_errors(self.edges.source.settings, self.edges.target),
+                self.edges.profile.stage(key),
+            ):
                 write()
         except LeaseLost:
             raise
@@ -209,6 +215,21 @@ class Companions:
         unknown = {name for name in self._noted if name[0] in keys and name not in self._seen}
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)
+
+
+@contextmanager
+def _named_refusals(name: Name) -> Iterator[None]:
+    """Raise UnsupportedTable for rows or columns that the block cannot write into the companion."""
+    key, table = name
+    try:
+        yield
+    except (ValueError, pa.ArrowException) as error:  # among them NotLiftable and ArrowInvalid
+        if isinstance(error, LakeIngestError):
+            raise
+        raise UnsupportedTable(
+            f"{table}: its {key} cannot be written on ({type(error).__name__}: {error}); drop the table of the {key},"
+            " and the next run begins it anew"
+        ) from error
 
 
 def _shown_place(table: TableRun) -> Place | None:

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
-from lakeingest.core.history_table import IS_CURRENT, clashing, described, history_id, latest_of, new_history
+from lakeingest.core.history_table import IS_CURRENT, described, history_id, in_history, latest_of, new_history
 from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.validity import Ended, Moment
-from lakeingest.errors import NotOurTable, StateUnreadable, UnsupportedTable
+from lakeingest.errors import NotOurTable, StateUnreadable
 from lakeingest.lake.formats import open_companions
 from lakeingest.lake.target import Staged, Target
 from lakeingest.pipeline.companions.companion import Reading
@@ -57,7 +55,6 @@ class Histories:
 
     def write(self, table: TableRun, reading: Reading) -> Standing:
         """Write all versions that begin or end. If the history begins anew, all current versions end in a gap."""
-        self._assert_names(table)
         history = self._known.pop(table.id, None) or self._loaded(table) or self._created(table)
 
         def time_of(place: Place) -> int:
@@ -65,9 +62,6 @@ class Histories:
             # if nobody knows the time any more, the row was certainly so now
             return round(time.time() * 1_000_000) if known is None else known
 
-        before = read_to_of(history.staged.progress)
-        if reading.since is None and before is not None:
-            _end_in_gap(history, before)
         writing = HistoryWriting(history, reading.name, time_of, reading.since)
         for part in reading.parts():
             writing.take(part)
@@ -77,14 +71,6 @@ class Histories:
 
     def tidy(self, table: TableRun) -> None:
         """Nothing is to be done: no version is ever removed."""
-
-    def _assert_names(self, table: TableRun) -> None:
-        """Raise UnsupportedTable if the table has columns of the names that a history needs."""
-        if names := clashing(table.schema):
-            raise UnsupportedTable(
-                f"{table.id}: its history needs the names {', '.join(names)} for itself; give these columns other names"
-                " in the copy (columns.rename), or set history: none in its options"
-            )
 
     def _loaded(self, table: TableRun) -> HistoryTable | None:
         """The history at its last commit, which readers see afterwards; None if there is none yet."""
@@ -113,11 +99,11 @@ class Histories:
                 f"{progress.table}: nobody knows its columns any more; rename or drop it, and the next run makes a new"
                 " one"
             )
-        return self._at(staged, described(schema, of))
+        return self._at(staged, described(schema, in_history(of)))
 
     def _created(self, table: TableRun) -> HistoryTable:
         """A new history without rows, which no reader sees."""
-        schema = new_history(table.schema)
+        schema = new_history(in_history(table.schema))
         self._lake.types(schema)  # raises UnsupportedTable if the catalog cannot have the name
         keep_history(self.edges.writing, schema)
         self.edges.lease.assert_held()
@@ -135,12 +121,3 @@ class Histories:
         if self._target is None:
             self._target = open_companions(self.edges.config, lambda _: _OPTIONS, self.edges.executors.open)
         return self._target
-
-
-def _end_in_gap(history: HistoryTable, before: ReadTo) -> None:
-    """Let all current versions end just after the position up to which the history goes.
-
-    They were valid there. From then on nobody knows what they were.
-    """
-    moment = Moment(f"{before.place}~gap", history.latest + 1)
-    history.end_all(moment, Ended.GAP, before)

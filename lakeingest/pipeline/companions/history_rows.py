@@ -5,7 +5,7 @@ Arrow tables. What it returns becomes one Arrow table.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -23,13 +23,15 @@ from lakeingest.core.history_table import (
     VALID_FROM,
     VALID_TO,
     columns_of,
+    in_history,
 )
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.validity import Begun, Change, Ended, KeyValues, Moment, Version, fold, in_order
-from lakeingest.pipeline.changelog.reading import Changed
+from lakeingest.pipeline.changelog.reading import Changed, Part
 from lakeingest.rows import INSTANT, arrow_type, table_schema
+from lakeingest.spool.followed import Altered
 
 _MICROS = pa.int64()
 TimeOf = Callable[[Place], int]  # the time of a place, in µs since 1970
@@ -140,8 +142,14 @@ def stored_versions(rows: pa.Table, key: Sequence[str]) -> Iterator[Version[int]
 
 
 def all_ended(rows: pa.Table, moment: Moment, by: Ended, history: TableSchema) -> pa.Table:
-    """These current rows of the history with this end, with all columns of the history."""
-    versions = [version.ended(moment, by) for version in stored_versions(rows, ())]
+    """These current rows of the history with this end, with all columns of the history.
+
+    A version that begins after that position ends just after its own begin.
+    """
+    versions = [
+        version.ended(replace(moment, position=max(moment.position, f"{version.begins.position}~{by}")), by)
+        for version in stored_versions(rows, ())
+    ]
     return with_validity(rows.select(value_fields(history).names), versions, history)
 
 
@@ -174,6 +182,24 @@ def with_validity(values: pa.Table, versions: Sequence[Version[int]], history: T
 def value_fields(history: TableSchema) -> pa.Schema:
     """The columns of the history that the table has or had."""
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in columns_of(history)])
+
+
+def named_in_history(part: Part) -> Part:
+    """The part of a changelog, with the names that the table's columns have in its history."""
+    if isinstance(part, Altered):
+        ddl = part.followed
+        before, after = in_history(ddl.before), in_history(ddl.after)
+        old = dict(zip(ddl.before.names, before.names, strict=True))
+        new = dict(zip(ddl.after.names, after.names, strict=True))
+        origins = tuple(None if name is None else old[name] for name in ddl.origins)
+        fills = {new[name]: value for name, value in ddl.fills.items()}
+        return replace(part, followed=replace(ddl, before=before, after=after, origins=origins, fills=fills))
+    schema = in_history(part.schema)
+    if schema == part.schema:
+        return part
+    names = dict(zip(part.schema.names, schema.names, strict=True))
+    rows = part.rows.rename_columns([names.get(name, name) for name in part.rows.schema.names])
+    return replace(part, rows=rows, schema=schema)
 
 
 def values_of(rows: pa.Table, schema: TableSchema, history: TableSchema) -> pa.Table:

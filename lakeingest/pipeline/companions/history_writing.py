@@ -6,6 +6,7 @@ commit that follows DDL carries the position after the DDL.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from lakeingest.core.validity import Ended, Moment
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.target import Effects, Staged, Target, Written
-from lakeingest.pipeline.changelog.reading import Changed, Copied
+from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.pipeline.companions.history_rows import (
     Changes,
     Folded,
@@ -30,6 +31,7 @@ from lakeingest.pipeline.companions.history_rows import (
     all_ended,
     copied,
     keys_among,
+    named_in_history,
     value_fields,
 )
 from lakeingest.rows import table_schema
@@ -172,7 +174,9 @@ def _false(rows: pa.Table) -> pa.Array:
 class HistoryWriting:
     """Takes the parts of a changelog in order. `since`: the position up to which the history goes.
 
-    `log`: the name of the changelog. `time_of`: the time of a place.
+    If it is None, the history begins anew: all versions that it has as current end in a gap.
+
+    `log`: the name of the changelog. `time_of`: the time of a place; it is asked once for each place.
     """
 
     history: HistoryTable
@@ -183,9 +187,15 @@ class HistoryWriting:
     _files: list[Written] = field(default_factory=list, init=False)
     _copied: list[Copied] = field(default_factory=list, init=False)
     _copied_rows: int = field(default=0, init=False)
+    _has_begun: bool = field(default=False, init=False)
 
-    def take(self, part: Copied | Changed | Altered) -> None:
+    def __post_init__(self) -> None:
+        self.time_of = cache(self.time_of)
+
+    def take(self, part: Part) -> None:
         """Take the next part. It may be committed later, by a later part or by `finish`."""
+        self._begin(part)
+        part = named_in_history(part)
         match part:
             case Copied():
                 self._copy(part)
@@ -203,12 +213,27 @@ class HistoryWriting:
 
     def finish(self, reached: ReadTo) -> None:
         """Commit what waits. `reached`: the position after all parts."""
+        self._begin(None)
         self._end_copy()
         if self._waiting:
             self._commit(self._waiting, reached)
             self._waiting = []
         if self.history.staged.published is None:  # the table has no rows
             self.history.commit([], reached, 0, self.history.latest)
+
+    def _begin(self, first: Part | None) -> None:
+        """Before the first part, if the history begins anew: let all current versions end just after its last position.
+
+        They were valid there. From then on nobody knows what they were. If the new copy is as of the same place, they
+        end before it, so that no row is there twice as of the place.
+        """
+        before = companion.read_to_of(self.history.staged.progress)
+        if not self._has_begun and self.since is None and before is not None:
+            position = f"{before.place}~{Ended.GAP}"
+            if isinstance(first, Copied):
+                position = min(position, f"{first.place}.rows")
+            self.history.end_all(Moment(position, self.history.latest + 1), Ended.GAP, before)
+        self._has_begun = True
 
     def _know(self, schema: TableSchema) -> None:
         """Bring the columns of the history to this definition, if no DDL has done that."""
@@ -263,7 +288,8 @@ class HistoryWriting:
             return
         whole, rest = _cut(self._waiting)
         if whole:
-            self._commit(whole, ReadTo(_last(whole, self.log).place, log=self.log))
+            last = _last(whole, self.log)
+            self._commit(whole, last if last.reread is not None else ReadTo(last.place, log=self.log))
             self._waiting = rest
         elif count >= MOST_CHANGES:
             self._flush()

@@ -27,7 +27,6 @@ from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, NAMES, late
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
-from lakeingest.core.validity import Ended, Moment
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.changelog.reading import Changed, Copied
@@ -416,6 +415,120 @@ def test_a_history_follows_ddl(seed: int, tmp_path: Path, monkeypatch: pytest.Mo
             assert len(as_of(rows, as_of_position(place))) == len(state)
 
 
+def copied_part(source: Source, *documents: Mapping[str, Any]) -> Copied:
+    """A copy of these rows, as of the place of the source."""
+    rows = pa.Table.from_pylist(list(documents), table_schema(source.schema))
+    [batch] = rows.to_batches()
+    return Copied(batch, source.schema, source.place, last=True)
+
+
+def reread_part(source: Source, *documents: Mapping[str, Any]) -> Changed:
+    """Rows that were read again as of the place of the source."""
+    rows = [
+        {
+            change.KIND: RowKind.INSERT.value,
+            **source.origin(number),
+            change.COMMITTED_AT: None,
+            change.GTID: None,
+            **document,
+        }
+        for number, document in enumerate(documents)
+    ]
+    return Changed(batch_of(rows, reread_schema(source.schema)), source.schema)
+
+
+@pytest.mark.parametrize("before", ["copy", "changes", "reread rows"])
+def test_a_copy_at_the_place_where_the_history_ended_doubles_no_row(before: str, tmp_path: Path) -> None:
+    """As of the place there are the rows of the new copy alone, and each version ends after it begins."""
+    source = Source(random.Random(6))
+    source.copy()
+    first = source.place
+    if before == "changes":
+        while len(source.parts) < 4:
+            source.transaction()
+    lake = Lake(tmp_path)
+    write(lake, source.parts)
+    if before == "reread rows":
+        write(lake, [*source.parts, reread_part(source, {"id": 3, "city": "a", "v": 70})])
+    for log in ("otherlog", "thirdlog"):
+        writing = HistoryWriting(lake.opened(), log, lambda _: 9, None)
+        rows = [{"id": number, "city": "a", "v": 9} for number in range(2)]
+        writing.take(copied_part(source, *rows))
+        writing.finish(ReadTo(source.place, log=log))
+        found, new = lake.rows(), sorted(map(visible, rows))
+        assert as_of(found, as_of_position(source.place)) == new
+        assert as_of(found, as_of_time(latest_of(lake.opened().staged.progress))) == new
+        if before == "changes":
+            assert as_of(found, as_of_position(first)) == sorted(source.states[first])
+        for row in found.to_pylist():
+            assert row["valid_to_position"] is None or row["valid_from_position"] < row["valid_to_position"]
+
+
+def test_rows_that_were_read_again_at_one_place_have_one_time(tmp_path: Path) -> None:
+    """The changelog is asked once for a place, which takes long, even if it answers with the time of now."""
+    source = Source(random.Random(7))
+    source.copy()
+    history = Lake(tmp_path).opened()
+    times = iter(range(source.at, source.at + 1000))
+    writing = HistoryWriting(history, LOG, lambda _: next(times), None)
+    for part in source.parts:
+        writing.take(part)
+    writing.take(reread_part(source, *({"id": number, "city": "a", "v": 70} for number in range(3))))
+    writing.finish(ReadTo(source.place, log=LOG, reread=2))
+    begun = {row["valid_from"] for row in Lake(tmp_path).rows().to_pylist()}
+    assert len(begun) == 1
+    assert next(times) == source.at + 1
+
+
+def test_a_commit_after_rows_that_were_read_again_goes_up_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run that dies there would write them again."""
+    source = Source(random.Random(8))
+    source.copy()
+    parts = [*source.parts, reread_part(source, *({"id": number, "city": "a", "v": 70} for number in range(3)))]
+    place = source.place
+    source.parts = []
+    while not source.parts:
+        source.transaction()
+    history = Lake(tmp_path).opened()
+    writing = HistoryWriting(history, LOG, lambda _: 0, None)
+    for part in parts:
+        writing.take(part)
+    monkeypatch.setattr(history_writing, "CHANGES", 1)
+    writing.take(source.parts[0])
+    assert companion.read_to_of(history.staged.progress) == ReadTo(place, log=LOG, reread=2)
+
+
+def test_a_column_with_a_name_of_the_history_has_another_name_there(tmp_path: Path) -> None:
+    """It comes by a copy or by DDL, and gets another name by DDL: no definition of the changelog stops the history."""
+    source = Source(random.Random(9), replace(BEGIN, columns=(*COLUMNS, Column("Is_Current", Kind.INT32, INT))))
+    lake = Lake(tmp_path)
+    history = lake.opened()
+    writing = HistoryWriting(history, LOG, lambda _: 0, None)
+    source.number = 1
+    row = {"id": 1, "city": "a", "v": 3, "Is_Current": 4}
+    source.rows[source.key_of(row)] = row
+    writing.take(copied_part(source, row))
+    source.begin()
+    again = replace(BEGIN, columns=(*source.schema.columns, Column("valid_to", Kind.INT32, INT)))
+    names: dict[str, str | None] = {name: name for name in source.schema.names}
+    source.alter(again, names | {"valid_to": None}, {"valid_to": pa.scalar(5, pa.int32())})
+    row["valid_to"] = 5
+    source.transaction()
+    source.begin()
+    free = [replace(column, name=column.name.replace("valid_to", "till")) for column in source.schema.columns]
+    source.alter(replace(BEGIN, columns=tuple(free)), names | {"till": "valid_to"}, {})
+    for part in source.parts:
+        writing.take(part)
+    writing.finish(ReadTo(source.place, log=LOG))
+    found = lake.rows()
+    values = [name for name in found.column_names if name not in NAMES]
+    assert values == ["id", "city", "v", "Is_Current__1", "till"]
+    then = as_of(found, as_of_position(Place(1, 1, 1_000)))
+    assert then == [visible({"id": 1, "city": "a", "v": 3, "Is_Current__1": 4, "till": 5})]
+
+
 def test_a_gap_ends_all_versions_and_invents_none(tmp_path: Path) -> None:
     """As of the last position before it they are there; after it the rows are those of the new copy."""
     source = Source(random.Random(5))
@@ -425,13 +538,9 @@ def test_a_gap_ends_all_versions_and_invents_none(tmp_path: Path) -> None:
     write(lake, source.parts)
     before, state = source.place, source.states[source.place]
     history = lake.opened()
-    reached = companion.read_to_of(history.staged.progress)
-    assert reached is not None
-    history.end_all(Moment(f"{reached.place}~gap", history.latest + 1), Ended.GAP, reached)
     source.number += 10
-    rows = pa.Table.from_pylist([{"id": 50, "city": "new", "v": None}], table_schema(source.schema))
     writing = HistoryWriting(history, "otherlog", lambda _: 9, None)
-    writing.take(Copied(rows.to_batches()[0], source.schema, source.place, last=True))
+    writing.take(copied_part(source, {"id": 50, "city": "new", "v": None}))
     writing.finish(ReadTo(source.place, log="otherlog"))
 
     found = lake.rows()
