@@ -70,7 +70,8 @@ class Companions:
         for table in tables:
             for kind in self.kinds:
                 if self._is_due(kind, table):
-                    worked |= self._tried((kind.key, table.id), partial(self._write, kind, table))
+                    name, companion = (kind.key, table.id), kind.table_of(table.id)
+                    worked |= self._tried(name, companion, partial(self._write, kind, table))
         if self.listing is not None:
             worked |= self._catch_up_list(self.listing)
         return worked
@@ -96,12 +97,12 @@ class Companions:
         self._behind.add(name)
         return time.monotonic() >= self._not_before.get(name, 0.0)
 
-    def _tried(self, name: Name, write: Callable[[], None]) -> bool:
-        """Write one companion. Whether that succeeded; an error is reported."""
+    def _tried(self, name: Name, companion: TableId, write: Callable[[], None]) -> bool:
+        """Write one companion, which has this name in the lake. Whether that succeeded; an error is reported."""
         key, table = name
         try:
             with (
-                _named_refusals(name),
+                _named_refusals(companion),
                 translate_errors(self.edges.source.settings, self.edges.target),
                 self.edges.profile.stage(key),
             ):
@@ -137,7 +138,7 @@ class Companions:
             before = present or self._noted_or_own(name, listing.standing())
             self._note(name, before, listing.write(None if before is None else before.read_to, to, wanted))
 
-        return self._tried(name, write)
+        return self._tried(name, listing.name, write)
 
     def _write(self, kind: Companion, table: TableRun) -> None:
         name, companion = (kind.key, table.id), kind.table_of(table.id)
@@ -218,17 +219,15 @@ class Companions:
 
 
 @contextmanager
-def _named_refusals(name: Name) -> Iterator[None]:
+def _named_refusals(companion: TableId) -> Iterator[None]:
     """Raise UnsupportedTable for rows or columns that the block cannot write into the companion."""
-    key, table = name
     try:
         yield
     except (ValueError, pa.ArrowException) as error:  # among them NotLiftable and ArrowInvalid
         if isinstance(error, LakeIngestError):
             raise
         raise UnsupportedTable(
-            f"{table}: its {key} cannot be written on ({type(error).__name__}: {error}); drop the table of the {key},"
-            " and the next run begins it anew"
+            f"{companion} cannot be written on ({type(error).__name__}: {error}); drop it, and the next run begins it anew"
         ) from error
 
 
