@@ -227,7 +227,8 @@ def _named_refusals(companion: TableId) -> Iterator[None]:
         if isinstance(error, LakeIngestError):
             raise
         raise UnsupportedTable(
-            f"{companion} cannot be written on ({type(error).__name__}: {error}); drop it, and the next run begins it anew"
+            f"{companion} cannot be written on ({type(error).__name__}: {error}); drop it, and the next run begins it"
+            " anew"
         ) from error
 
 
