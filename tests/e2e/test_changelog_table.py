@@ -17,9 +17,10 @@ from lakeingest.config.formats import table_name
 from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.lake.iceberg import logs
 from lakeingest.pipeline.companions import companions
 from lakeingest.pipeline.companions.log_tables import LogTables
-from lakeingest.pipeline.events import Undelivered
+from lakeingest.pipeline.events import Undelivered, WaveCommitted
 from tests.e2e.logged_rows import assert_log_is_right, log_of, replayed
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import catalog_of
@@ -283,6 +284,48 @@ def test_transactions_are_listed_once_all_logs_have_them(pipe: Pipe) -> None:
         if row["_lakeingest_origin"] == "binlog"
     )
     assert logged == {row["_lakeingest_position"]: row["change_rows"] for row in listed}
+
+
+def test_a_transaction_counts_no_rows_that_a_log_has_as_its_first_copy(pipe: Pipe) -> None:
+    """A log begins at the place of its copy: what a transaction before it changed is no row of its own."""
+    with_tables(pipe, transactions=LIST)
+    pipe.sql("CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    pipe.run()
+    pipe.sql("CREATE TABLE b (id INT PRIMARY KEY)", "INSERT INTO b VALUES (1)")
+    done: list[object] = []
+
+    def look(event: object) -> None:
+        if isinstance(event, WaveCommitted) and not done:
+            done.append(event)
+            pipe.sql("BEGIN", "INSERT INTO a VALUES (2)", "INSERT INTO b VALUES (2), (3)", "COMMIT")
+
+    pipe.run(observe=look)
+    pipe.sql("BEGIN", "INSERT INTO a VALUES (3)", "INSERT INTO b VALUES (4)", "COMMIT")
+    pipe.run()
+    with catalog_of(pipe.config.target) as catalog:
+        found = catalog.load_table((LIST, "transactions")).scan().to_arrow().to_pylist()
+        catalog.drop_table((LIST, "transactions"))
+    _, *listed = sorted(found, key=lambda row: row["_lakeingest_number"])
+    a, b = (f"{pipe.database}.{name}" for name in "ab")
+    assert [json.loads(row["tables"]) for row in listed] == [{a: 1}, {a: 1, b: 1}]
+    assert [row["change_rows"] for row in listed] == [1, 2]
+
+
+def test_a_quiet_log_goes_on_after_its_files_were_combined(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit that combines them has no rows, and is older than the place up to which the table was quiet."""
+    monkeypatch.setattr(logs, "MANY", 2)
+    with_tables(pipe, keep="0s", table_keep="400d")
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", "CREATE TABLE o (id INT PRIMARY KEY)")
+    pipe.run()
+    pipe.sql("INSERT INTO t VALUES (2)")
+    pipe.run()
+    for number in range(3):  # the table is quiet for longer than `keep`
+        pipe.sql(f"INSERT INTO o VALUES ({number})")
+        pipe.run()
+    pipe.sql("INSERT INTO t VALUES (3)")
+    pipe.run()
+    log = log_of(pipe.config.target, TableId(pipe.database, "t"))
+    assert [(row["_lakeingest_op"], row["id"]) for row in log] == [("RESET", None), ("+I", 1), ("+I", 2), ("+I", 3)]
 
 
 def block(name: str, **values: str) -> str:

@@ -63,9 +63,12 @@ class ChangelogTable:
         log = self._open[table.id] = writing.end()
         return Standing(log.staged.version, reading.reached)
 
-    def tidy(self, table: TableRun) -> None:
+    def tidy(self, table: TableRun) -> int | None:
         """Remove days that are too old, and combine small files."""
-        self._tables.tidy(self._open[table.id])
+        log = self._open[table.id]
+        version = log.staged.version
+        self._tables.tidy(log)
+        return None if log.staged.version == version else log.staged.version
 
 
 @dataclass(slots=True)

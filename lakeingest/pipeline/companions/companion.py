@@ -74,8 +74,11 @@ class Companion(Protocol):
         commit.
         """
 
-    def tidy(self, table: TableRun) -> None:
-        """Called after each `write`: what is to be done from time to time, such as removing what is too old."""
+    def tidy(self, table: TableRun) -> int | None:
+        """Called after each `write`: what is to be done from time to time, such as removing what is too old.
+
+        Returns the companion's version if it made a commit; None if it made none.
+        """
 
 
 class ListOfAll(Protocol):

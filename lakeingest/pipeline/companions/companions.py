@@ -9,7 +9,7 @@ A quiet table needs no commit: the state folder notes that its companion is as o
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,13 +41,15 @@ Name = tuple[str, TableId]  # the key of the companion's kind, and the table of 
 class Companions:
     """`run.companion_tables.CompanionTables`, for these kinds of companions. `copied`: the tables of the run.
 
-    `listing`: a table about the companions of the first kind; None if there is none.
+    `listing`: a table about the companions of the first kind; None if there is none. `takes_all`: `copied` has all
+    tables that the pipeline updates.
     """
 
     edges: Edges
     kinds: Sequence[Companion]
-    copied: Collection[TableId]
+    copied: Mapping[TableId, TableRun]
     listing: ListOfAll | None = None
+    takes_all: bool = True
     _standings: dict[Name, Standing] = field(default_factory=dict, init=False)
     _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
     _loaded: set[Name] = field(default_factory=set, init=False)  # those whose standing is not only the noted one
@@ -159,8 +161,12 @@ class Companions:
             written = kind.write(table, self._reading(table, None, error.line))
         assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
         of = table.copy.published if table.copy.visible else None
-        self._note(name, standing, replace(written, of=of or 0))
-        kind.tidy(table)
+        written = replace(written, of=of or 0)
+        self._note(name, standing, written)
+        version = kind.tidy(table)
+        if version is not None:
+            self._standings[name] = replace(written, version=version)
+            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
 
     def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
         """Note how far a companion is now; the state folder must have it if no commit tells it."""
@@ -198,6 +204,11 @@ class Companions:
 
     def hold(self, spool: Spool) -> None:
         """Note the standings, then let the archive keep what companions that are behind have still to read."""
+        for name in [name for name in self._standings if not self._is_kept(name)]:
+            del self._standings[name]
+            self._behind.discard(name)
+            self._loaded.discard(name)
+            self._must_note = True
         if self._must_note:
             store_companions(self.edges.writing, self._standings)
             self._noted, self._must_note = dict(self._standings), False
@@ -212,10 +223,20 @@ class Companions:
 
     def _least_unread(self) -> Place | None:
         """The place up to which all companions have read that are behind, or may be; None if none is behind."""
-        keys = {kind.key for kind in self.kinds} | ({self.listing.key} if self.listing is not None else set())
-        unknown = {name for name in self._noted if name[0] in keys and name not in self._seen}
+        unknown = self._noted.keys() - self._seen
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)
+
+    def _is_kept(self, name: Name) -> bool:
+        """Whether the companion is still wanted, or may be: then it is noted how far it is."""
+        key, id_ = name
+        if self.listing is not None and key == self.listing.key:
+            return id_ == self.listing.name
+        kind = next((kind for kind in self.kinds if kind.key == key), None)
+        if kind is None:
+            return False
+        table = self.copied.get(id_)
+        return not self.takes_all if table is None else kind.is_wanted(table)
 
 
 @contextmanager

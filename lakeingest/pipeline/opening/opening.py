@@ -111,7 +111,7 @@ def opened(
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
-            beside = companions_of(edges, runs)
+            beside = companions_of(edges, runs, takes_all=not tables)
             run = OpenRun(edges, runs, binlog, signals, not tables, not_updated, known.done, beside)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
