@@ -1,13 +1,13 @@
 """The columns of a changelog as a table: those that say what a row is, then those of the table whose changes it has.
 
 A column is only ever added. A dropped column stays, and a renamed one is a new column. If a new type does not hold the
-old values, the column gets another name, with a number. So older rows keep their values. A row of DDL tells which
-column of the table is in which column of the log.
+old values, the column gets another name, with a number. So does a column that has the name of one that was dropped. So
+older rows keep their values, and no column of the log has values of two columns of the table. A row of DDL tells which
+column of the table is in which column of the log; the log itself knows it for the definition of its last row.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from lakeingest.core.change import COMMITTED_AT, GTID, OP, ORDINAL, POSITION
 from lakeingest.core.default import Value
@@ -64,18 +64,22 @@ _OWN = (
 def new_log(log: TableId, definition: TableSchema) -> TableSchema:
     """The definition of a new log of a table with this definition."""
     empty = TableSchema(log, _OWN, (NUMBER,), comment=f"Changes of {definition.table}, by lakeingest")
-    return followed(empty, definition)
+    return followed(empty, definition, columns_of(empty, definition, {}))
 
 
-def followed(log: TableSchema, definition: TableSchema) -> TableSchema:
-    """The definition of the log once it can hold rows of this definition; `log` itself if it can already."""
+def followed(log: TableSchema, definition: TableSchema, columns: Mapping[str, str]) -> TableSchema:
+    """The definition of the log once it can hold rows of this definition; `log` itself if it can already.
+
+    `columns`: those of `columns_of`.
+    """
     by_name = {column.name: column for column in log.columns}
-    for wanted, name in zip(_stored(definition), columns_of(log, definition).values(), strict=True):
+    for wanted in _stored(definition):
+        name = columns[wanted.name]
         present = by_name.get(name)
         if present is None or not _holds(wanted, present):
             by_name[name] = replace(wanted, name=name, default=Value(None))
-    columns = tuple(by_name.values())
-    return log if columns == log.columns else replace(log, columns=columns)
+    after = tuple(by_name.values())
+    return log if after == log.columns else replace(log, columns=after)
 
 
 def lift_of(before: TableSchema, after: TableSchema) -> Lift:
@@ -86,25 +90,41 @@ def lift_of(before: TableSchema, after: TableSchema) -> Lift:
     return Lift(before, after, origins, defined=changed)
 
 
-def columns_of(log: TableSchema, definition: TableSchema) -> dict[str, str]:
+def columns_of(
+    log: TableSchema,
+    definition: TableSchema,
+    before: Mapping[str, str],
+    origins: Mapping[str, str | None] | None = None,
+) -> dict[str, str]:
     """The column of the log for each column of the definition, by name. `followed` makes those that are missing.
 
-    Names are compared as engines do, without case.
+    `before`: the same of the definition before. `origins`: for each column, what it was before the DDL, as
+    `Followed.origins`; None: each column is what it was if it was there. A column keeps its column of the log while it
+    is the same one of the same name, and that can store its values. Else it gets a new one, so no column of the log
+    ever has values of two columns. Names are compared as engines do, without case.
     """
-    present = {column.name.casefold(): column for column in log.columns}
+    present = {column.name: column for column in log.columns}
+    old = {name.casefold(): column for name, column in before.items()}
     found: dict[str, str] = {}
     for wanted in _stored(definition):
-        taken = {name.casefold() for name in found.values()}
-        name = next(filter(partial(_is_free, wanted, present, taken), _candidates(wanted.name)))
-        column = present.get(name.casefold())
-        found[wanted.name] = name if column is None else column.name
-    return found
+        was = wanted.name if origins is None else origins[wanted.name]
+        column = old.get(wanted.name.casefold())
+        is_same = was is not None and was.casefold() == wanted.name.casefold()
+        if column is not None and is_same and _can_store(present[column], wanted):
+            found[wanted.name] = column
+    taken = {name.casefold() for name in (*present, *found.values())}
+    own = {name.casefold() for name in definition.names}
+    for name in definition.names:
+        if name not in found:
+            others = taken | (own - {name.casefold()})
+            found[name] = next(one for one in _candidates(name) if one.casefold() not in others)
+            taken.add(found[name].casefold())
+    return {name: found[name] for name in definition.names}
 
 
-def _is_free(wanted: Column, present: Mapping[str, Column], taken: Collection[str], name: str) -> bool:
-    """Whether no column of this name is in the way: there is none, or it stores the values, or it does when wider."""
-    column = present.get(name.casefold())
-    return name.casefold() not in taken and (column is None or _holds(wanted, column) or _holds(column, wanted))
+def _can_store(column: Column, wanted: Column) -> bool:
+    """Whether the column of the log stores the values, or does when it is wider."""
+    return _holds(wanted, column) or _holds(column, wanted)
 
 
 def _candidates(name: str) -> Iterable[str]:

@@ -176,6 +176,26 @@ def dying(monkeypatch: pytest.MonkeyPatch, of: object, name: str, *, after: bool
     monkeypatch.setattr(of, name, crash)
 
 
+def test_no_column_of_the_log_has_values_of_two_columns(pipe: Pipe) -> None:
+    """Neither of one that was dropped and is added again, nor of one whose new type needs another column."""
+    with_tables(pipe)
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT, x_2 VARCHAR(9))", "INSERT INTO t VALUES (1, 11, 'old')")
+    pipe.run()
+    pipe.sql("ALTER TABLE t DROP COLUMN x", "INSERT INTO t VALUES (2, 'two')")
+    pipe.run()  # the columns are those of the log's last commit
+    pipe.sql("ALTER TABLE t ADD x INT", "INSERT INTO t VALUES (3, 'three', 33)")
+    pipe.run()
+    pipe.sql("ALTER TABLE t MODIFY x VARCHAR(9)", "INSERT INTO t VALUES (4, 'four', 'text')")
+    pipe.run()
+    table = TableId(pipe.database, "t")
+    log = log_of(pipe.config.target, table)
+    assert next((row["x"], row["x_2"]) for row in log if row["id"] == 1) == (11, "old")
+    assert next((row["x"], row["x_2"], row["x_3"]) for row in log if row["id"] == 3) == (None, "three", 33)
+    [last] = [row for row in log if row["id"] == 4 and row["_lakeingest_op"] == "+I"]
+    assert (last["x"], last["x_2"], last["x_3"], last["x_4"]) == (None, "four", None, "text")
+    assert assert_log_is_right(pipe.config.target, table) >= 3
+
+
 def test_a_run_that_dies_leaves_no_gap_and_no_row_twice(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it dies while it writes the log, its first commit included."""
     with_tables(pipe)

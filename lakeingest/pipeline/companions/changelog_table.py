@@ -4,13 +4,14 @@ Each commit goes up to a position of the changelog, and ends where a transaction
 begins a new commit, which gives the table these columns.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from lakeingest.core.companion import Standing, companion_of, read_to_of
 from lakeingest.core.lift import Lift
-from lakeingest.core.log_columns import followed, lift_of, new_log
+from lakeingest.core.log_columns import columns_of, followed, lift_of, new_log
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.target import Written
@@ -98,9 +99,14 @@ class _Writing:
     def take(self, part: Copied | Changed | Altered) -> None:
         """Write the next part of the changelog, sooner or later."""
         if isinstance(part, Altered):
-            self._follow(part.followed.after)
+            ddl = part.followed
+            self._follow(ddl.before)
+            was = self._log.columns
+            # TRUNCATE leaves all columns as they are
+            origins = None if part.alteration.empties else dict(zip(ddl.after.names, ddl.origins, strict=True))
+            self._follow(ddl.after, origins)
             self._collect()
-            self._add(log_rows.ddl_row(part, self._log.schema))
+            self._add(log_rows.ddl_row(part, self._log.schema, was, self._log.columns))
             self._read_to = ReadTo(part.followed.place, log=self.reading.name)
             return
         if isinstance(part, Copied) and not self._began:
@@ -136,25 +142,30 @@ class _Writing:
         """Make the log, or go on with it behind rows that do not count any more."""
         self._began = True
         if self.given is None:
-            self.given = self.tables.make(new_log(self.name, part.schema))
+            schema, names = new_log(self.name, part.schema), part.schema.names
+            self.given = self.tables.make(schema)
+            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))
         else:
-            self._lift_to(followed(self._log.schema, part.schema))
-        self._add(log_rows.reset_row(part.place, part.schema, self._log.schema, self.reading.why))
+            self._follow(part.schema)
+        self._add(log_rows.reset_row(part.place, part.schema, self._log.columns, self.reading.why))
         self._read_to = ReadTo(part.place, log=self.reading.name)
 
-    def _follow(self, definition: TableSchema) -> None:
-        """Let the log have columns for this definition. Rows that wait are committed before, without them."""
-        after = followed(self._log.schema, definition)
-        if after is not self._log.schema:
+    def _follow(self, definition: TableSchema, origins: Mapping[str, str | None] | None = None) -> None:
+        """Let the log have columns for this definition. Rows that wait are committed before, without them.
+
+        `origins`: as those of `core.log_columns.columns_of`.
+        """
+        log = self._log
+        columns = columns_of(log.schema, definition, log.columns, origins)
+        if columns != log.columns:
+            self._collect()  # the rows that wait are in the columns of the definition before
+        after = followed(log.schema, definition, columns)
+        if after is not log.schema:
             if self._count:
                 self._commit()
-            self._lift_to(after)
-
-    def _lift_to(self, after: TableSchema) -> None:
-        log = self._log
-        if after is not log.schema:
-            self._lift = lift_of(log.schema, after)
+            self._lift = lift_of(log.schema if self._lift is None else self._lift.before, after)
             log.schema = after
+        log.columns = columns
 
     def _add(self, rows: pa.Table) -> None:
         self._rows.append(rows)
@@ -162,16 +173,16 @@ class _Writing:
 
     def _collect(self) -> None:
         """Make rows of the parts that wait."""
-        part, waiting = self._of, self._waiting
+        part, waiting, log = self._of, self._waiting, self._log
         self._of, self._waiting = None, []
         if part is None:
             return
         rows = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in waiting])
         if isinstance(part, Copied):
-            self._rows.append(log_rows.copied_rows(rows, part.schema, part.place, self._log.schema))
+            self._rows.append(log_rows.copied_rows(rows, part.schema, part.place, log))
         else:
             reread = log_rows.is_reread(part)
-            self._rows.append(log_rows.changed_rows(rows, part.schema, self._log.schema, reread=reread))
+            self._rows.append(log_rows.changed_rows(rows, part.schema, log, reread=reread))
 
     def _flush(self) -> None:
         """Write a file of all rows in memory."""

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
-from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA, columns_of
+from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Copied
+from lakeingest.pipeline.companions.log_tables import Log
 from lakeingest.rows import INSTANT, place_texts, table_schema
 from lakeingest.spool.followed import Altered
 
@@ -46,14 +47,14 @@ def is_reread(part: Changed) -> bool:
     return bool(part.rows.num_rows) and not part.rows[change.COMMITTED_AT][0].is_valid
 
 
-def copied_rows(rows: pa.Table, schema: TableSchema, place: Place, log: TableSchema) -> pa.Table:
+def copied_rows(rows: pa.Table, schema: TableSchema, place: Place, log: Log) -> pa.Table:
     """Rows of a copy, which have the columns of `schema`, with the columns of the log but NUMBER and LOGGED_AT."""
     own = {change.OP: "+I", ORIGIN: COPY, change.POSITION: str(place), SCHEMA: schema.fingerprint}
     columns = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in own.items()}
-    return pa.table(columns | _values(rows, schema, log))
+    return pa.table(columns | _values(rows, log))
 
 
-def changed_rows(rows: pa.Table, schema: TableSchema, log: TableSchema, *, reread: bool) -> pa.Table:
+def changed_rows(rows: pa.Table, schema: TableSchema, log: Log, *, reread: bool) -> pa.Table:
     """Change rows, with the columns of the log but NUMBER and LOGGED_AT."""
     count = rows.num_rows
     columns = {
@@ -65,20 +66,20 @@ def changed_rows(rows: pa.Table, schema: TableSchema, log: TableSchema, *, rerea
         change.ORDINAL: rows[change.ORDINAL],
         SCHEMA: pa.repeat(pa.scalar(schema.fingerprint), count),
     }
-    return pa.table(columns | _values(rows, schema, log))
+    return pa.table(columns | _values(rows, log))
 
 
-def ddl_row(part: Altered, log: TableSchema) -> pa.Table:
+def ddl_row(part: Altered, log: TableSchema, old: Mapping[str, str], new: Mapping[str, str]) -> pa.Table:
     """The row of DDL, with the columns of the log but NUMBER and LOGGED_AT.
 
-    In each column that the DDL has added, the row has the value that older rows have there.
+    In each column that the DDL has added, the row has the value that older rows have there. `old`, `new`: the column of
+    the log for each column of the table before and after the DDL.
     """
     followed = part.followed
     alteration = part.alteration
     doc: dict[str, Any] = {"statement": alteration.text or alteration.statement}
     values: dict[str, pa.Scalar] = {}
     if not alteration.empties:
-        old, new = columns_of(log, followed.before), columns_of(log, followed.after)
         was = {
             name: None if origin is None else old[origin]
             for name, origin in zip(followed.after.names, followed.origins, strict=True)
@@ -92,9 +93,12 @@ def ddl_row(part: Altered, log: TableSchema) -> pa.Table:
     return _document_row(TRUNCATE if alteration.empties else DDL, followed.place, followed.after, doc, values, followed)
 
 
-def reset_row(place: Place, schema: TableSchema, log: TableSchema, why: str) -> pa.Table:
-    """The row after which no older row counts, with the columns of the log but NUMBER and LOGGED_AT."""
-    return _document_row(RESET, place, schema, {"why": why, **_definition(schema, columns_of(log, schema))}, {}, None)
+def reset_row(place: Place, schema: TableSchema, columns: Mapping[str, str], why: str) -> pa.Table:
+    """The row after which no older row counts, with the columns of the log but NUMBER and LOGGED_AT.
+
+    `columns`: the column of the log for each column of the table.
+    """
+    return _document_row(RESET, place, schema, {"why": why, **_definition(schema, columns)}, {}, None)
 
 
 def _document_row(
@@ -135,10 +139,10 @@ def _definition(schema: TableSchema, columns: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _values(rows: pa.Table, schema: TableSchema, log: TableSchema) -> dict[str, pa.ChunkedArray]:
+def _values(rows: pa.Table, log: Log) -> dict[str, pa.ChunkedArray]:
     """The values of the table's columns, by the names of the log's columns and with their types."""
-    names, types = columns_of(log, schema), table_schema(log)
-    return {name: rows[own].cast(types.field(name).type) for own, name in names.items()}
+    types = table_schema(log.schema)
+    return {name: rows[own].cast(types.field(name).type) for own, name in log.columns.items()}
 
 
 def sum_of(tables: list[pa.Table]) -> pa.Table:

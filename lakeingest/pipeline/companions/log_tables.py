@@ -5,8 +5,9 @@ of the table is a property that the same commit sets.
 """
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,16 +27,21 @@ from lakeingest.rows import INSTANT
 from lakeingest.state.definition import as_property, from_property
 
 DEFINITION, READ_TO = "lakeingest.definition", "lakeingest.read_to"  # properties of each of these tables
+COLUMNS = "lakeingest.columns"  # of each log: `Log.columns` as JSON
 TIDY_EVERY = 16  # of so many writes of a table, one looks whether files are to be combined or removed
 _OPTIONS = TableOptions(partition_by=(PARTITION_BY.format(LOGGED_AT),))
 
 
 @dataclass(slots=True)
 class Log:
-    """One such table: its last commit, its definition, and how often this run has written it."""
+    """One such table: its last commit, its definition, and how often this run has written it.
+
+    `columns`: the column of the log for each column of the table whose changes it has, as of its last row.
+    """
 
     staged: Staged
     schema: TableSchema
+    columns: Mapping[str, str] = field(default_factory=dict)
     writes: int = 0
 
     @property
@@ -65,11 +71,13 @@ class LogTables:
             return None
         if staged is None:
             return None
-        schema = from_property(self._target.properties(name).get(DEFINITION, ""))
+        properties = self._target.properties(name)
+        schema = from_property(properties.get(DEFINITION, ""))
         is_ours = schema is not None and schema.fingerprint == staged.progress.fingerprint
+        is_ours = is_ours and COLUMNS in properties
         if schema is None or not is_ours or read_to_of(staged.progress) is None:
             raise NotOurTable(f"{name} is not as this version of lakeingest writes it; rename or drop it")
-        return Log(staged, schema)
+        return Log(staged, schema, json.loads(properties[COLUMNS]))
 
     def make(self, schema: TableSchema) -> Log:
         """Make the table. Readers see it with its first rows."""
@@ -89,7 +97,7 @@ class LogTables:
         """Commit these files with so many rows, up to this position, and let readers see them."""
         progress = written(log.staged.progress, read_to, inserted=count, steps=count)
         progress = replace(progress, fingerprint=log.schema.fingerprint)
-        properties = {READ_TO: str(read_to)}
+        properties = {READ_TO: str(read_to), COLUMNS: json.dumps(dict(log.columns), ensure_ascii=False)}
         if lift is not None or log.staged.published is None:  # else the table has the property
             properties[DEFINITION] = as_property(log.schema)
         target = self._committing

@@ -14,7 +14,7 @@ from lakeingest import config
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.companion import begun, count_of, read_to_of, written
-from lakeingest.core.log_columns import LOGGED_AT, NUMBER, followed, lift_of, new_log
+from lakeingest.core.log_columns import LOGGED_AT, NUMBER, columns_of, followed, lift_of, new_log
 from lakeingest.core.position import Place as BinlogPlace
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
@@ -116,7 +116,8 @@ def test_rows_are_shown_with_the_commit_that_adds_them(log: Log, open_target: Ca
 def test_a_commit_can_add_columns_and_rows_at_once(log: Log) -> None:
     """Older rows have NULL in the new column; none is written anew."""
     log.append(2)
-    log.append(1, after=followed(log.schema, table_with(ID, AMOUNT)), amount=7)
+    definition = table_with(ID, AMOUNT)
+    log.append(1, after=followed(log.schema, definition, columns_of(log.schema, definition, {"id": "id"})), amount=7)
     log.append(1, amount=8)
     rows = sorted(log.loaded().scan().to_arrow().to_pylist(), key=lambda row: row[NUMBER])
     assert [row["amount"] for row in rows] == [None, None, None, 7, 8]
