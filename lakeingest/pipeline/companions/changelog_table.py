@@ -36,6 +36,7 @@ class ChangelogTable:
     def __init__(self, edges: Edges) -> None:
         self._tables = LogTables(edges)
         self._open: dict[TableId, Log] = {}
+        self._begins: dict[TableId, str] = {}
 
     def is_wanted(self, table: TableRun) -> bool:  # noqa: ARG002 - each table has one
         """Whether the table is to have a log."""
@@ -51,18 +52,30 @@ class ChangelogTable:
         log = self._tables.open(self.table_of(table.id))
         if log is None:
             return None
-        self._open[table.id] = log
+        self._open[table.id], self._begins[table.id] = log, log.begins
         read_to = read_to_of(log.staged.progress)
         assert read_to is not None  # noqa: S101 - `open` has looked
         return Standing(log.staged.version, read_to)
 
     def write(self, table: TableRun, reading: Reading) -> Standing:
         """Write all parts. The rows of a copy are one commit with the RESET before them."""
+        self._begins.pop(table.id, None)
         writing = _Writing(self._tables, self.table_of(table.id), reading, self._open.pop(table.id, None))
         for part in reading.parts():
             writing.take(part)
         log = self._open[table.id] = writing.end()
+        self._begins[table.id] = log.begins
         return Standing(log.staged.version, reading.reached)
+
+    def begin_of(self, table: TableId) -> str:
+        """The place as of which the log has the rows of a copy, as a text that sorts: all later changes are rows of it.
+
+        The log is there, and this run has written it or it is quiet.
+        """
+        if table not in self._begins:
+            log = self._tables.open(self.table_of(table))
+            self._begins[table] = "" if log is None else log.begins
+        return self._begins[table]
 
     def tidy(self, table: TableRun) -> int | None:
         """Remove days that are too old, and combine small files."""
@@ -147,6 +160,7 @@ class _Writing:
             self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))
         else:
             self._follow(part.schema)
+        self._log.begins = str(part.place)
         self._add(log_rows.reset_row(part.place, part.schema, self._log.columns, self.reading.why))
         self._read_to = ReadTo(part.place, log=self.reading.name)
 

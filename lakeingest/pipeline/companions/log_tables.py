@@ -27,7 +27,7 @@ from lakeingest.rows import INSTANT
 from lakeingest.state.definition import as_property, from_property
 
 DEFINITION, READ_TO = "lakeingest.definition", "lakeingest.read_to"  # properties of each of these tables
-COLUMNS = "lakeingest.columns"  # of each log: `Log.columns` as JSON
+COLUMNS, BEGINS = "lakeingest.columns", "lakeingest.begins"  # `Log.columns` as JSON, and `Log.begins`
 TIDY_EVERY = 16  # of so many writes of a table, one looks whether files are to be combined or removed
 _OPTIONS = TableOptions(partition_by=(PARTITION_BY.format(LOGGED_AT),))
 
@@ -37,11 +37,13 @@ class Log:
     """One such table: its last commit, its definition, and how often this run has written it.
 
     `columns`: the column of the log for each column of the table whose changes it has, as of its last row.
+    `begins`: the place of its last RESET, as a text that sorts; '' if it has none.
     """
 
     staged: Staged
     schema: TableSchema
     columns: Mapping[str, str] = field(default_factory=dict)
+    begins: str = ""
     writes: int = 0
 
     @property
@@ -74,10 +76,10 @@ class LogTables:
         properties = self._target.properties(name)
         schema = from_property(properties.get(DEFINITION, ""))
         is_ours = schema is not None and schema.fingerprint == staged.progress.fingerprint
-        is_ours = is_ours and COLUMNS in properties
+        is_ours = is_ours and COLUMNS in properties and BEGINS in properties
         if schema is None or not is_ours or read_to_of(staged.progress) is None:
             raise NotOurTable(f"{name} is not as this version of lakeingest writes it; rename or drop it")
-        return Log(staged, schema, json.loads(properties[COLUMNS]))
+        return Log(staged, schema, json.loads(properties[COLUMNS]), properties[BEGINS])
 
     def make(self, schema: TableSchema) -> Log:
         """Make the table. Readers see it with its first rows."""
@@ -97,7 +99,8 @@ class LogTables:
         """Commit these files with so many rows, up to this position, and let readers see them."""
         progress = written(log.staged.progress, read_to, inserted=count, steps=count)
         progress = replace(progress, fingerprint=log.schema.fingerprint)
-        properties = {READ_TO: str(read_to), COLUMNS: json.dumps(dict(log.columns), ensure_ascii=False)}
+        columns = json.dumps(dict(log.columns), ensure_ascii=False)
+        properties = {READ_TO: str(read_to), COLUMNS: columns, BEGINS: log.begins}
         if lift is not None or log.staged.published is None:  # else the table has the property
             properties[DEFINITION] = as_property(log.schema)
         target = self._committing

@@ -1,7 +1,7 @@
 """Writes the list of transactions (`core.transaction_list`), from the change rows that the spool holds."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -41,10 +41,14 @@ _FIELDS = pa.schema(
 
 @dataclass(slots=True)
 class Transactions:
-    """The list of transactions of a run's tables, in this database."""
+    """The list of transactions of a run's tables, in this database.
+
+    `begin_of`: the place after which the changelog of a table has all changes as rows, as a text that sorts.
+    """
 
     edges: Edges
     database: str
+    begin_of: Callable[[TableId], str]
     _tables: LogTables = field(init=False)
     _log: Log | None = field(default=None, init=False)
 
@@ -104,7 +108,7 @@ class Transactions:
             stop = segment.stop.place(held.opened.epoch)
             if stop <= since or segment.start.place(held.opened.epoch) >= to:
                 continue
-            groups = [*self._changed(segment, tables), *_altered(segment, tables)]
+            groups = [*self._changed(segment, tables), *self._altered(segment, tables)]
             rows = _listed(pa.concat_tables(groups), since, to) if groups else None
             if rows is not None and rows.num_rows:
                 yield rows, stop
@@ -122,21 +126,21 @@ class Transactions:
             except (OSError, pa.ArrowException) as error:
                 raise StateUnreadable(f"{path} of the spool cannot be read: {error}") from error
             counted = rows.group_by(list(_GROUP), use_threads=False).aggregate([([], "count_all")])
+            counted = counted.filter(pc.greater(place_texts(counted), self.begin_of(table)))
             counts = counted["count_all"].cast(pa.int64())
             names = pa.repeat(json.dumps(str(table), ensure_ascii=False), counted.num_rows)
             fragments = pc.binary_join_element_wise(names, counts.cast(pa.string()), ": ")
             columns = [*(counted[name] for name in _GROUP), fragments, counts]
             yield pa.table(dict(zip(_FIELDS.names, columns, strict=True))).cast(_FIELDS)
 
-
-def _altered(segment: Manifest, tables: Collection[TableId]) -> Iterator[pa.Table]:
-    """DDL of these tables in the segment, which is one row of their changelogs."""
-    for table, followed in segment.followed.items():
-        if table in tables:
+    def _altered(self, segment: Manifest, tables: Collection[TableId]) -> Iterator[pa.Table]:
+        """DDL of these tables in the segment, which is one row of their changelogs."""
+        for table, followed in segment.followed.items():
             place = followed.place
-            fragment = f"{json.dumps(str(table), ensure_ascii=False)}: 1"
-            values = (place.epoch, place.file, place.pos, followed.committed_at, followed.gtid, fragment, 1)
-            yield pa.Table.from_pylist([dict(zip(_FIELDS.names, values, strict=True))], _FIELDS)
+            if table in tables and str(place) > self.begin_of(table):
+                fragment = f"{json.dumps(str(table), ensure_ascii=False)}: 1"
+                values = (place.epoch, place.file, place.pos, followed.committed_at, followed.gtid, fragment, 1)
+                yield pa.Table.from_pylist([dict(zip(_FIELDS.names, values, strict=True))], _FIELDS)
 
 
 def _listed(groups: pa.Table, since: Place, to: Place) -> pa.Table:
