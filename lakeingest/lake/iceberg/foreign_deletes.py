@@ -152,9 +152,7 @@ def unreadable_deletes(schema: Schema, deletes: Iterable[ManifestEntry]) -> str 
         if not ids or not present.issuperset(ids):
             return f"{entry.data_file.file_path} deletes rows by columns that the table does not have any more"
         if any(isinstance(schema.find_field(field_id).field_type, UUIDType) for field_id in ids):
-            return (
-                f"{entry.data_file.file_path} deletes rows by a column of UUIDs, which is not built; compact it"
-            )
+            return f"{entry.data_file.file_path} deletes rows by a column of UUIDs, which is not built; compact it"
     return None
 
 
