@@ -10,18 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from lakeingest.core.keys import EVERY_KEY
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
+from lakeingest.core import counted
+from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.wave import MergePlan
 
 _NOTHING = "nothing"  # `read_after` of a new companion
 
 
+_KIND = "companion"
 SUFFIXES = ("changelog", "history")  # of all kinds of companions
 
 
@@ -37,18 +35,7 @@ def companion_of(table: TableId, suffix: str) -> TableId:
 
 def begun(schema: TableSchema) -> Progress:
     """The progress of a new companion, which has no rows."""
-    position = _position(0)
-    return Progress(
-        schema.table,
-        schema.fingerprint,
-        position.server_uuid,
-        position.epoch,
-        position.place,
-        phase=Phase.LEVEL,
-        splits=Splits((Split(EVERY_KEY, merged_at=position.place),)),
-        position=position,
-        read_after=_NOTHING,
-    )
+    return replace(counted.begun(schema, _KIND), read_after=_NOTHING)
 
 
 def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0, steps: int = 1) -> Progress:
@@ -56,9 +43,8 @@ def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0
 
     `inserted`, `deleted`: the numbers of rows. `steps`: by how much the count of what was written grows.
     """
-    position = _position(count_of(progress) + max(1, steps))
-    plan = MergePlan(progress.splits, (), position.place)
-    return replace(progress.merged(plan, position, inserted, deleted), read_after=str(read_to))
+    after = counted.written(progress, max(1, steps), inserted, deleted)
+    return replace(after, read_after=str(read_to))
 
 
 def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = None) -> Progress:
@@ -66,14 +52,13 @@ def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = 
 
     `read_to`: the position after the DDL that does this; None: the companion stays where it is.
     """
-    after = progress.lifted(_position(count_of(progress) + 1), fingerprint)
+    after = progress.lifted(counted.position_at(_KIND, count_of(progress) + 1), fingerprint)
     return after if read_to is None else replace(after, read_after=str(read_to))
 
 
 def count_of(progress: Progress) -> int:
     """The count of what was written into the companion: each commit adds its `steps`, at least 1."""
-    assert progress.position is not None  # noqa: S101 - held by `begun`
-    return progress.position.at.pos
+    return counted.count_of(progress)
 
 
 def read_to_of(progress: Progress) -> ReadTo | None:
@@ -86,10 +71,6 @@ def read_to_of(progress: Progress) -> ReadTo | None:
 def is_companion(progress: Progress) -> bool:
     """Whether this is the progress of a companion, and not that of a copy."""
     return progress.read_after is not None
-
-
-def _position(count: int) -> Position:
-    return Position("companion", FIRST_EPOCH, FilePosition("companion.000001", count), gtids=None)
 
 
 @dataclass(frozen=True, slots=True)

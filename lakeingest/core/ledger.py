@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from lakeingest.core.keys import EVERY_KEY
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position
+from lakeingest.core import counted
 from lakeingest.core.progress import Progress
 from lakeingest.core.proof import TableProof
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.wave import MergePlan
 
 KEY = "id"  # the key of each table of the ledger
 REPEAT_SECONDS = 3_600.0  # after which a run writes a result again that is still the same
@@ -86,29 +82,12 @@ def _column(name: str, kind: Kind, comment: str, *, nullable: bool = False) -> C
 
 def begun(schema: TableSchema) -> Progress:
     """The progress of a new table of the ledger, which has no rows."""
-    position = _position(0)
-    return Progress(
-        schema.table,
-        schema.fingerprint,
-        position.server_uuid,
-        position.epoch,
-        position.place,
-        phase=Phase.LEVEL,
-        splits=Splits((Split(EVERY_KEY, merged_at=position.place),)),
-        position=position,
-    )
+    return counted.begun(schema, "ledger")
 
 
 def written(progress: Progress, inserted: int, deleted: int) -> Progress:
     """The progress after one more commit, which has inserted and deleted so many rows."""
-    assert progress.position is not None  # noqa: S101 - held by `begun`
-    position = _position(progress.position.at.pos + 1)
-    plan = MergePlan(progress.splits, (), position.place)
-    return progress.merged(plan, position, inserted, deleted)
-
-
-def _position(commits: int) -> Position:
-    return Position("ledger", FIRST_EPOCH, FilePosition("ledger.000001", commits), gtids=None)
+    return counted.written(progress, 1, inserted, deleted)
 
 
 @dataclass(frozen=True, slots=True)
