@@ -146,7 +146,7 @@ def _asked(path: Path, key: str, overrides: Sequence[str]) -> _Asked:
     made_of = {"name": rest["name"]} | {f"submit.{key}.{name}": settings[name] for name in names}
     if variables := [one for one, value in made_of.items() if VARIABLE.search(value)]:
         raise ConfigError(
-            f"{path}: {variables[0]} holds the variable {made_of[variables[0]]}, and what is made here is named by it;"
+            f"{path}: {variables[0]} holds the variable {made_of[variables[0]]}, but resources get their names from it;"
             f" write the value out, or add --set {variables[0]}=…"
         )
     bucket = urlsplit(settings["bucket"])

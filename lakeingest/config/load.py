@@ -141,7 +141,7 @@ class Config(Frozen):
         if self.tables.adopts and FORMATS[self.target.format].by_folder:
             raise NotBuiltYet(
                 f"tables.startup: adopt is not built yet for {self.target.format}: tables of other tools have record"
-                " keys and file groups of their own; copy them under another name"
+                " keys and file groups of their own; copy the tables of the source under other names"
             )
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]

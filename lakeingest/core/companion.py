@@ -2,8 +2,7 @@
 
 A companion is written after each publish of its copy, up to the published position. Each of its commits carries its
 progress with `read_after`, the position in the changelog up to which its rows go (`core.reading.ReadTo`). So rows and
-position are one commit, and a run goes on exactly there. No source has the rows of a companion: the position of its
-progress counts what was written into it, and names no place of a binlog.
+position are one commit, and a run goes on exactly there. Its own position is a count (`core.counted`).
 """
 
 from collections.abc import Iterable
@@ -52,13 +51,8 @@ def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = 
 
     `read_to`: the position after the DDL that does this; None: the companion stays where it is.
     """
-    after = progress.lifted(counted.position_at(_KIND, count_of(progress) + 1), fingerprint)
+    after = progress.lifted(counted.position_at(_KIND, counted.count_of(progress) + 1), fingerprint)
     return after if read_to is None else replace(after, read_after=str(read_to))
-
-
-def count_of(progress: Progress) -> int:
-    """The count of what was written into the companion: each commit adds its `steps`, at least 1."""
-    return counted.count_of(progress)
 
 
 def read_to_of(progress: Progress) -> ReadTo | None:

@@ -1,4 +1,8 @@
-"""The progress of tables of the lake that no table of the source has: their position counts what was written."""
+"""The progress of tables that lakeingest makes itself, such as the ledger and companions.
+
+No table of the source has their rows, so they have no position in a binlog. Their position is a number that grows with
+each commit.
+"""
 
 from lakeingest.core.keys import EVERY_KEY
 from lakeingest.core.phases import Phase
@@ -25,18 +29,18 @@ def begun(schema: TableSchema, kind: str) -> Progress:
 
 
 def written(progress: Progress, steps: int, inserted: int, deleted: int) -> Progress:
-    """The progress after one more commit, which has inserted and deleted so many rows. The count grows by `steps`."""
+    """The progress after one more commit, with the numbers of its rows. Its position grows by `steps`."""
     position = position_at(progress.server_uuid, count_of(progress) + steps)
     plan = MergePlan(progress.splits, (), position.place)
     return progress.merged(plan, position, inserted, deleted)
 
 
 def count_of(progress: Progress) -> int:
-    """The count of what was written into the table."""
+    """The number that is the table's position."""
     assert progress.position is not None  # noqa: S101 - held by `begun`
     return progress.position.at.pos
 
 
 def position_at(kind: str, count: int) -> Position:
-    """The position of a table of this kind with this count."""
+    """The position of a table of this kind with this number."""
     return Position(kind, FIRST_EPOCH, FilePosition(f"{kind}.000001", count), gtids=None)

@@ -13,6 +13,7 @@ from itertools import count
 from lakeingest.core.companion import companion_of
 from lakeingest.core.default import Value
 from lakeingest.core.history import Committed, History
+from lakeingest.core.kinds import STORED_AS
 from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
@@ -25,11 +26,6 @@ BEGUN_BY, ENDED_BY = "begun_by", "ended_by"
 
 KEY = FROM_POSITION  # no two versions begin at the same position
 
-# The kinds whose values the lake stores as those of another kind; it knows no difference
-_STORED_AS = {
-    **dict.fromkeys((Kind.TIME, Kind.NUMERAL, Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.MOMENT), Kind.STRING),
-    Kind.MICROS: Kind.INT64,
-}
 _NAMES = {Kind.INT32: "int", Kind.INT64: "bigint"}  # types that `core.widening` knows, because one holds the other
 
 
@@ -141,7 +137,7 @@ def _comment(schema: TableSchema) -> str:
 
 def _stored(column: Column) -> Column:
     """The column of the history for a column of the table: what the lake stores of it, and NULL for other versions."""
-    kind = _STORED_AS.get(column.kind, column.kind)
+    kind = STORED_AS.get(column.kind, column.kind)
     precision, scale = (column.precision, column.scale) if kind is Kind.DECIMAL else (0, 0)
     return Column(column.name, kind, _type(kind), precision=precision, scale=scale, comment=column.comment)
 
@@ -155,7 +151,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 def at(progress: Progress, latest: int) -> Progress:
     """The progress of a history, with the greatest time so far, in µs since 1970, kept as that of a transaction."""
     position = progress.position
-    assert position is not None  # noqa: S101 - held by `core.companion.begun`
+    assert position is not None  # noqa: S101 - held by `core.counted.begun`
     last = Committed(position.at.file, position.at.pos, None, latest)
     return replace(progress, position=replace(position, history=History(last=last)))
 

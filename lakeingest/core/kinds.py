@@ -6,6 +6,11 @@ from dataclasses import replace
 from lakeingest.core.column_choice import HASHED
 from lakeingest.core.schema import GEOMETRIES, Column, Kind, SourceType
 
+# Kinds whose values a lake stores as those of another kind, in tables that do not show which of the two they were
+STORED_AS: Mapping[Kind, Kind] = {
+    **dict.fromkeys((Kind.TIME, Kind.NUMERAL, Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.MOMENT), Kind.STRING),
+    Kind.MICROS: Kind.INT64,
+}
 _DIGITS_MAX = 38  # the most digits of a decimal in Arrow, in Iceberg and in Hudi
 _KINDS: dict[str, Kind] = {
     "tinyint": Kind.INT32,

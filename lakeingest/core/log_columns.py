@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lakeingest.core.change import COMMITTED_AT, GTID, OP, ORDINAL, POSITION
 from lakeingest.core.default import Value
+from lakeingest.core.kinds import STORED_AS
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.core.widening import holds
@@ -38,7 +39,6 @@ _TYPES: Mapping[Kind, SourceType] = {
     Kind.BINARY: SourceType("blob", "blob"),
     Kind.VECTOR: SourceType("vector", "vector"),
 }
-_STORED_AS = {Kind.MICROS: Kind.INT64}  # kinds that are stored as others; all that are not in `_TYPES` are texts
 
 
 def _column(name: str, kind: Kind, comment: str, *, nullable: bool = True) -> Column:
@@ -142,7 +142,7 @@ def _stored(definition: TableSchema) -> tuple[Column, ...]:
 
 
 def _as_stored(column: Column) -> Column:
-    kind = _STORED_AS.get(column.kind, column.kind if column.kind in _TYPES else Kind.STRING)
+    kind = STORED_AS.get(column.kind, column.kind)
     stored = Column(column.name, kind, _TYPES[kind])
     return replace(stored, precision=column.precision, scale=column.scale) if kind is Kind.DECIMAL else stored
 

@@ -8,12 +8,12 @@ from lakeingest.core.companion import (
     begun,
     companion_of,
     companions_of,
-    count_of,
     is_companion,
     read_to_of,
     with_columns,
     written,
 )
+from lakeingest.core.counted import count_of
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place
 from lakeingest.core.progress_form import COMPANION_FORMAT

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.companion import begun, count_of, read_to_of, written
+from lakeingest.core.companion import begun, read_to_of, written
+from lakeingest.core.counted import count_of
 from lakeingest.core.lift import Lift
 from lakeingest.core.log_columns import LOGGED_AT, NUMBER
 from lakeingest.core.reading import ReadTo

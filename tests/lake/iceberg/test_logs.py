@@ -13,7 +13,8 @@ from pyiceberg.table import Table
 from lakeingest import config
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.companion import begun, count_of, read_to_of, written
+from lakeingest.core.companion import begun, read_to_of, written
+from lakeingest.core.counted import count_of
 from lakeingest.core.log_columns import LOGGED_AT, NUMBER, columns_of, followed, lift_of, new_log
 from lakeingest.core.position import Place as BinlogPlace
 from lakeingest.core.reading import ReadTo
