@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 HEAVY = {
     "boto3",
     "great_expectations",
@@ -21,6 +22,7 @@ HEAVY = {
     "sqlalchemy",
     "yaml",
 }
+LAKES = {"boto3", "great_expectations", "opentelemetry", "prometheus_client", "pyiceberg", "pyspark", "sqlalchemy"}
 SOURCE = {"pymysql", "yaml"}
 LAKE = {"yaml", "pyarrow", "pyiceberg"}
 MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
@@ -65,3 +67,21 @@ def test_a_command_imports_only_what_it_uses(command: tuple[str, ...], tmp_path:
         text=True,
     )
     assert set(asked.stderr.splitlines()[-1].split()) <= MAY_IMPORT[command]
+
+
+COLLECT = """
+import sys, pytest
+sys.modules |= dict.fromkeys(sys.argv[1].split())
+marks = "not mysql and not spark"
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--collect-only", "-m", marks, *sys.argv[2:]]))
+"""
+
+
+def test_the_core_is_tested_without_spark_and_lakes() -> None:
+    """`make test-core` has its own small environment, so that a module that imports more fails only there."""
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    line = next(line for line in makefile.splitlines() if line.startswith("CORE_TESTS = "))
+    tests = line.partition("#")[0].split()[2:]
+    program = [sys.executable, "-c", COLLECT, " ".join(LAKES), *tests]
+    collected = subprocess.run(program, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert collected.returncode == 0, collected.stdout[-2000:]
