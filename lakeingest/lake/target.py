@@ -273,6 +273,35 @@ class Staging(Protocol):
         """
 
 
+class Prepared(Protocol):
+    """A publish of one table that is audited and ready, and that readers do not see yet."""
+
+    def show(self) -> Staged:
+        """Let readers see this table by itself. Raises as `Publishing.publish`, but no AuditFailed."""
+
+    def settle(self) -> Staged:
+        """Do what follows a publish that `Joint.show` has made, and return the published state."""
+
+
+class Joint(Protocol):
+    """Publishes several tables in one commit of the catalog, which asserts all that their own commits would assert."""
+
+    def prepare(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Prepared:
+        """Check and audit a commit for its publish, as `Publishing.publish` does, with the same errors.
+
+        Readers must see an earlier commit of the table: a table without a publish gets its first by `publish`.
+        """
+
+    def show(self, prepared: Sequence[Prepared]) -> Sequence[bool]:
+        """Let readers see all these tables at once. For each table, whether readers are known to see it now.
+
+        All are False, for example, if someone else has changed one of the tables. A table whose item is False is then
+        shown by itself: `Prepared.show` is exact even if the commit of all tables takes effect later.
+        """
+
+
 class Publishing(Protocol):
     """Reads the rows of a commit, and lets readers see the commit. For gates, publishes and `verify`."""
 
@@ -317,6 +346,10 @@ class Publishing(Protocol):
             StaleWriter: readers no longer see `staged.published`, because another run of ours published.
 
         """
+
+    @property
+    def joint(self) -> Joint | None:
+        """Publishes several tables at once; None if the lake can only publish one table after the other."""
 
     def properties(self, table: TableId) -> Mapping[str, str]:
         """The table properties that the last publish set."""

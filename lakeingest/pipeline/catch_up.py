@@ -1,11 +1,15 @@
 """Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
+from lakeingest.core.schema import TableId
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
+from lakeingest.lake.target import Joint
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
+from lakeingest.pipeline.publishing.at_once import publish_at_once
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -23,6 +27,7 @@ from lakeingest.spool.halts import halts
 from lakeingest.spool.thinning import join_neighbours, thin
 
 FEW_ROWS = 20_000  # change rows that a thread merges
+MERGES_TO_ONE_END = 3  # rounds of merges, if the spool goes on meanwhile, before a publish of all tables
 PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
@@ -51,17 +56,87 @@ def catch_up(run: OpenRun) -> None:
 def publish_together(
     edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun], stopping: Callable[[], bool] = lambda: False
 ) -> list[TableRun]:
-    """Merge and publish side by side the tables that need only the lake. Returns the other tables, in their order.
+    """Merge and publish the tables, at once if the catalog can commit several tables at once. Returns what is left.
 
-    A table that someone compacts at the same time is returned, too. After `stopping`, no further table is begun. The
-    order of the tables does not matter here: only tables whose rows are read again after changes by foreign keys need
-    their parents first, and these are among the returned tables.
+    Otherwise, tables that need only the lake are merged and published side by side, in any order, and the other tables
+    are left: only they may need their parents first, because their rows are read again after changes by foreign keys.
+    After `stopping`, no further table is begun, and a publish of all at once is not made.
+
+    Left are also tables that someone compacts at the same time. The tables that are left are in their order.
     """
-    all_tables, at_once = list(tables), edges.config.target.tables_at_once
+    all_tables = list(tables)
+    joint = edges.target.joint
+    shown = [table for table in all_tables if table.failure is None and table.staged.published is not None]
+    if joint is not None and len(shown) > 1:
+        left = _publish_at_once(edges, binlog, joint, shown, stopping)
+        alone = left | {table.id for table in all_tables}.difference(table.id for table in shown)
+    else:
+        alone = _publish_side_by_side(edges, binlog, all_tables, stopping)
+    return [table for table in all_tables if table.id in alone]
+
+
+def _publish_at_once(
+    edges: Edges, binlog: BinlogRun, joint: Joint, tables: Sequence[TableRun], stopping: Callable[[], bool]
+) -> set[TableId]:
+    """Merge all tables to the end of the spool, then publish them at once. Returns those that someone compacts."""
+    in_order = parents_first(binlog, tables)
+    beside = {table.id for table in tables if needs_only_lake(edges, binlog, table)}
+    has_read, moved = _merge_to_one_end(edges, binlog, in_order, beside, stopping)
+    if stopping():
+        return set()
+    merged = [table for table in in_order if table.failure is None and table.id not in moved]
+    moved |= publish_at_once(edges, binlog.spool, joint, merged, lambda table: table.id in beside)
+    for table in merged:
+        if table.id in has_read and table.staged.visible:
+            with working_on(edges, table):
+                remove_merged_patches(edges, table)
+    return moved
+
+
+def _merge_to_one_end(
+    edges: Edges,
+    binlog: BinlogRun,
+    tables: Sequence[TableRun],
+    beside: AbstractSet[TableId],
+    stopping: Callable[[], bool],
+) -> tuple[set[TableId], set[TableId]]:
+    """Merge all tables to one end of the spool. Returns those with rows that were read again, and the compacted.
+
+    Those of `beside` are merged last, by threads: the merges of the others may spool on.
+    """
+    has_read, moved = set[TableId](), set[TableId]()
+
+    def merge_alone(table: TableRun) -> None:
+        if stopping() or table.failure is not None or table.id in moved:
+            return
+        with working_on(edges, table):
+            try:
+                if read_cascades(edges, binlog, table):
+                    has_read.add(table.id)
+                merge_over_halts(edges, binlog, table)
+            except MainMoved:  # before DDL that it does not get over, a table is published by itself
+                moved.add(table.id)
+
+    for _ in range(MERGES_TO_ONE_END):
+        end = binlog.spool.position
+        for table in tables:
+            if table.id not in beside:
+                merge_alone(table)
+        if binlog.spool.position == end:
+            break
+    side_by_side(merge_alone, [table for table in tables if table.id in beside], edges.config.target.tables_at_once)
+    return has_read, moved
+
+
+def _publish_side_by_side(
+    edges: Edges, binlog: BinlogRun, tables: Sequence[TableRun], stopping: Callable[[], bool]
+) -> set[TableId]:
+    """Merge and publish, each by itself, the tables that need only the lake. Returns the other tables."""
+    at_once = edges.config.target.tables_at_once
     if at_once == 1:
-        return all_tables
-    others = {table.id for table in all_tables if not needs_only_lake(edges, binlog, table)}
-    together = [table for table in all_tables if table.id not in others]
+        return {table.id for table in tables}
+    others = {table.id for table in tables if not needs_only_lake(edges, binlog, table)}
+    together = [table for table in tables if table.id not in others]
 
     def merge_alone(table: TableRun) -> None:
         if stopping():
@@ -76,7 +151,7 @@ def publish_together(
             clear_failure(edges, table)
 
     side_by_side(merge_alone, together, at_once)
-    return [table for table in all_tables if table.id in others]
+    return others
 
 
 def needs_only_lake(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:

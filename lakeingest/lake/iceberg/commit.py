@@ -16,10 +16,12 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -39,10 +41,12 @@ from pyiceberg.table.update import (
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import CommitUnknown, LakeIngestError
+from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
 from lakeingest.lake.iceberg.times import not_before
 from lakeingest.lake.refusals import stale
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between each try and the look at the table
+TRIES_TOGETHER = 3  # of a commit of several tables, before each table is committed alone
 
 
 def commit(
@@ -64,8 +68,8 @@ def commit(
 
     """
     # the last one is sent; the others were sent earlier, and a delayed copy of each may still take effect
-    requests = [_Request.of(transaction)]
-    effective: list[_Request] = []  # those of them that the table shows to have taken effect
+    requests = [Request.of(transaction)]
+    effective: list[Request] = []  # those of them that the table shows to have taken effect
 
     def look() -> bool:
         """Whether a request took effect. If none did, and someone else has committed, prepare the next request.
@@ -82,7 +86,7 @@ def commit(
         if current is None or rebuild is None or requests[-1].is_based_on(current):
             return False  # the last request is sent again
         # someone else has committed, but moved none of our branches
-        requests.append(_Request.of(rebuild(current)))
+        requests.append(Request.of(rebuild(current)))
         return False
 
     def send() -> None:
@@ -126,8 +130,42 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
     ) from error
 
 
+def commit_together(
+    catalog: JointCatalog, requests: Sequence["Request"], load: Callable[[int], Table | None]
+) -> list[bool]:
+    """Send the requests, each of another table, as one commit. For each, whether the catalog shows that it took effect.
+
+    `load` returns the current table of the request with this number. A request of which this cannot be said now may
+    still take effect later: send it again by `commit`, of which at most one copy takes effect. The whole is sent again
+    only if the answer says nothing, no request took effect, and each still can. This function raises no error of the
+    catalog, because `commit` finds the one that concerns its table.
+    """
+    commits = [request.commit for request in requests]
+    for pause in PAUSES[:TRIES_TOGETHER]:
+        is_refused = False
+        try:
+            catalog.commit_tables(commits)
+        except CommitFailedException:
+            is_refused = True  # or an answer to the second copy of a request that took effect: the tables show it
+        except Exception as error:  # noqa: BLE001 - the tables show what happened
+            is_refused = _is_final(error)
+        else:
+            return [True] * len(requests)
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait equally long
+        took_effect, can_take_effect = list[bool](), list[bool]()
+        for number, request in enumerate(requests):
+            current = None
+            with suppress(Exception):  # such as an error of this table alone, which its own commit meets again
+                current = load(number)
+            took_effect.append(current is not None and request.took_effect(current.metadata))
+            can_take_effect.append(request.can_take_effect(current))
+        if is_refused or any(took_effect) or not all(can_take_effect):
+            return took_effect
+    return [False] * len(requests)
+
+
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
     """A request to the catalog, and the effect by which it is recognised in the table.
 
     `snapshots` has the ids of the snapshots that the request adds, `branches` the new snapshot of each branch that it
@@ -143,7 +181,7 @@ class _Request:
     creates: bool
 
     @classmethod
-    def of(cls, transaction: Transaction) -> "_Request":
+    def of(cls, transaction: Transaction) -> "Request":
         """The request of a transaction. The transaction cannot be used after this call."""
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
         # the times of snapshots become the catalog's: a REST catalog knows how many milliseconds our clock is `ahead`
@@ -165,6 +203,11 @@ class _Request:
             removes=removes,
             creates=isinstance(transaction, CreateTableTransaction),
         )
+
+    @property
+    def commit(self) -> TableCommit:
+        """What the catalog is asked for."""
+        return TableCommit(self.table, self.requirements, self.updates)
 
     def send(self) -> None:
         """Send the request once. It may have taken effect even if this raises an error."""

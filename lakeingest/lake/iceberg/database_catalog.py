@@ -5,18 +5,31 @@ PyIceberg's SQL catalog and Iceberg's JDBC catalog have the same tables, `iceber
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 
+from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.places import OwnPlaces
+from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class DatabaseCatalog(OrderedCatalog, OwnPlaces):
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A change of the row of a table, from the metadata.json `before` to `after`. `name`: namespace and name."""
+
+    name: tuple[str, str]
+    before: str
+    after: str
+
+
+class DatabaseCatalog(OrderedCatalog, OwnPlaces, JointCatalog):
     """A catalog in a database. It remembers the last metadata of each table, and parses only files of new names.
 
     Without that memory each version of metadata.json is parsed five times a publish. With 500 snapshots that takes 20
@@ -37,6 +50,37 @@ class DatabaseCatalog(OrderedCatalog, OwnPlaces):
 
         Nothing changes if the row does not name the lost file any more: another run has changed it.
         """
+
+    @abstractmethod
+    def _swap_all(self, swaps: Sequence[Swap]) -> None:
+        """Change all of these rows in one transaction.
+
+        Raises CommitFailedException, and changes no row, if one of them does not name its `before` any more.
+        """
+
+    @property
+    def commits_together(self) -> bool:
+        """True: a transaction can change several rows."""
+        return True
+
+    def commit_tables(self, commits: Sequence[TableCommit]) -> None:
+        """Write the next metadata.json of each table, then let all rows name them in one transaction.
+
+        Raises CommitFailedException as `JointCatalog` says; NoSuchTableError if a table does not exist.
+        """
+        written = list(in_threads(commits[0].table.location(), self._write_next, commits))
+        self._swap_all([swap for swap, _ in written])
+        for swap, staged in written:
+            self.know(*swap.name, swap.after, staged.metadata)
+
+    def _write_next(self, commit: TableCommit) -> tuple[Swap, StagedTable]:
+        """Write the next metadata.json of a table, which no row names yet."""
+        identifier = commit.table.name()
+        current = self.load_table(identifier)
+        staged = self._update_and_stage_table(current, identifier, commit.requirements, commit.updates)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        name = self.namespace_to_string(self.namespace_from(identifier)), self.table_name_from(identifier)
+        return Swap(name, current.metadata_location, staged.metadata_location), staged
 
     def table_of_row(self, namespace: str, name: str, location: str | None) -> Table:
         """The table of a row. Its metadata.json is read only if the row names another file than before.

@@ -4,7 +4,7 @@ PyIceberg's needs SQLAlchemy: its import is a fifth of the time of a run that ha
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.view import View
 
-from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
+from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog, Swap
 
 _TABLES = (
     """
@@ -51,6 +51,7 @@ _TABLES = (
     )
     """,
 )
+_SWAP = "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?"
 _ROW = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 _NAMESPACE = "catalog_name = ? AND namespace = ?"
 
@@ -210,12 +211,18 @@ class EmbeddedCatalog(DatabaseCatalog):
 
     def _swap(self, name: tuple[str, str], before: str, after: str, previous: str | None) -> bool:
         """Let the row of a table name another metadata.json. False, and no change, if it does not name `before`."""
-        row = (
-            "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?"
-            f" WHERE {_ROW} AND metadata_location = ?"
-        )
         with self._transaction() as connection:
-            return connection.execute(row, (after, previous, self.name, *name, before)).rowcount == 1
+            return self._swap_in(connection, Swap(name, before, after), previous)
+
+    def _swap_in(self, connection: sqlite3.Connection, swap: Swap, previous: str | None) -> bool:
+        row = f"{_SWAP} WHERE {_ROW} AND metadata_location = ?"
+        return connection.execute(row, (swap.after, previous, self.name, *swap.name, swap.before)).rowcount == 1
+
+    def _swap_all(self, swaps: Sequence[Swap]) -> None:
+        with self._transaction() as connection:
+            for swap in swaps:
+                if not self._swap_in(connection, swap, swap.before):
+                    raise CommitFailedException(f"Table has been updated by another process: {'.'.join(swap.name)}")
 
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
         """The current and the previous metadata.json in the row of a table, if the row has them; None: no such row."""

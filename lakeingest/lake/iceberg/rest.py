@@ -6,12 +6,15 @@ table's folder.
 
 import functools
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
-from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.catalog.rest import API_PREFIX, Capability, Endpoint, HttpMethod, RestCatalog, TableResponse
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table, TableIdentifier
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
 from requests import Response, Session
 from urllib3.util import Retry
@@ -19,6 +22,7 @@ from urllib3.util import Retry
 from lakeingest.config.catalogs import FirstPublishName
 from lakeingest.core.clocks import NEAR
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
+from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
 # Only reads are repeated: each run makes many. For a commit, `commit` looks at the table before it tries again
@@ -31,22 +35,59 @@ _RETRIES = Retry(
     raise_on_status=False,
     respect_retry_after_header=False,
 )
+_TRANSACTIONS = "transactions/commit"  # a commit of several tables; PyIceberg has no call for it
+# answers of a server that does not have a request which it offers
+_NOT_OFFERED = {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.NOT_IMPLEMENTED}
 # services of Amazon that can neither rename nor register a table, by their names in signatures
 _CANNOT_NAME = {"glue", "s3tables"}
 
 
-class TimedRestCatalog(RestCatalog):
+class TimedRestCatalog(RestCatalog, JointCatalog):
     """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
     `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if the two are near each other.
     """
 
     ahead = 0
+    _has_refused_transactions = False
+
+    @property
+    def commits_together(self) -> bool:
+        """Whether the server offers it."""
+        offered = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_TRANSACTIONS}")
+        return offered in self._supported_endpoints and not self._has_refused_transactions
+
+    def commit_tables(self, commits: Sequence[TableCommit]) -> None:
+        """Commit several tables by one request.
+
+        Raises CommitFailedException if the server refuses the request; HTTPError if it fails.
+        """
+        changes = ",".join(self._change(commit).model_dump_json() for commit in commits)
+        url = self.url(_TRANSACTIONS, prefixed=True)
+        response = self._session.post(url, data=f'{{"table-changes":[{changes}]}}'.encode())
+        self._has_refused_transactions = response.status_code in _NOT_OFFERED
+        if response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR and not response.ok:
+            raise CommitFailedException(f"the server refuses to commit several tables: {response.text}")
+        response.raise_for_status()
+
+    def _change(self, commit: TableCommit) -> CommitTableRequest:
+        *namespace, name = commit.table.name()
+        identifier = TableIdentifier(namespace=tuple(namespace), name=name)
+        requirements = self._requirements(commit.table, commit.requirements)
+        return CommitTableRequest(identifier=identifier, requirements=requirements, updates=commit.updates)
 
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit the updates.
+        """Commit the updates."""
+        sent = self._requirements(table, requirements)
+        return super().commit_table(table, sent, updates)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _requirements(
+        table: Table, requirements: tuple[ValidatableTableRequirement, ...]
+    ) -> tuple[ValidatableTableRequirement, ...]:
+        """The requirements as they are sent.
 
         The protocol has no AssertUnreferenced: it cannot assert that nobody has added a branch or tag. In place of
         AssertUnreferenced, the commit asserts that each known branch and tag is where it was.
@@ -59,7 +100,7 @@ class TimedRestCatalog(RestCatalog):
                 for name, ref in table.metadata.refs.items()
                 if name not in already_asserted
             ]
-        return super().commit_table(table, tuple(sent), updates)  # type: ignore[no-any-return]
+        return tuple(sent)
 
     def _response_to_table(self, name: tuple[str, ...], answer: TableResponse) -> Table:
         """A table in an answer. The catalog decides how its store is reached; the table's own properties do not."""

@@ -1,12 +1,14 @@
 """A catalog on PostgreSQL: PyIceberg's SQL catalog, which parses each version of metadata.json once."""
 
+from collections.abc import Sequence
+
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import ColumnElement, Engine, event, select, update
 
-from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
+from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog, Swap
 
 _LOCK_SECONDS = 30  # how long a commit waits while another one locks the same table
 _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
@@ -43,6 +45,16 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
         row = update(IcebergTables).where(*self._is_row_of(name), IcebergTables.metadata_location == lost)
         with self.engine.begin() as connection:
             connection.execute(row.values(metadata_location=earlier, previous_metadata_location=None))
+
+    def _swap_all(self, swaps: Sequence[Swap]) -> None:
+        with self.engine.begin() as connection:
+            for swap in sorted(swaps, key=lambda swap: swap.name):  # in one order, so that no two writers deadlock
+                row = update(IcebergTables).where(
+                    *self._is_row_of(swap.name), IcebergTables.metadata_location == swap.before
+                )
+                values = {"metadata_location": swap.after, "previous_metadata_location": swap.before}
+                if connection.execute(row.values(values)).rowcount < 1:
+                    raise CommitFailedException(f"Table has been updated by another process: {'.'.join(swap.name)}")
 
     def _is_row_of(self, name: tuple[str, str]) -> tuple[ColumnElement[bool], ...]:
         return (

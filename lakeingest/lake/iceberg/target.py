@@ -23,7 +23,6 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StaleWriter
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.held import Auditing, unaudited
@@ -35,7 +34,7 @@ from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
 from lakeingest.lake.iceberg.evolution import Form, wanted_form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
-from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, is_tip, resume_point, tip
+from lakeingest.lake.iceberg.history import STAGING, earlier, is_marked, is_tip, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
@@ -43,7 +42,7 @@ from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_a
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted_version
-from lakeingest.lake.iceberg.publication import publication
+from lakeingest.lake.iceberg.publishing import IcebergJoint, IcebergPublishing
 from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
@@ -95,6 +94,10 @@ class IcebergTarget:
     @functools.cached_property
     def _entries(self) -> Entries:
         return Entries(self.settings, self._catalog, self._ownership, self._options)
+
+    @property
+    def _publishing(self) -> IcebergPublishing:
+        return IcebergPublishing(self, self._entries, self._table_with, self._audit, self._form)
 
     def exists(self) -> bool:
         """Whether the catalog exists; always True for a catalog on a server. A catalog that exists is also opened."""
@@ -284,21 +287,13 @@ class IcebergTarget:
 
         The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
         """
-        table, loaded = staged.progress.table, self._table_with(staged.progress.table, staged.version)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
-        self._audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
+        return self._publishing.prepare(staged, schema, properties, audit).show()
 
-        def build(current: Table) -> Transaction:
-            return self._entries.add_owner(publication(current, staged, self._form(schema), properties), current)
-
-        try:
-            self._finish(table, loaded, build)
-        except StaleWriter:
-            assert_unmoved(self._table(table), staged)  # raises a more exact error if main has moved
-            raise
-        trim(loaded)  # deletes the oldest metadata.json
-        self._entries.give_name(table, loaded)
-        return Staged(staged.progress, staged.version, published=staged.version)
+    @property
+    def joint(self) -> IcebergJoint | None:
+        """Publishes of several tables, in a catalog that can commit them at once."""
+        return IcebergJoint.of(self._catalog, self._publishing)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:

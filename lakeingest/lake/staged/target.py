@@ -61,6 +61,7 @@ class StagedTarget(Target, Generic[Published]):
     """
 
     capabilities = Capabilities(merges_by="changes")
+    joint = None  # no format without branches has a commit of several tables
     added_columns: frozenset[str] = frozenset()  # the format's own columns in the files that readers see
 
     def __init__(self, staging: File, open_spark: OpenSpark, *, keeps_dropped: bool) -> None:

@@ -2,13 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
-from lakeingest.lake.held import Held
+from lakeingest.lake.held import Auditing, Held
+from lakeingest.lake.target import Staged
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
 from lakeingest.pipeline.publishing.gate import Checked, gate
@@ -28,6 +29,21 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A staged commit that has passed its gate, and what its publish shows. `seconds`: what that took so far.
+
+    `read_back` is the audit, which the target calls before readers see the commit.
+    """
+
+    table: TableRun
+    staged: Staged
+    rows: int
+    properties: Mapping[str, str]
+    read_back: Auditing
+    seconds: float
+
+
 def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: bool = False) -> None:
     """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
@@ -40,12 +56,26 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
         MainMoved: someone's compaction has moved main.
 
     """
+    ready = make_ready(edges, spool, table, after_maintenance=after_maintenance)
+    if ready is None:
+        return
+    began = time.monotonic()
+    with edges.profile.stage(PUBLISHES):
+        published = edges.target.publish(ready.staged, table.schema, ready.properties, ready.read_back)
+    note_published(edges, ready, published, ready.seconds + time.monotonic() - began)
+
+
+def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: bool = False) -> Ready | None:
+    """Run the gate on the table's staging commit. None if there is nothing to publish, as `publish` says.
+
+    Raises GateFailed if the gate fails.
+    """
     began = time.monotonic()
     if table.staged.visible:
         close_evidence(edges, table)
-        return
+        return None
     if table.progress.gap or not table.has_cascades:
-        return
+        return None
     # Step 1: the gate, on exactly this commit. Rows that fail may move to the quarantine: then the rest is a new commit
     report, expected_rows = _passed(edges, spool, table)
     staged = table.staged
@@ -59,7 +89,7 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: store where the copy begins, before the publish: so this is known for every published copy
     definition = keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
-    # Step 3: main moves to the commit that the gate has checked, together with its position. Just before that, the
+    # Step 3: main is to move to the commit that the gate has checked, together with its position. Just before that, the
     # commit is audited
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
@@ -70,15 +100,17 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
         if in_full and definition is not None:  # here, because some publishes of Hudi are not audited
             keep_audit(edges.writing, definition)
 
-    with edges.profile.stage(PUBLISHES):
-        published = edges.target.publish(audited, table.schema, properties, read_back)
-    published = replace(published, progress=audited.progress.published())
+    return Ready(table, audited, expected_rows, properties, read_back, time.monotonic() - began)
+
+
+def note_published(edges: Edges, ready: Ready, published: Staged, seconds: float) -> None:
+    """Readers see the commit: go on from it. `seconds`: what its publish took, with gate and audit."""
+    table = ready.table
+    published = replace(published, progress=ready.staged.progress.published())
     table.advance(published)
-    note_publish(edges, table, time.monotonic() - began)
+    note_publish(edges, table, seconds)
     position = published.progress.position
-    edges.observe(
-        Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
-    )
+    edges.observe(Published(table.id, ready.rows, "" if position is None else str(position.at), seconds))
     close_evidence(edges, table)
 
 

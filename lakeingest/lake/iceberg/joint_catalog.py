@@ -1,0 +1,39 @@
+"""Catalogs that can commit several tables at once.
+
+Then no reader finds the commit of one of these tables, and not yet that of another. A catalog in a database does it in
+one transaction. A REST catalog does it by the request `transactions/commit`, if its server offers that: how much of it
+readers may see half depends on the server.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A commit of one table: what it asserts and what it changes. `table` is the one that it was prepared on."""
+
+    table: Table
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+class JointCatalog(ABC):
+    """A catalog that may be able to commit several tables at once."""
+
+    @property
+    @abstractmethod
+    def commits_together(self) -> bool:
+        """Whether the catalog can."""
+
+    @abstractmethod
+    def commit_tables(self, commits: Sequence[TableCommit]) -> None:
+        """Commit all of these tables, which are different ones and exist, or none of them.
+
+        Raises CommitFailedException if a requirement of one of them does not hold, or if someone else has committed. An
+        error of another kind may come although the commit took effect.
+        """
