@@ -1,6 +1,6 @@
 """A real catalog on SQLite behind a network that loses, doubles, delays and misreports: each request meets a fault."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from requests.exceptions import ReadTimeout
 
 from lakeingest import config
 from lakeingest.files.file import File
+from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.joint_catalog import TableCommit
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import OpenSpark, no_spark
 
@@ -76,26 +78,16 @@ FAULTS: dict[str, list[Fault]] = {
 }
 
 
-class Unreliable(SqlCatalog):
-    """The catalog that a target uses; the requests that change something meet the faults of `plan` in their order."""
+class _Meeting:
+    """What a catalog behind such a network has beside its requests: they meet the faults of `plan` in their order."""
 
-    def __init__(self, settings: config.Target, plan: Iterable[Fault]) -> None:
-        super().__init__(config.CATALOG, **settings.pyiceberg_properties())
-        self.plan = list(plan)
-        self.late: list[tuple[int, Callable[[], object]]] = []
-        self.taken = 0  # of the late copies
+    plan: list[Fault]
+    late: list[tuple[int, Callable[[], object]]]
+    taken: int  # of the late copies
 
-    def commit_table(self, *request: Any, **more: Any) -> Any:
-        """A commit."""
-        return self._meet(lambda: super(Unreliable, self).commit_table(*request, **more))
-
-    def rename_table(self, *request: Any, **more: Any) -> Any:
-        """The end of a first publish."""
-        return self._meet(lambda: super(Unreliable, self).rename_table(*request, **more))
-
-    def drop_table(self, *request: Any, **more: Any) -> Any:
-        """The end of a table."""
-        return self._meet(lambda: super(Unreliable, self).drop_table(*request, **more))
+    def begin(self, plan: Iterable[Fault]) -> None:
+        """Let the next requests meet these faults."""
+        self.plan, self.late, self.taken = list(plan), [], 0
 
     def deliver(self, *, due: bool = False) -> None:
         """Let the late copies arrive; with `due` those whose time has come."""
@@ -124,6 +116,44 @@ class Unreliable(SqlCatalog):
         if fault.answer is not None:
             raise fault.answer
         return answer
+
+
+class Unreliable(_Meeting, SqlCatalog):
+    """The catalog that a target uses; the requests that change something meet the faults of `plan` in their order."""
+
+    def __init__(self, settings: config.Target, plan: Iterable[Fault]) -> None:
+        super().__init__(config.CATALOG, **settings.pyiceberg_properties())
+        self.begin(plan)
+
+    def commit_table(self, *request: Any, **more: Any) -> Any:
+        """A commit."""
+        return self._meet(lambda: super(Unreliable, self).commit_table(*request, **more))
+
+    def rename_table(self, *request: Any, **more: Any) -> Any:
+        """The end of a first publish."""
+        return self._meet(lambda: super(Unreliable, self).rename_table(*request, **more))
+
+    def drop_table(self, *request: Any, **more: Any) -> Any:
+        """The end of a table."""
+        return self._meet(lambda: super(Unreliable, self).drop_table(*request, **more))
+
+
+class UnreliableTogether(_Meeting, EmbeddedCatalog):
+    """The catalog of a target whose commits of several tables, and of one table, meet the faults of `plan`."""
+
+    def __init__(self, settings: config.Target, plan: Iterable[Fault]) -> None:
+        super().__init__(config.CATALOG, **settings.pyiceberg_properties())
+        self.begin(plan)
+        self.together = 0  # the commits of several tables that were sent
+
+    def commit_tables(self, commits: Sequence[TableCommit]) -> None:
+        """A commit of several tables."""
+        self.together += 1
+        self._meet(lambda: super(UnreliableTogether, self).commit_tables(commits))
+
+    def commit_table(self, *request: Any, **more: Any) -> Any:
+        """A commit of one table."""
+        return self._meet(lambda: super(UnreliableTogether, self).commit_table(*request, **more))
 
 
 def behind(

@@ -138,7 +138,7 @@ def rest(folder: Path) -> Iterator[dict[str, Any]]:
 def rest_without_names(folder: Path) -> Iterator[dict[str, Any]]:
     """A REST catalog that neither renames nor registers tables, and makes none in two steps."""
     with rest_server(folder) as upstream, proxied(upstream) as (proxy, uri):
-        proxy.without = ("rename", "register", "stage-create")
+        proxy.without = ("rename", "register", "stage-create", "transactions/commit")
         yield {"catalog": {"type": "rest", "uri": uri}, "warehouse": str(folder / "warehouse")}
 
 
