@@ -34,7 +34,7 @@ OURS |= {"_commit", "_staging", "_table_with", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
     "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
-    "DatabaseCatalog": {"_known"},
+    "DatabaseCatalog": {"_known", "_swap_all", "_write_next"},
     "Driver": {
         "_chosen_context",
         "_context",
@@ -58,11 +58,13 @@ ADDED = {
         "_is_table",
         "_names",
         "_swap",
+        "_swap_all",
+        "_swap_in",
         "_transaction",
     },
     "KeptManifest": {"_read"},
     "OneTransaction": {"_known"},
-    "ParsingOnceSqlCatalog": {"_is_row_of"},
+    "ParsingOnceSqlCatalog": {"_is_row_of", "_swap_all"},
     "RowDelta": {
         "_added",
         "_after",
@@ -73,7 +75,7 @@ ADDED = {
         "_removed",
         "_third_updates",
     },
-    "TimedRestCatalog": {"_compare_clocks"},
+    "TimedRestCatalog": {"_change", "_compare_clocks", "_has_refused_transactions", "_sent"},
     "_CheckedClient": {"_locked_at", "_timed"},
     "_Ended": {"_spans"},
     "_Locator": {"_line"},

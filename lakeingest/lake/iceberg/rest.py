@@ -73,18 +73,17 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
     def _change(self, commit: TableCommit) -> CommitTableRequest:
         *namespace, name = commit.table.name()
         identifier = TableIdentifier(namespace=tuple(namespace), name=name)
-        requirements = self._requirements(commit.table, commit.requirements)
-        return CommitTableRequest(identifier=identifier, requirements=requirements, updates=commit.updates)
+        sent = self._sent(commit.table, commit.requirements)
+        return CommitTableRequest(identifier=identifier, requirements=sent, updates=commit.updates)
 
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         """Commit the updates."""
-        sent = self._requirements(table, requirements)
-        return super().commit_table(table, sent, updates)  # type: ignore[no-any-return]
+        return super().commit_table(table, self._sent(table, requirements), updates)  # type: ignore[no-any-return]
 
     @staticmethod
-    def _requirements(
+    def _sent(
         table: Table, requirements: tuple[ValidatableTableRequirement, ...]
     ) -> tuple[ValidatableTableRequirement, ...]:
         """The requirements as they are sent.
