@@ -117,6 +117,11 @@ def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path
 
 
 def depth(table: TableId, keys: ForeignKeys) -> int:
+    """The number of tables above this one, by `keys` (`depth_below`)."""
+    return depth_below(table, lambda child: {key.parent for key in keys.get(child, ())})
+
+
+def depth_below(table: TableId, parents_of: Callable[[TableId], Collection[TableId]]) -> int:
     """The number of tables above this one: its parents, their parents and so on.
 
     If there is no ring, a table has a greater depth than each of its parents.
@@ -124,7 +129,7 @@ def depth(table: TableId, keys: ForeignKeys) -> int:
     above: set[TableId] = set()
     waiting = [table]
     while waiting:
-        parents = {key.parent for key in keys.get(waiting.pop(), ())} - above
+        parents = {*parents_of(waiting.pop())} - above
         above |= parents
         waiting += parents
     return len(above - {table})  # a table in a ring, or one that refers to itself, does not count as above itself

@@ -21,6 +21,7 @@ from lakeingest.mysql import key_space, schema_reader
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS
 from lakeingest.mysql.load import LoadMeter
+from lakeingest.mysql.preflight.foreign_key_rules import parents_of
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
@@ -160,6 +161,10 @@ class Source:
     def unlogged_keys(self, tables: Iterable[TableId], *, are_logged: bool) -> Unlogged:
         """The foreign keys that change rows of these tables outside the binlog."""
         return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
+
+    def parents(self, tables: Collection[TableId]) -> Mapping[TableId, frozenset[TableId]]:
+        """The tables to which these tables refer by foreign keys, as far as the server shows it."""
+        return parents_of(Server.of(self.connection), tables)
 
     def is_hidden(self, table: TableId) -> bool:
         """True if the user is not allowed to read the whole table (`visibility.is_hidden`)."""

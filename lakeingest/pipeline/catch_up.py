@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import groupby
 
 from lakeingest.core.schema import TableId
 from lakeingest.core.trimming import Watched, trim
@@ -13,7 +14,7 @@ from lakeingest.pipeline.publishing.at_once import publish_at_once
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.foreign_keys import parents_first
+from lakeingest.pipeline.run.foreign_keys import generation, know_parents, parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
@@ -44,7 +45,7 @@ def catch_up(run: OpenRun) -> None:
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.copied)
     # Step 3: merge and publish
-    for table in publish_together(run.edges, run.binlog, parents_first(run.binlog, run.copied)):
+    for table in parents_first(run.binlog, publish_together(run.edges, run.binlog, run.copied)):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
@@ -58,14 +59,14 @@ def publish_together(
 ) -> list[TableRun]:
     """Merge and publish the tables, at once if the catalog can commit several tables at once. Returns what is left.
 
-    Otherwise, tables that need only the lake are merged and published side by side, in any order, and the other tables
-    are left: only they may need their parents first, because their rows are read again after changes by foreign keys.
+    Otherwise, tables that need only the lake are merged and published side by side, and the other tables are left.
     After `stopping`, no further table is begun, and a publish of all at once is not made.
 
     Left are also tables that someone compacts at the same time. The tables that are left are in their order.
     """
     all_tables = list(tables)
     joint = edges.target.joint
+    know_parents(edges, binlog)
     shown = [table for table in all_tables if table.failure is None and table.staged.published is not None]
     if joint is not None and len(shown) > 1:
         left = _publish_at_once(edges, binlog, joint, shown, stopping)
@@ -131,12 +132,16 @@ def _merge_to_one_end(
 def _publish_side_by_side(
     edges: Edges, binlog: BinlogRun, tables: Sequence[TableRun], stopping: Callable[[], bool]
 ) -> set[TableId]:
-    """Merge and publish, each by itself, the tables that need only the lake. Returns the other tables."""
+    """Merge and publish, each by itself, the tables that need only the lake. Returns the other tables.
+
+    All are merged before the first one is published, so that readers see some as of the new place, and others as of the
+    old one, for no longer than the publishes take. Parents are published before their children.
+    """
     at_once = edges.config.target.tables_at_once
     if at_once == 1:
         return {table.id for table in tables}
     others = {table.id for table in tables if not needs_only_lake(edges, binlog, table)}
-    together = [table for table in tables if table.id not in others]
+    merged = set[TableId]()
 
     def merge_alone(table: TableRun) -> None:
         if stopping():
@@ -144,13 +149,23 @@ def _publish_side_by_side(
         with working_on(edges, table):
             try:
                 merge_over_halts(edges, binlog, table)
+                merged.add(table.id)
+            except MainMoved:
+                others.add(table.id)
+
+    def publish_alone(table: TableRun) -> None:
+        with working_on(edges, table):
+            try:
                 publish(edges, binlog.spool, table)
             except MainMoved:
                 others.add(table.id)
                 return
             clear_failure(edges, table)
 
-    side_by_side(merge_alone, together, at_once)
+    side_by_side(merge_alone, [table for table in tables if table.id not in others], at_once)
+    in_order = parents_first(binlog, [table for table in tables if table.id in merged])
+    for _, same in groupby(in_order, lambda table: generation(binlog, table)):
+        side_by_side(publish_alone, same, at_once)
     return others
 
 

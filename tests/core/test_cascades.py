@@ -16,6 +16,7 @@ from lakeingest.core.cascades import (
     RowChange,
     Rule,
     depth,
+    depth_below,
     family,
     signature,
     values_of,
@@ -195,6 +196,12 @@ def test_the_order_and_the_signature_of_foreign_keys() -> None:
     assert signature([replace(KEY, types=("date",))]) != signature([KEY])
     with pytest.raises(OperatorNeeded, match=r"foreign keys lead from m\.C, m\.P back to m\.C"):
         family(C, keys | {P: (ForeignKey(P, ("id",), C, ("id",), Rule.CASCADE, Rule.NONE),)})
+
+
+def test_a_ring_counts_each_of_its_tables_once() -> None:
+    """So that the tables of a ring have one depth, and each table below it a greater one."""
+    parents = {P: {C}, C: {P, C}, G: {C}}
+    assert [depth_below(one, lambda table: parents.get(table, ())) for one in (P, C, G)] == [1, 1, 2]
 
 
 def test_what_is_settled_is_read_back() -> None:

@@ -207,6 +207,16 @@ def test_no_poll_finds_half_a_point(bank: Pipe) -> None:
     assert reader.polls >= POLLS
 
 
+def test_elsewhere_parents_are_published_before_their_children(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a catalog that cannot commit several tables at once; foreign keys of all kinds count."""
+    monkeypatch.setattr(IcebergTarget, "joint", None)
+    move(bank, random.Random(1), 1)
+    before = len(bank.seen(Published))
+    bank.run()
+    order = [event.table.name for event in bank.seen(Published)[before:]]
+    assert (set(order), order[-1]) == (set(TABLES), "journal")
+
+
 def test_a_table_that_fails_leaves_the_others_to_their_publish(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its audit stops it alone; the next run publishes it, too."""
     move(bank, random.Random(1), 1)

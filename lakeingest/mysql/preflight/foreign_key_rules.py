@@ -52,6 +52,15 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownK
     return known, frozenset(unknown)
 
 
+def parents_of(server: Server, tables: Collection[TableId]) -> dict[TableId, frozenset[TableId]]:
+    """For each of these tables that has foreign keys, the parents that the server shows, whatever the keys do."""
+    keys, _ = _shown_keys(server, tables)
+    parents: dict[TableId, set[TableId]] = {}
+    for key in keys:
+        parents.setdefault(key.table, set()).add(key.parent)
+    return {table: frozenset(found) for table, found in parents.items()}
+
+
 def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[ShownKey], set[TableId]]:
     """The foreign keys of these tables; and the tables of which the server shows a key of any kind."""
     rows = query(

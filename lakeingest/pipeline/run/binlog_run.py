@@ -30,6 +30,8 @@ class BinlogRun:
     tables: Mapping[TableId, TableRun]
     follows_ddl: bool
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # those whose changes the source does not log
+    # by table, the parents of all its foreign keys, for the order of publishes; None: not asked for, or to ask again
+    parents: Mapping[TableId, frozenset[TableId]] | None = field(default=None, init=False)
     logs_cascades: bool = field(default=True, init=False)  # False: a needed part of the binlog lacks such changes
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     # by epoch, the prepared transactions that the server has listed and that were prepared before the spool began; each

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lakeingest.core.cascaded import Cascaded
-from lakeingest.core.cascades import depth, family, signature
+from lakeingest.core.cascades import depth, depth_below, family, signature
 from lakeingest.errors import OperatorNeeded, PreflightFailed
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, refusals
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -23,6 +23,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
     foreign key is dropped meanwhile, only more rows than necessary are read again.
     """
+    binlog.parents = None
     places = [table.needed_from for table in binlog.tables.values()]
     needed = [place for place in places if place is not None]
     lacks_needed_changes = bool(needed) and binlog.spool.lacks_cascades(min(needed))
@@ -55,9 +56,28 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
     return table.id in unlogged.keys or table.id in unlogged.unknown
 
 
+def know_parents(edges: Edges, binlog: BinlogRun) -> None:
+    """Ask the source for the parents of all tables, if that is not known and tables are published one after the other.
+
+    Where they are published at once, their order does not matter.
+    """
+    if binlog.parents is None and edges.target.joint is None:
+        binlog.parents = edges.source.parents(list(binlog.tables))
+
+
+def generation(binlog: BinlogRun, table: TableRun) -> tuple[int, int]:
+    """How far the table is below others by foreign keys, to be compared. It is greater than that of each parent.
+
+    Within a ring of foreign keys, only those count that change rows outside the binlog.
+    """
+    parents = binlog.parents or {}
+    below = depth_below(table.id, lambda child: parents.get(child, frozenset()))
+    return below, depth(table.id, binlog.foreign_keys)
+
+
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order."""
-    return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
+    """The tables, sorted so that each comes after its parents by foreign keys. Equal ones keep their order."""
+    return sorted(tables, key=lambda table: generation(binlog, table))
 
 
 def has_changed_parent(binlog: BinlogRun, table: TableRun) -> bool:
