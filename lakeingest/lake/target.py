@@ -279,7 +279,7 @@ class Prepared(Protocol):
     def show(self) -> Staged:
         """Let readers see this table by itself. Raises as `Publishing.publish`, but no AuditFailed."""
 
-    def settle(self) -> Staged:
+    def finish(self) -> Staged:
         """Do what follows a publish that `Joint.show` has made, and return the published state."""
 
 

@@ -49,9 +49,9 @@ class IcebergPrepared:
                 # raises a more exact error if main has moved
                 assert_unmoved(self.publishing.entries.existing(self.table), self.staged)
                 raise
-            return self.settle()
+            return self.finish()
 
-    def settle(self) -> Staged:
+    def finish(self) -> Staged:
         """Delete the oldest metadata.json, and give a new table its own name."""
         with self.publishing.target.storage_errors():
             trim(self.loaded)

@@ -107,7 +107,7 @@ def _finish_all(
             edges.lease.assert_held()
             try:
                 with edges.profile.stage(PUBLISHES):
-                    published = part.prepared.settle() if part.is_seen else part.prepared.show()
+                    published = part.prepared.finish() if part.is_seen else part.prepared.show()
             except MainMoved:
                 moved.add(table.id)
                 return

@@ -73,7 +73,7 @@ class Shop:
         are_seen = joint_of(target).show(prepared)
         for lake, one, is_seen in zip(self.lakes, prepared, are_seen, strict=True):
             try:
-                found[lake.table.name] = one.settle() if is_seen else one.show()
+                found[lake.table.name] = one.finish() if is_seen else one.show()
             except (StaleWriter, MainMoved, ForeignWrite) as error:
                 found[lake.table.name] = error
         self.staged = [
@@ -126,7 +126,7 @@ def test_all_tables_are_seen_at_once(shop: Shop) -> None:
         assert len(rows_of(lake, "main")) == 1
     assert list(joint_of(target).show(prepared)) == [True] * len(TABLES)
     assert catalog.together == 1
-    shop.staged = [one.settle() for one in prepared]
+    shop.staged = [one.finish() for one in prepared]
     assert all(one.visible for one in shop.staged)
     shop.assert_seen(2)
     shop.merge(40)
@@ -175,7 +175,7 @@ def test_a_table_of_which_another_run_has_published_stops_alone(shop: Shop) -> N
     shown = joint_of(target).show(prepared)
     assert list(shown) == [False, True, False]  # readers see what it was to show
     assert catalog.together == 1
-    prepared[0].show(), prepared[1].settle(), prepared[2].show()
+    prepared[0].show(), prepared[1].finish(), prepared[2].show()
     shop.assert_seen(2)
 
 
