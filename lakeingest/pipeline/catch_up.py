@@ -1,7 +1,7 @@
 """Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from lakeingest.core.schema import TableId
@@ -81,52 +81,60 @@ def _publish_at_once(
 ) -> set[TableId]:
     """Merge all tables to the end of the spool, then publish them at once. Returns those that someone compacts."""
     in_order = parents_first(binlog, tables)
-    beside = {table.id for table in tables if needs_only_lake(edges, binlog, table)}
-    has_read, moved = _merge_to_one_end(edges, binlog, in_order, beside, stopping)
+    merges = _Merges(edges, binlog, stopping)
+    merges.to_one_end(in_order)
     if stopping():
         return set()
-    merged = [table for table in in_order if table.failure is None and table.id not in moved]
-    moved |= publish_at_once(edges, binlog.spool, joint, merged, lambda table: table.id in beside)
+    merged = [table for table in in_order if table.failure is None and table.id not in merges.moved]
+    moved = publish_at_once(edges, binlog.spool, joint, merged, lambda table: table.id not in merges.alone)
     for table in merged:
-        if table.id in has_read and table.staged.visible:
+        if table.id in merges.has_read and table.staged.visible:
             with working_on(edges, table):
                 remove_merged_patches(edges, table)
-    return moved
+    return merges.moved | moved
 
 
-def _merge_to_one_end(
-    edges: Edges,
-    binlog: BinlogRun,
-    tables: Sequence[TableRun],
-    beside: AbstractSet[TableId],
-    stopping: Callable[[], bool],
-) -> tuple[set[TableId], set[TableId]]:
-    """Merge all tables to one end of the spool. Returns those with rows that were read again, and the compacted.
+@dataclass(slots=True)
+class _Merges:
+    """The merges before a joint publish, all to one end of the spool.
 
-    Those of `beside` are merged last, by threads: the merges of the others may spool on.
+    `alone`: tables that need more than the lake. `has_read`: tables with rows that were read again. `moved`: tables that
+    someone compacts at the same time.
     """
-    has_read, moved = set[TableId](), set[TableId]()
 
-    def merge_alone(table: TableRun) -> None:
-        if stopping() or table.failure is not None or table.id in moved:
+    edges: Edges
+    binlog: BinlogRun
+    stopping: Callable[[], bool]
+    alone: set[TableId] = field(default_factory=set)
+    has_read: set[TableId] = field(default_factory=set)
+    moved: set[TableId] = field(default_factory=set)
+
+    def to_one_end(self, tables: Sequence[TableRun]) -> None:
+        """Merge the tables: first those that need more than the lake, because their merges may spool on."""
+        end = None
+        for _ in range(MERGES_TO_ONE_END):
+            end = self.binlog.spool.position
+            self.alone |= {table.id for table in tables if not needs_only_lake(self.edges, self.binlog, table)}
+            for table in tables:
+                if table.id in self.alone:
+                    self.merge(table)
+            if self.binlog.spool.position == end:
+                break
+        is_at_end = self.binlog.spool.position == end  # else the spool may have new DDL, which no thread may follow
+        at_once = self.edges.config.target.tables_at_once if is_at_end else 1
+        side_by_side(self.merge, [table for table in tables if table.id not in self.alone], at_once)
+
+    def merge(self, table: TableRun) -> None:
+        """Merge one table, unless it has stopped or the run is to stop."""
+        if self.stopping() or table.failure is not None or table.id in self.moved:
             return
-        with working_on(edges, table):
+        with working_on(self.edges, table):
             try:
-                if read_cascades(edges, binlog, table):
-                    has_read.add(table.id)
-                merge_over_halts(edges, binlog, table)
+                if read_cascades(self.edges, self.binlog, table):
+                    self.has_read.add(table.id)
+                merge_over_halts(self.edges, self.binlog, table)
             except MainMoved:  # before DDL that it does not get over, a table is published by itself
-                moved.add(table.id)
-
-    for _ in range(MERGES_TO_ONE_END):
-        end = binlog.spool.position
-        for table in tables:
-            if table.id not in beside:
-                merge_alone(table)
-        if binlog.spool.position == end:
-            break
-    side_by_side(merge_alone, [table for table in tables if table.id in beside], edges.config.target.tables_at_once)
-    return has_read, moved
+                self.moved.add(table.id)
 
 
 def _publish_side_by_side(
