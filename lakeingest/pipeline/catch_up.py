@@ -98,8 +98,8 @@ def _publish_at_once(
 class _Merges:
     """The merges before a joint publish, all to one end of the spool.
 
-    `alone`: tables that need more than the lake. `has_read`: tables with rows that were read again. `moved`: tables that
-    someone compacts at the same time.
+    `alone`: tables that need more than the lake. `has_read`: tables with rows that were read again. `moved`: tables
+    that someone compacts at the same time.
     """
 
     edges: Edges
