@@ -74,7 +74,9 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
         *namespace, name = commit.table.name()
         identifier = TableIdentifier(namespace=tuple(namespace), name=name)
         sent = self._sent(commit.table, commit.requirements)
-        return CommitTableRequest(identifier=identifier, requirements=sent, updates=commit.updates)
+        return CommitTableRequest.model_validate(
+            {"identifier": identifier, "requirements": sent, "updates": commit.updates}
+        )
 
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
