@@ -59,21 +59,21 @@ def publish_together(
 ) -> list[TableRun]:
     """Merge and publish the tables, at once if the catalog can commit several tables at once. Returns what is left.
 
-    Otherwise, tables that need only the lake are merged and published side by side, and the other tables are left.
-    After `stopping`, no further table is begun, and a publish of all at once is not made.
+    Otherwise, and for a first publish, tables that need only the lake are merged and published side by side, and the
+    other tables are left. After `stopping`, no further table is begun, and a publish of all at once is not made.
 
     Left are also tables that someone compacts at the same time. The tables that are left are in their order.
     """
     all_tables = list(tables)
     joint = edges.target.joint
     know_parents(edges, binlog)
+    left, others = set[TableId](), all_tables
     shown = [table for table in all_tables if table.failure is None and table.staged.published is not None]
     if joint is not None and len(shown) > 1:
+        others = [table for table in all_tables if table.failure is not None or table.staged.published is None]
         left = _publish_at_once(edges, binlog, joint, shown, stopping)
-        alone = left | {table.id for table in all_tables}.difference(table.id for table in shown)
-    else:
-        alone = _publish_side_by_side(edges, binlog, all_tables, stopping)
-    return [table for table in all_tables if table.id in alone]
+    left |= _publish_side_by_side(edges, binlog, others, stopping)
+    return [table for table in all_tables if table.id in left]
 
 
 def _publish_at_once(

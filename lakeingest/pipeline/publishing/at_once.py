@@ -74,10 +74,10 @@ def _prepare_all(
                 return
             parts[number] = _Part(ready, prepared, time.monotonic() - began)
 
-    beside = [number for number, table in enumerate(tables) if may_beside(table)]
-    for number in range(len(tables)):
-        if number not in beside:
+    for number, table in enumerate(tables):
+        if not may_beside(table):
             prepare(number)
+    beside = [number for number, table in enumerate(tables) if may_beside(table)]
     side_by_side(prepare, beside, edges.config.target.tables_at_once)
     return [part for _, part in sorted(parts.items())]
 
@@ -114,8 +114,10 @@ def _finish_all(
             note_published(edges, part.ready, published, part.seconds + time.monotonic() - began)
             clear_failure(edges, table)
 
-    beside = [part for part in parts if part.is_seen and may_beside(part.ready.table)]
+    def is_beside(part: _Part) -> bool:
+        return part.is_seen and may_beside(part.ready.table)
+
     for part in parts:
-        if part not in beside:
+        if not is_beside(part):
             finish(part)
-    side_by_side(finish, beside, edges.config.target.tables_at_once)
+    side_by_side(finish, filter(is_beside, parts), edges.config.target.tables_at_once)
