@@ -1,7 +1,7 @@
 """Several tables are published in one commit: readers see all of them or none, whatever the catalog answers."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import environ
 from pathlib import Path
@@ -17,6 +17,7 @@ from lakeingest.errors import AuditFailed, ForeignWrite, MainMoved, StaleWriter
 from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.database_catalog import Swap
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Joint, Prepared, Staged, Target
 from tests.lake.iceberg.test_commit import foreign_snapshot, rows_of
@@ -193,6 +194,23 @@ def test_a_table_that_someone_has_changed_stops_alone(shop: Shop) -> None:
     assert len(rows_of(shop.lakes[1], "main")) == 1
     with pytest.raises(ForeignWrite):
         prepare(joint_of(target), shop.lakes[1], shop.staged[1])
+
+
+def test_a_commit_of_someone_at_the_last_moment_changes_no_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog has compared all requirements, and finds at the third row that it names another metadata.json."""
+    target, catalog = behind(shop)
+    swap = catalog._swap_all  # noqa: SLF001 - nothing else comes so late
+
+    def late(swaps: Sequence[Swap]) -> None:
+        foreign_snapshot(shop.lakes[2])
+        swap(swaps)
+
+    monkeypatch.setattr(catalog, "_swap_all", late)
+    prepared = shop.prepared(target)
+    assert list(joint_of(target).show(prepared)) == [False] * 3
+    assert [len(rows_of(lake, "main")) for lake in shop.lakes] == [1, 1, 1]
+    shop.staged = [one.show() for one in prepared]
+    shop.assert_seen(2)
 
 
 def test_staging_that_moves_on_refuses_the_publish(shop: Shop) -> None:
