@@ -64,6 +64,7 @@ class Target(Frozen):
     location: Location | None = None
     merge: Literal["auto", MergeName] = "auto"
     publish_every: Literal["auto"] | Duration = "auto"
+    publish_together: bool = False
     history: History = History()
 
     @field_validator("location")
@@ -72,6 +73,15 @@ class Target(Frozen):
         if location is not None and not is_of_one_table(location):
             raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
         return location
+
+    @model_validator(mode="after")
+    def _assert_can_publish_together(self) -> "Self":
+        if self.publish_together and self.catalog.type in {"glue", "hive"}:
+            raise ValueError(
+                f"publish_together: a catalog of type {self.catalog.type} cannot commit several tables at once;"
+                " leave it out"
+            )
+        return self
 
     @property
     def way_of_merging(self) -> MergeName:

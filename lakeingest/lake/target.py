@@ -283,6 +283,18 @@ class Prepared(Protocol):
         """Do what follows a publish that `Joint.show` has made, and return the published state."""
 
 
+@dataclass(frozen=True, slots=True)
+class JointAnswer:
+    """What became of a commit of several tables. `are_seen`: for each table, whether readers are known to see it now.
+
+    `refusal`: why the catalog has refused it, although no table has moved; else ''. `is_final`: it has no such commits.
+    """
+
+    are_seen: Sequence[bool]
+    refusal: str = ""
+    is_final: bool = False
+
+
 class Joint(Protocol):
     """Publishes several tables in one commit of the catalog, which asserts all that their own commits would assert."""
 
@@ -294,10 +306,10 @@ class Joint(Protocol):
         Readers must see an earlier commit of the table: a table without a publish gets its first by `publish`.
         """
 
-    def show(self, prepared: Sequence[Prepared]) -> Sequence[bool]:
-        """Let readers see all these tables at once. For each table, whether readers are known to see it now.
+    def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
+        """Let readers see all these tables at once.
 
-        All are False, for example, if someone else has changed one of the tables. A table whose item is False is then
+        None is seen, for example, if someone else has changed one of them. A table that is not known to be seen is then
         shown by itself: `Prepared.show` is exact even if the commit of all tables takes effect later.
         """
 

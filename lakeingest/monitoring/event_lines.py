@@ -22,6 +22,7 @@ from lakeingest.pipeline.events import (
     Quarantined,
     RowsDiffer,
     RowsReread,
+    ShownApart,
     SignalMoved,
     SourceLost,
     Spooled,
@@ -37,10 +38,13 @@ from lakeingest.pipeline.events import (
 
 Level = Literal["info", "warning", "error"]
 HEARTBEAT_SECONDS = 60.0  # so long after the last line, a run that follows says that it is at work
-_WARNINGS = ClockWrong | LeftAsItIs | Quarantined | RowsDiffer | SourceLost | Undelivered | Unusual | WentBack
+_WARNINGS = (
+    ClockWrong | LeftAsItIs | Quarantined | RowsDiffer | ShownApart | SourceLost | Undelivered | Unusual | WentBack
+)
 _SHOWN_ALWAYS = (
     PointMade
     | Published
+    | ShownApart
     | SignalMoved
     | SourceLost
     | TableStopped
@@ -167,6 +171,8 @@ def _line_of_other_event(event: Event) -> str | None:
         case PointMade():
             others = f", {event.left_out:,} left out" if event.left_out else ""
             return f"point {event.name}: {event.tables:,} tables as of {event.position}{others}"
+        case ShownApart():
+            return f"{event.tables:,} tables are not published at once: {event.reason}"
         case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return _line_of_copy(event)

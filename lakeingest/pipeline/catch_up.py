@@ -1,34 +1,26 @@
 """Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
 
-from lakeingest.core.schema import TableId
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
-from lakeingest.lake.target import Joint
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
-from lakeingest.pipeline.publishing.at_once import publish_at_once
+from lakeingest.pipeline.joint_round import publish_at_one_place
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.foreign_keys import generation, know_parents, parents_first
+from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
+from lakeingest.pipeline.run.lake_only import needs_only_lake
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
-from lakeingest.pipeline.run.table_run import TableRun, Trust
-from lakeingest.pipeline.run.watch import Watch
+from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import merge_over_halts, reload
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
-from lakeingest.quality.suites import user_suites
 from lakeingest.side_by_side import side_by_side
-from lakeingest.spool.halts import halts
 from lakeingest.spool.thinning import join_neighbours, thin
 
-FEW_ROWS = 20_000  # change rows that a thread merges
-MERGES_TO_ONE_END = 3  # rounds of merges, if the spool goes on meanwhile, before a publish of all tables
 PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
@@ -45,7 +37,7 @@ def catch_up(run: OpenRun) -> None:
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.copied)
     # Step 3: merge and publish
-    for table in parents_first(run.binlog, publish_together(run.edges, run.binlog, run.copied)):
+    for table in publish_together(run, parents_first(run.binlog, run.copied)):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
@@ -55,101 +47,37 @@ def catch_up(run: OpenRun) -> None:
 
 
 def publish_together(
-    edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun], stopping: Callable[[], bool] = lambda: False
+    run: OpenRun, tables: Sequence[TableRun], stopping: Callable[[], bool] = lambda: False
 ) -> list[TableRun]:
-    """Merge and publish the tables, at once if the catalog can commit several tables at once. Returns what is left.
+    """Merge and publish tables at once, if pipeline.yml says so (`target.publish_together`), else side by side.
 
-    Otherwise, and for a first publish, tables that need only the lake are merged and published side by side, and the
-    other tables are left. After `stopping`, no further table is begun, and a publish of all at once is not made.
-
-    Left are also tables that someone compacts at the same time. The tables that are left are in their order.
+    Returns the tables that are left: each is merged and published by itself, in this order.
     """
-    all_tables = list(tables)
-    joint = edges.target.joint
-    know_parents(edges, binlog)
-    left, others = set[TableId](), all_tables
-    shown = [table for table in all_tables if table.failure is None and table.staged.published is not None]
-    if joint is not None and len(shown) > 1:
-        others = [table for table in all_tables if table.failure is not None or table.staged.published is None]
-        left = _publish_at_once(edges, binlog, joint, shown, stopping)
-    left |= _publish_side_by_side(edges, binlog, others, stopping)
-    return [table for table in all_tables if table.id in left]
+    edges, binlog = run.edges, run.binlog
+    joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None
+    if joint is None:
+        return publish_side_by_side(edges, binlog, tables, stopping)
+    shown = [table for table in tables if table.failure is None and table.staged.published is not None]
+    left = publish_at_one_place(run, joint, shown, stopping)
+    done = {table.id for table in shown}
+    others = [table for table in tables if table.id not in done]  # such as those that are published for the first time
+    return parents_first(binlog, [*left, *publish_side_by_side(edges, binlog, others, stopping)])
 
 
-def _publish_at_once(
-    edges: Edges, binlog: BinlogRun, joint: Joint, tables: Sequence[TableRun], stopping: Callable[[], bool]
-) -> set[TableId]:
-    """Merge all tables to the end of the spool, then publish them at once. Returns those that someone compacts."""
-    in_order = parents_first(binlog, tables)
-    merges = _Merges(edges, binlog, stopping)
-    merges.to_one_end(in_order)
-    if stopping():
-        return set()
-    merged = [table for table in in_order if table.failure is None and table.id not in merges.moved]
-    moved = publish_at_once(edges, binlog.spool, joint, merged, lambda table: table.id not in merges.alone)
-    for table in merged:
-        if table.id in merges.has_read and table.staged.visible:
-            with working_on(edges, table):
-                remove_merged_patches(edges, table)
-    return merges.moved | moved
+def publish_side_by_side(
+    edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun], stopping: Callable[[], bool]
+) -> list[TableRun]:
+    """Merge and publish side by side the tables that need only the lake. Returns the other tables, in their order.
 
-
-@dataclass(slots=True)
-class _Merges:
-    """The merges before a joint publish, all to one end of the spool.
-
-    `alone`: tables that need more than the lake. `has_read`: tables with rows that were read again. `moved`: tables
-    that someone compacts at the same time.
+    A table that someone compacts at the same time is returned, too. After `stopping`, no further table is begun. The
+    order of the tables does not matter here: only tables whose rows are read again after changes by foreign keys need
+    their parents first, and these are among the returned tables.
     """
-
-    edges: Edges
-    binlog: BinlogRun
-    stopping: Callable[[], bool]
-    alone: set[TableId] = field(default_factory=set)
-    has_read: set[TableId] = field(default_factory=set)
-    moved: set[TableId] = field(default_factory=set)
-
-    def to_one_end(self, tables: Sequence[TableRun]) -> None:
-        """Merge the tables: first those that need more than the lake, because their merges may spool on."""
-        end = None
-        for _ in range(MERGES_TO_ONE_END):
-            end = self.binlog.spool.position
-            self.alone |= {table.id for table in tables if not needs_only_lake(self.edges, self.binlog, table)}
-            for table in tables:
-                if table.id in self.alone:
-                    self.merge(table)
-            if self.binlog.spool.position == end:
-                break
-        is_at_end = self.binlog.spool.position == end  # else the spool may have new DDL, which no thread may follow
-        at_once = self.edges.config.target.tables_at_once if is_at_end else 1
-        side_by_side(self.merge, [table for table in tables if table.id not in self.alone], at_once)
-
-    def merge(self, table: TableRun) -> None:
-        """Merge one table, unless it has stopped or the run is to stop."""
-        if self.stopping() or table.failure is not None or table.id in self.moved:
-            return
-        with working_on(self.edges, table):
-            try:
-                if read_cascades(self.edges, self.binlog, table):
-                    self.has_read.add(table.id)
-                merge_over_halts(self.edges, self.binlog, table)
-            except MainMoved:  # before DDL that it does not get over, a table is published by itself
-                self.moved.add(table.id)
-
-
-def _publish_side_by_side(
-    edges: Edges, binlog: BinlogRun, tables: Sequence[TableRun], stopping: Callable[[], bool]
-) -> set[TableId]:
-    """Merge and publish, each by itself, the tables that need only the lake. Returns the other tables.
-
-    All are merged before the first one is published, so that readers see some as of the new place, and others as of the
-    old one, for no longer than the publishes take. Parents are published before their children.
-    """
-    at_once = edges.config.target.tables_at_once
+    all_tables, at_once = list(tables), edges.config.target.tables_at_once
     if at_once == 1:
-        return {table.id for table in tables}
-    others = {table.id for table in tables if not needs_only_lake(edges, binlog, table)}
-    merged = set[TableId]()
+        return all_tables
+    others = {table.id for table in all_tables if not needs_only_lake(edges, binlog, table)}
+    together = [table for table in all_tables if table.id not in others]
 
     def merge_alone(table: TableRun) -> None:
         if stopping():
@@ -157,40 +85,14 @@ def _publish_side_by_side(
         with working_on(edges, table):
             try:
                 merge_over_halts(edges, binlog, table)
-                merged.add(table.id)
-            except MainMoved:
-                others.add(table.id)
-
-    def publish_alone(table: TableRun) -> None:
-        with working_on(edges, table):
-            try:
                 publish(edges, binlog.spool, table)
             except MainMoved:
                 others.add(table.id)
                 return
             clear_failure(edges, table)
 
-    side_by_side(merge_alone, [table for table in tables if table.id not in others], at_once)
-    in_order = parents_first(binlog, [table for table in tables if table.id in merged])
-    for _, same in groupby(in_order, lambda table: generation(binlog, table)):
-        side_by_side(publish_alone, same, at_once)
-    return others
-
-
-def needs_only_lake(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Whether the table can be merged and published by a thread, which must not ask the source or change the spool.
-
-    The table must have few changes, so that they are merged in this process, and a gate that needs no Spark.
-    """
-    if table.failure is not None or table.watch is not Watch.WATCHED or table.trust is not Trust.IN_FORCE:
-        return False
-    progress = table.progress
-    may_lack_cascades = bool(table.cascade_keys or progress.cascades)
-    has_reread_rows = bool(progress.patches) or progress.uncounted
-    gate_needs_spark = not table.sound or bool(user_suites(edges.config.quality, table.id))
-    if may_lack_cascades or has_reread_rows or gate_needs_spark or halts(binlog.spool, table.id, progress.needed_from):
-        return False
-    return binlog.spool.backlog(table.id, max(progress.needed_from, binlog.spool.start)) <= FEW_ROWS
+    side_by_side(merge_alone, together, at_once)
+    return [table for table in all_tables if table.id in others]
 
 
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:

@@ -283,6 +283,14 @@ class PointMade:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownApart:
+    """So many tables were to be published at once, and are not. `reason`: why, and what follows."""
+
+    tables: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SignalMoved:
     """A signal has begun, or ended."""
 
@@ -319,6 +327,7 @@ Event = (
     | Measured
     | Undelivered
     | PointMade
+    | ShownApart
     | SignalMoved
     | OfTable
 )

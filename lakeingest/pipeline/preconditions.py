@@ -12,7 +12,7 @@ from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.places import nested_folders
 from lakeingest.lake.preflight import Copies, copies
-from lakeingest.lake.target import Tables
+from lakeingest.lake.target import Target
 from lakeingest.mysql.preflight import foreign_keys
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
@@ -165,7 +165,7 @@ class Preflight:
     config: Config
     server: conditions.Server
     beside: tuple[Checked, ...]
-    target: Tables
+    target: Target
     generated: GeneratedColumns
     held: Copies
 
@@ -211,10 +211,11 @@ class Preflight:
             table_conditions.chosen_columns(schemas.values()),
             table_conditions.zero_date_defaults(self.server, schemas.values()),
             *lake_of(self.held, refused),
+            _publishes_at_once(self.config, self.target, self.held),
         ], schemas
 
 
-def _columns_in_target(target: Tables, schemas: Iterable[TableSchema]) -> Checked:
+def _columns_in_target(target: Target, schemas: Iterable[TableSchema]) -> Checked:
     """The condition that every column has a type in the target, and can have its name there."""
     refused = []
     for schema in schemas:
@@ -248,6 +249,21 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
+
+
+def _publishes_at_once(config: Config, target: Target, held: Copies) -> Checked:
+    """The condition that the catalog can do what `target.publish_together` asks for. Of REST, the server says so."""
+    is_refused = (
+        config.target.publish_together
+        and config.target.catalog.type == "rest"
+        and held.unopened is None
+        and target.joint is None
+    )
+    why = (
+        "target.publish_together: the server of the catalog does not offer to commit several tables at once"
+        " (POST transactions/commit); leave the key out"
+    )
+    return Checked("publishes at once", why if is_refused else None)
 
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
@@ -41,9 +40,11 @@ from pyiceberg.table.update import (
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import CommitUnknown, LakeIngestError
-from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
+from lakeingest.lake.iceberg.joint_catalog import JointCatalog, NotOffered, TableCommit
+from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.iceberg.times import not_before
 from lakeingest.lake.refusals import stale
+from lakeingest.lake.target import JointAnswer
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between each try and the look at the table
 TRIES_TOGETHER = 3  # of a commit of several tables, before each table is committed alone
@@ -132,36 +133,60 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
 
 def commit_together(
     catalog: JointCatalog, requests: Sequence["Request"], load: Callable[[int], Table | None]
-) -> list[bool]:
-    """Send the requests, each of another table, as one commit. For each, whether the catalog shows that it took effect.
+) -> JointAnswer:
+    """Send the requests, each of another table, as one commit.
 
-    `load` returns the current table of the request with this number. A request of which this cannot be said now may
-    still take effect later: send it again by `commit`, of which at most one copy takes effect. The whole is sent again
+    `load` returns the current table of the request with this number. A request that is not known to have taken effect
+    may still do so later: send it again by `commit`, of which at most one copy takes effect. The whole is sent again
     only if the answer says nothing, no request took effect, and each still can. This function raises no error of the
-    catalog, because `commit` finds the one that concerns its table.
+    catalog, because whoever shows a table by itself finds the one that concerns it.
     """
-    commits = [request.commit for request in requests]
+    commits, none = [request.commit for request in requests], [False] * len(requests)
     for pause in PAUSES[:TRIES_TOGETHER]:
-        is_refused = False
+        refusal, is_refused = "", False
         try:
             catalog.commit_tables(commits)
-        except CommitFailedException:
-            is_refused = True  # or an answer to the second copy of a request that took effect: the tables show it
+        except NotOffered as error:
+            return JointAnswer(none, str(error), is_final=True)
+        except CommitFailedException as error:
+            refusal, is_refused = (
+                str(error),
+                True,
+            )  # or it answers a second copy: the tables show whether one took effect
         except Exception as error:  # noqa: BLE001 - the tables show what happened
             is_refused = _is_final(error)
         else:
-            return [True] * len(requests)
+            return JointAnswer([True] * len(requests))
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait equally long
-        took_effect, can_take_effect = list[bool](), list[bool]()
-        for number, request in enumerate(requests):
-            current = None
-            with suppress(Exception):  # such as an error of this table alone, which its own commit meets again
-                current = load(number)
-            took_effect.append(current is not None and request.took_effect(current.metadata))
-            can_take_effect.append(request.can_take_effect(current))
-        if is_refused or any(took_effect) or not all(can_take_effect):
-            return took_effect
-    return [False] * len(requests)
+        took_effect, all_can = _look(requests, load)
+        has_moved = any(took_effect) or not all_can
+        if is_refused or has_moved:
+            return JointAnswer(took_effect, "" if has_moved else refusal)
+    return JointAnswer(none)
+
+
+def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:
+    """For each request, whether its table shows that it took effect; and whether all of them are known to be able to.
+
+    If the catalog is away, only the first tables are asked for: each answer may take a minute.
+    """
+    failed = list[Exception]()
+
+    def look(number: int) -> tuple[bool, bool]:
+        if failed:
+            return False, False
+        try:
+            current = load(number)
+        except LakeIngestError:  # of this table alone: whoever shows it by itself meets the error again
+            return False, False
+        except Exception as error:  # noqa: BLE001 - whoever shows a table by itself meets it again
+            failed.append(error)
+            return False, False
+        took_effect = current is not None and requests[number].took_effect(current.metadata)
+        return took_effect, requests[number].can_take_effect(current)
+
+    found = list(in_threads(requests[0].table.location(), look, range(len(requests))))
+    return [took_effect for took_effect, _ in found], all(can for _, can in found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ PyIceberg's SQL catalog and Iceberg's JDBC catalog have the same tables, `iceber
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,6 +28,13 @@ class Swap:
     name: tuple[str, str]
     before: str
     after: str
+
+
+def _delete(change: tuple[Swap, StagedTable]) -> None:
+    """Delete the metadata.json of a change that was not made: no row has ever named it."""
+    swap, staged = change
+    with suppress(OSError):  # it is only left over
+        staged.io.delete(swap.after)
 
 
 class DatabaseCatalog(OrderedCatalog, OwnPlaces, JointCatalog):
@@ -68,19 +76,29 @@ class DatabaseCatalog(OrderedCatalog, OwnPlaces, JointCatalog):
 
         Raises CommitFailedException as `JointCatalog` says; NoSuchTableError if a table does not exist.
         """
-        written = list(in_threads(commits[0].table.location(), self._write_next, commits))
-        self._swap_all([swap for swap, _ in written])
-        for swap, staged in written:
+        location = commits[0].table.location()
+        changes = list(in_threads(location, self._next, commits))  # nothing is written if a requirement does not hold
+        list(in_threads(location, self._write, changes))
+        try:
+            self._swap_all([swap for swap, _ in changes])
+        except CommitFailedException:
+            list(in_threads(location, _delete, changes))
+            raise
+        for swap, staged in changes:
             self.know(*swap.name, swap.after, staged.metadata)
 
-    def _write_next(self, commit: TableCommit) -> tuple[Swap, StagedTable]:
-        """Write the next metadata.json of a table, which no row names yet."""
+    def _next(self, commit: TableCommit) -> tuple[Swap, StagedTable]:
+        """The next metadata of a table, and how its row changes."""
         identifier = commit.table.name()
         current = self.load_table(identifier)
         staged = self._update_and_stage_table(current, identifier, commit.requirements, commit.updates)
-        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         name = self.namespace_to_string(self.namespace_from(identifier)), self.table_name_from(identifier)
         return Swap(name, current.metadata_location, staged.metadata_location), staged
+
+    def _write(self, change: tuple[Swap, StagedTable]) -> None:
+        """Write the metadata.json of a change."""
+        _, staged = change
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
 
     def table_of_row(self, namespace: str, name: str, location: str | None) -> Table:
         """The table of a row. Its metadata.json is read only if the row names another file than before.

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -20,6 +21,10 @@ class TableCommit:
     table: Table
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+
+
+class NotOffered(CommitFailedException):
+    """The server does not have commits of several tables."""
 
 
 class JointCatalog(ABC):
@@ -34,6 +39,6 @@ class JointCatalog(ABC):
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """Commit all of these tables, which are different ones and exist, or none of them.
 
-        Raises CommitFailedException if a requirement of one of them does not hold, or if someone else has committed. An
-        error of another kind may come although the commit took effect.
+        Raises NotOffered if the catalog has no such commits; CommitFailedException if a requirement of one of them does
+        not hold, or if someone else has committed. An error of another kind may come although the commit took effect.
         """

@@ -22,7 +22,7 @@ from lakeingest.lake.iceberg.history import assert_unmoved
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog
 from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.staged_schema import as_staged
-from lakeingest.lake.target import Prepared, Staged, Tables
+from lakeingest.lake.target import JointAnswer, Prepared, Staged, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,16 @@ class _Requested(IcebergPrepared):
 
     request: Request
 
+    def show(self) -> Staged:
+        """Move main of this table.
+
+        The catalog is asked for the table first, because the commit of all tables may have failed for the reason that
+        the catalog is away. That is no fault of the table.
+        """
+        with self.publishing.target.storage_errors():
+            self.publishing.entries.existing(self.table)
+        return IcebergPrepared.show(self)
+
 
 @dataclass(frozen=True, slots=True)
 class IcebergJoint:
@@ -114,7 +124,7 @@ class IcebergJoint:
             request = Request.of(ready.build(ready.loaded))
             return _Requested(ready.publishing, ready.staged, ready.loaded, ready.build, request)
 
-    def show(self, prepared: Sequence[Prepared]) -> Sequence[bool]:
+    def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
         """Move main of all these tables in one commit."""
         ours = [each for each in prepared if isinstance(each, _Requested)]
         assert len(ours) == len(prepared), "prepared by another lake"  # noqa: S101

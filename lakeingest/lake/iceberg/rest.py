@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import API_PREFIX, Capability, Endpoint, HttpMethod, RestCatalog, TableResponse
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table, TableIdentifier
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, Namespace, StagedTable, Table, TableIdentifier
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
 from requests import Response, Session
 from urllib3.util import Retry
@@ -22,7 +22,7 @@ from urllib3.util import Retry
 from lakeingest.config.catalogs import FirstPublishName
 from lakeingest.core.clocks import NEAR
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
-from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
+from lakeingest.lake.iceberg.joint_catalog import JointCatalog, NotOffered, TableCommit
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
 # Only reads are repeated: each run makes many. For a commit, `commit` looks at the table before it tries again
@@ -49,30 +49,31 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
     """
 
     ahead = 0
-    _has_refused_transactions = False
 
     @property
     def commits_together(self) -> bool:
         """Whether the server offers it."""
         offered = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_TRANSACTIONS}")
-        return offered in self._supported_endpoints and not self._has_refused_transactions
+        return offered in self._supported_endpoints
 
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """Commit several tables by one request.
 
-        Raises CommitFailedException if the server refuses the request; HTTPError if it fails.
+        Raises NotOffered if the server does not have the request, CommitFailedException if it refuses it, HTTPError if
+        it fails.
         """
         changes = ",".join(self._change(commit).model_dump_json() for commit in commits)
         url = self.url(_TRANSACTIONS, prefixed=True)
         response = self._session.post(url, data=f'{{"table-changes":[{changes}]}}'.encode())
-        self._has_refused_transactions = response.status_code in _NOT_OFFERED
+        if response.status_code in _NOT_OFFERED:
+            raise NotOffered(f"the server cannot commit several tables, although it offers that: {response.text}")
         if response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR and not response.ok:
             raise CommitFailedException(f"the server refuses to commit several tables: {response.text}")
         response.raise_for_status()
 
     def _change(self, commit: TableCommit) -> CommitTableRequest:
         *namespace, name = commit.table.name()
-        identifier = TableIdentifier(namespace=tuple(namespace), name=name)
+        identifier = TableIdentifier(namespace=Namespace(namespace), name=name)
         sent = self._sent(commit.table, commit.requirements)
         return CommitTableRequest.model_validate(
             {"identifier": identifier, "requirements": sent, "updates": commit.updates}

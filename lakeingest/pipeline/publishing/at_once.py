@@ -2,25 +2,53 @@
 
 Each table passes its gate and its audit first. A table that fails there stops, and the others go on without it. Then
 one commit of the catalog shows them all. If the catalog refuses that commit, or if it is not known whether it took
-effect, each table that readers are not known to see is published by itself, in the given order.
+effect, each table that readers are not known to see is published by itself, parents before their children.
+
+An error that stops the whole run, such as a gate that loses Spark, is raised after the other tables are shown.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lakeingest.core.joint import LEAST, MOST, first_batch
 from lakeingest.core.schema import TableId
-from lakeingest.errors import MainMoved
-from lakeingest.lake.target import Joint, Prepared
+from lakeingest.errors import LakeIngestError, MainMoved
+from lakeingest.lake.target import Joint, JointAnswer, Prepared
+from lakeingest.pipeline.events import ShownApart
 from lakeingest.pipeline.publishing.publish import Ready, make_ready, note_published
+from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.side_by_side import side_by_side
-from lakeingest.spool.spool import Spool
 
-MOST = 200  # tables in one commit: until then the metadata of each is in memory
+
+def publish_at_once(
+    edges: Edges,
+    binlog: BinlogRun,
+    joint: Joint,
+    tables: Sequence[TableRun],
+    may_beside: Callable[[TableRun], bool],
+    stopping: Callable[[], bool] = lambda: False,
+) -> set[TableId]:
+    """Publish merged tables, as many at once as the catalog takes. Returns those that someone compacts meanwhile.
+
+    Readers must see an earlier commit of each table. `tables`: parents before their children. `may_beside`: whether a
+    thread may check and audit the table. After `stopping`, no further commit is begun.
+    """
+    parents, rest = binlog.parents or {}, list(tables)
+    moved, error = set[TableId](), None
+    while rest and not stopping():
+        most = MOST if edges.joint.limit.is_over else edges.joint.limit.most
+        names = first_batch([table.id for table in rest], lambda table: parents.get(table, ()), most)
+        batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)
+        rest = [table for table in rest if table.id not in names]
+        error = batch.publish(moved) or error
+    if error is not None:
+        raise error
+    return moved
 
 
 @dataclass(slots=True)
@@ -33,91 +61,108 @@ class _Part:
     is_seen: bool = False
 
 
-def publish_at_once(
-    edges: Edges, spool: Spool, joint: Joint, tables: Sequence[TableRun], may_beside: Callable[[TableRun], bool]
-) -> set[TableId]:
-    """Publish merged tables, of each MOST all at once. Returns those that someone compacts at the same time.
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The tables of one commit, and how they are published."""
 
-    Readers must see an earlier commit of each table. `may_beside`: whether a thread may check and audit the table.
-    """
-    moved = set[TableId]()
-    for first in range(0, len(tables), MOST):
-        batch = tables[first : first + MOST]
-        parts = _prepare_all(edges, spool, joint, batch, may_beside, moved)
-        _show_all(edges, joint, parts)
-        _finish_all(edges, parts, may_beside, moved)
-    return moved
+    edges: Edges
+    binlog: BinlogRun
+    joint: Joint
+    tables: Sequence[TableRun]
+    may_beside: Callable[[TableRun], bool]
+    stopping: Callable[[], bool]
+
+    def publish(self, moved: set[TableId]) -> LakeIngestError | None:
+        """Publish the tables; compacted ones go to `moved`. Returns an error that stops the run.
+
+        An error that hinders what is shown, such as CatalogAway, is raised at once.
+        """
+        parts = dict[TableId, _Part]()
+        error = self._prepare_all(parts, moved)
+        in_order = [parts[table.id] for table in self.tables if table.id in parts]
+        self._show_all(in_order)
+        self._finish_all(in_order, moved)
+        return error
+
+    def _prepare_all(self, parts: dict[TableId, _Part], moved: set[TableId]) -> LakeIngestError | None:
+        """Make the parts of the tables that pass gate and audit, until an error stops the run. Returns that error."""
+
+        def prepare(table: TableRun) -> None:
+            began = time.monotonic()
+            with working_on(self.edges, table):
+                ready = make_ready(self.edges, self.binlog.spool, table)
+                if ready is None:
+                    clear_failure(self.edges, table)
+                    return
+                try:
+                    prepared = self.joint.prepare(ready.staged, table.schema, ready.properties, ready.read_back)
+                except MainMoved:
+                    moved.add(table.id)
+                    return
+                parts[table.id] = _Part(ready, prepared, time.monotonic() - began)
+
+        beside = list(filter(self.may_beside, self.tables))
+        alone = [table for table in self.tables if not self.may_beside(table)]
+        try:
+            side_by_side(prepare, beside, self.edges.config.target.tables_at_once)
+            for table in alone:
+                prepare(table)
+        except LakeIngestError as error:
+            return error
+        return None
+
+    def _show_all(self, parts: Sequence[_Part]) -> None:
+        """Let readers see all of the parts in one commit. A single one is left to a commit of its own."""
+        if len(parts) < LEAST or self.edges.joint.limit.is_over:
+            return
+        began = time.monotonic()
+        self.edges.lease.assert_held()
+        with self.edges.profile.stage("publishes at once"):
+            answer = self.joint.show([part.prepared for part in parts])
+        seconds = (time.monotonic() - began) / len(parts)
+        for part, is_seen in zip(parts, answer.are_seen, strict=True):
+            part.is_seen = is_seen
+            part.seconds += seconds
+        _note_answer(self.edges, answer)
+
+    def _finish_all(self, parts: Sequence[_Part], moved: set[TableId]) -> None:
+        """Go on from the parts that readers see. Then publish each other one by itself."""
+
+        def finish(part: _Part) -> None:
+            table, began = part.ready.table, time.monotonic()
+            with working_on(self.edges, table):
+                self.edges.lease.assert_held()
+                try:
+                    with self.edges.profile.stage(PUBLISHES):
+                        published = part.prepared.finish() if part.is_seen else part.prepared.show()
+                except MainMoved:
+                    moved.add(table.id)
+                    return
+                note_published(self.edges, part.ready, published, part.seconds + time.monotonic() - began)
+                clear_failure(self.edges, table)
+
+        seen = [part for part in parts if part.is_seen]
+        beside = [part for part in seen if self.may_beside(part.ready.table)]
+        side_by_side(finish, beside, self.edges.config.target.tables_at_once)
+        for part in seen:
+            if not self.may_beside(part.ready.table):
+                finish(part)
+        for part in parts:  # parents first
+            if not part.is_seen and not self.stopping():
+                finish(part)
 
 
-def _prepare_all(
-    edges: Edges,
-    spool: Spool,
-    joint: Joint,
-    tables: Sequence[TableRun],
-    may_beside: Callable[[TableRun], bool],
-    moved: set[TableId],
-) -> list[_Part]:
-    """The parts of the tables that pass gate and audit, in the order of the tables. Compacted ones go to `moved`."""
-    parts = dict[int, _Part]()  # by the number of the table
-
-    def prepare(number: int) -> None:
-        table, began = tables[number], time.monotonic()
-        with working_on(edges, table):
-            ready = make_ready(edges, spool, table)
-            if ready is None:
-                clear_failure(edges, table)
-                return
-            try:
-                prepared = joint.prepare(ready.staged, table.schema, ready.properties, ready.read_back)
-            except MainMoved:
-                moved.add(table.id)
-                return
-            parts[number] = _Part(ready, prepared, time.monotonic() - began)
-
-    for number, table in enumerate(tables):
-        if not may_beside(table):
-            prepare(number)
-    beside = [number for number, table in enumerate(tables) if may_beside(table)]
-    side_by_side(prepare, beside, edges.config.target.tables_at_once)
-    return [part for _, part in sorted(parts.items())]
-
-
-def _show_all(edges: Edges, joint: Joint, parts: Sequence[_Part]) -> None:
-    """Let readers see all of the parts in one commit. A single one is left to a commit of its own."""
-    if len(parts) < 2:  # noqa: PLR2004 - two are the fewest that can be at once
+def _note_answer(edges: Edges, answer: JointAnswer) -> None:
+    """Note whether the catalog takes commits of so many tables. A refusal is an event."""
+    tables = len(answer.are_seen)
+    if all(answer.are_seen):
+        edges.joint.limit = edges.joint.limit.taken()
+    if not answer.refusal:
         return
-    began = time.monotonic()
-    edges.lease.assert_held()
-    with edges.profile.stage("publishes at once"):
-        are_seen = joint.show([part.prepared for part in parts])
-    seconds = (time.monotonic() - began) / len(parts)
-    for part, is_seen in zip(parts, are_seen, strict=True):
-        part.is_seen = is_seen
-        part.seconds += seconds
-
-
-def _finish_all(
-    edges: Edges, parts: Sequence[_Part], may_beside: Callable[[TableRun], bool], moved: set[TableId]
-) -> None:
-    """Go on from the parts that readers see, and publish each other one by itself. Compacted ones go to `moved`."""
-
-    def finish(part: _Part) -> None:
-        table, began = part.ready.table, time.monotonic()
-        with working_on(edges, table):
-            edges.lease.assert_held()
-            try:
-                with edges.profile.stage(PUBLISHES):
-                    published = part.prepared.finish() if part.is_seen else part.prepared.show()
-            except MainMoved:
-                moved.add(table.id)
-                return
-            note_published(edges, part.ready, published, part.seconds + time.monotonic() - began)
-            clear_failure(edges, table)
-
-    def is_beside(part: _Part) -> bool:
-        return part.is_seen and may_beside(part.ready.table)
-
-    for part in parts:
-        if not is_beside(part):
-            finish(part)
-    side_by_side(finish, filter(is_beside, parts), edges.config.target.tables_at_once)
+    edges.joint.limit = limit = edges.joint.limit.refused(tables, for_good=answer.is_final)
+    follows = (
+        "from now on, this run publishes each table by itself"
+        if limit.is_over
+        else f"this run goes on to publish up to {limit.most:,} at once"
+    )
+    edges.observe(ShownApart(tables, f"{' '.join(answer.refusal.split())}; {follows}"))

@@ -102,7 +102,7 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     # Step 2: merge and publish. A stopped table waits from when the run last worked on it; if it never did, from now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
-    alone = publish_together(edges, binlog, due, stopping)
+    alone = publish_together(run, due, stopping)
     worked_at |= dict.fromkeys((table.id for table in due), time.monotonic())
     for table in parents_first(binlog, [*alone, *retried]):
         with working_on(edges, table):

@@ -14,6 +14,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.run.executors import Executors
+from lakeingest.pipeline.run.joint_publishes import JointPublishes
 from lakeingest.pipeline.run.ledger import Results
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
@@ -36,7 +37,7 @@ class Edges:
     that the lease is held. The spool and the signals assert this inside each of their writes.
     `began`: when the run began, by the monotonic clock. `results`: what gates have found, for the ledger. `tally`: what
     merges have written. `unusual`: by table, what is unusual about that. `audit_costs`: by table, the cost of the run's
-    audits.
+    audits. `joint`: what is known about publishes of several tables at once.
     """
 
     config: Config
@@ -57,6 +58,7 @@ class Edges:
     tally: Tally = field(default_factory=Tally)
     unusual: dict[TableId, str] = field(default_factory=dict)
     audit_costs: defaultdict[TableId, Cost] = field(default_factory=lambda: defaultdict(Cost))
+    joint: JointPublishes = field(default_factory=JointPublishes)
 
     @property
     def committing(self) -> Target:

@@ -1,6 +1,7 @@
 """The foreign keys that change rows outside the binlog, and the order of tables that follows from them."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, depth_below, family, signature
@@ -57,27 +58,22 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
 
 
 def know_parents(edges: Edges, binlog: BinlogRun) -> None:
-    """Ask the source for the parents of all tables, if that is not known and tables are published one after the other.
-
-    Where they are published at once, their order does not matter.
-    """
-    if binlog.parents is None and edges.target.joint is None:
+    """Ask the source for the parents of all tables, if that is not known. For `target.publish_together` alone."""
+    if binlog.parents is None:
         binlog.parents = edges.source.parents(list(binlog.tables))
 
 
-def generation(binlog: BinlogRun, table: TableRun) -> tuple[int, int]:
-    """How far the table is below others by foreign keys, to be compared. It is greater than that of each parent.
-
-    Within a ring of foreign keys, only those count that change rows outside the binlog.
-    """
-    parents = binlog.parents or {}
-    below = depth_below(table.id, lambda child: parents.get(child, frozenset()))
-    return below, depth(table.id, binlog.foreign_keys)
-
-
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The tables, sorted so that each comes after its parents by foreign keys. Equal ones keep their order."""
-    return sorted(tables, key=lambda table: generation(binlog, table))
+    """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order.
+
+    Without `know_parents`, only foreign keys count that change rows outside the binlog. With it, all count, except
+    within a ring.
+    """
+    if binlog.parents is None:
+        return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
+    parents = binlog.parents
+    below = partial(depth_below, parents_of=lambda child: parents.get(child, frozenset()))
+    return sorted(tables, key=lambda table: (below(table.id), depth(table.id, binlog.foreign_keys)))
 
 
 def has_changed_parent(binlog: BinlogRun, table: TableRun) -> bool:

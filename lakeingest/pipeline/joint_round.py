@@ -1,0 +1,149 @@
+"""A round with `target.publish_together`: tables are merged to one place of the binlog, then shown at once.
+
+1. Tables that need only the lake are merged side by side; then the others, one after the other.
+2. A merge of the others may spool on: rows that foreign keys have changed are read again, or DDL is followed. Then each
+   table that has changes up to the new end is merged again, also one that was not due before. So no reader sees a
+   transaction in one table, and not yet in another.
+3. `publishing.at_once` shows all of them.
+
+If an error of one table stops the whole run meanwhile, what is merged by then is shown before the error is raised.
+Otherwise that table would keep all others from readers, in each run again.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError, MainMoved
+from lakeingest.lake.target import Joint
+from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
+from lakeingest.pipeline.events import ShownApart
+from lakeingest.pipeline.publishing.at_once import publish_at_once
+from lakeingest.pipeline.run.current import has_changes
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.foreign_keys import know_parents, parents_first
+from lakeingest.pipeline.run.hidden_tables import stop_hidden
+from lakeingest.pipeline.run.lake_only import needs_only_lake
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import working_on
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.schema.lifting import merge_over_halts
+from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
+from lakeingest.side_by_side import side_by_side
+
+PASSES = 3  # of merges, if the spool goes on meanwhile
+
+
+def publish_at_one_place(
+    run: OpenRun, joint: Joint, tables: Sequence[TableRun], stopping: Callable[[], bool]
+) -> list[TableRun]:
+    """Merge tables to one place of the binlog, then let readers see all at once. Returns those that someone compacts.
+
+    `tables`: those that are due; readers must see an earlier commit of each. Tables that get changes meanwhile come
+    along. After `stopping`, no further table is begun, and nothing more is shown.
+    """
+    edges, binlog = run.edges, run.binlog
+    know_parents(edges, binlog)
+    merges, error = _Merges(run, stopping), None
+    try:
+        with translate_errors(edges.source.settings, edges.target):
+            merges.to_one_place(tables)
+    except LakeIngestError as failed:  # such as SparkLost: it is raised below
+        error = failed
+    merged = parents_first(binlog, merges.merged())
+    edges.joint.unshown |= {table.id for table in merged}
+    moved = set(merges.moved)
+    try:
+        if not stopping():
+            moved |= publish_at_once(edges, binlog, joint, merged, merges.may_beside, stopping)
+    finally:
+        edges.joint.unshown -= {table.id for table in merged if table.staged.visible}
+    for table in merged:
+        if table.id in merges.has_read and table.staged.visible:
+            with working_on(edges, table):
+                remove_merged_patches(edges, table)
+    if error is not None:
+        raise error
+    return [table for table in merges.begun.values() if table.id in moved]
+
+
+@dataclass(slots=True)
+class _Merges:
+    """The merges before a joint publish, all to one place of the binlog.
+
+    `begun`: all tables that were to be merged. `complete`: those whose last merge has ended. `alone`: tables that need
+    more than the lake. `has_read`: tables with rows that were read again. `moved`: tables that someone compacts.
+    """
+
+    run: OpenRun
+    stopping: Callable[[], bool]
+    begun: dict[TableId, TableRun] = field(default_factory=dict)
+    complete: set[TableId] = field(default_factory=set)
+    alone: set[TableId] = field(default_factory=set)
+    has_read: set[TableId] = field(default_factory=set)
+    moved: set[TableId] = field(default_factory=set)
+
+    def merged(self) -> list[TableRun]:
+        """The tables that can be shown."""
+        going_on = (table for table in self.begun.values() if table.failure is None and table.id not in self.moved)
+        return [table for table in going_on if table.id in self.complete]
+
+    def may_beside(self, table: TableRun) -> bool:
+        """Whether a thread may check the table: what needs more than the lake for its merge may for its gate, too."""
+        return table.id not in self.alone
+
+    def to_one_place(self, tables: Sequence[TableRun]) -> None:
+        """Merge these tables, and all that get changes meanwhile, until the spool does not go on."""
+        spool, looked_at = self.run.binlog.spool, {table.id for table in tables}
+        due = list(tables)
+        for _ in range(PASSES):
+            end = spool.position
+            due += self._changed(looked_at)
+            self._merge_all(due)
+            if spool.position == end or self.stopping():
+                return
+            due, looked_at = [], set()
+        if behind := [table for table in self.merged() if has_changes(self.run, table)]:
+            why = "foreign keys change their rows all the time, so their merges do not come to one place of the binlog"
+            self.run.edges.observe(ShownApart(len(behind), why))
+
+    def _changed(self, looked_at: Collection[TableId]) -> list[TableRun]:
+        """The other tables that readers see, and that have something to show up to the end of the spool.
+
+        `looked_at`: tables that are due, and whose definition was compared with the server's.
+        """
+        edges, binlog = self.run.edges, self.run.binlog
+        stop_hidden(self.run)
+        others = [table for table in self.run.copied if table.id not in looked_at]
+        shown = [table for table in others if table.staged.published is not None]
+        changed = [table for table in shown if table.id in edges.joint.unshown or has_changes(self.run, table)]
+        if changed:
+            look_for_unseen_ddl(edges, binlog, changed)  # it may spool on, too
+        return [table for table in changed if table.failure is None]
+
+    def _merge_all(self, tables: Sequence[TableRun]) -> None:
+        """Merge to the spool's end: side by side what needs only the lake, then the other tables, parents first."""
+        edges, binlog = self.run.edges, self.run.binlog
+        self.begun |= {table.id: table for table in tables}
+        alone = [table for table in tables if not needs_only_lake(edges, binlog, table)]
+        self.alone |= {table.id for table in alone}
+        beside = [table for table in tables if table.id not in self.alone]
+        side_by_side(self._merge, beside, edges.config.target.tables_at_once)
+        again = [table for table in tables if table.id in self.alone]
+        for table in parents_first(binlog, again):
+            self._merge(table)
+
+    def _merge(self, table: TableRun) -> None:
+        """Merge one table, unless it has stopped or the run is to stop."""
+        edges, binlog = self.run.edges, self.run.binlog
+        if self.stopping() or table.failure is not None or table.id in self.moved:
+            return
+        self.complete.discard(table.id)
+        with working_on(edges, table):
+            try:
+                if read_cascades(edges, binlog, table):
+                    self.has_read.add(table.id)
+                merge_over_halts(edges, binlog, table)
+                self.complete.add(table.id)
+            except MainMoved:  # before DDL that it does not get over, a table is published by itself
+                self.moved.add(table.id)
