@@ -1,26 +1,47 @@
-"""A round publishes its tables at once: whoever polls them finds all as of one place, and only whole points."""
+"""With `publish_together`, a round publishes its tables at once: whoever polls them finds all as of one place.
+
+And whole points, whatever the key says.
+"""
 
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
+from typing import NoReturn
 
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from lakeingest.api import Pipeline
+from lakeingest.commands.run import run
+from lakeingest.core.joint import REFUSALS
 from lakeingest.core.points import Point
 from lakeingest.core.schema import TableId
-from lakeingest.errors import AuditFailed
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import AuditFailed, SparkLost
+from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.monitoring.event_lines import line
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import connect
-from lakeingest.pipeline.events import Published, TableStopped
+from lakeingest.pipeline import joint_round
+from lakeingest.pipeline.binlog.ingest import spool_to_now
+from lakeingest.pipeline.events import Event, Following, Published, RowsReread, ShownApart, TableStopped
+from lakeingest.pipeline.publishing import at_once as at_once_module
 from lakeingest.pipeline.publishing import publish
+from lakeingest.pipeline.publishing.audit import audit
+from lakeingest.pipeline.run import lake_only
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
 from tests.e2e.test_points import opened
@@ -29,6 +50,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 POLLS = int(environ.get("LAKEINGEST_POLLS", "300"))
 ACCOUNTS, COINS = 20, 100
+POSITION = "lakeingest.position"
 
 
 @pytest.fixture
@@ -44,8 +66,27 @@ def bank(pipe: Pipe) -> Pipe:
     for side in ("left_side", "right_side"):
         pipe.sql(f"INSERT INTO {side} VALUES {rows}")
     pipe.sql("INSERT INTO journal (here, there) VALUES (0, 0)")
+    at_once(pipe)
     pipe.run()
+    pipe.events.clear()
     return pipe
+
+
+def at_once(pipe: Pipe, *, together: bool = True) -> None:
+    """Let the pipeline publish its tables at once from now on, or not."""
+    target = pipe.config.target.model_copy(update={"publish_together": together})
+    pipe.config = pipe.config.model_copy(update={"target": target})
+
+
+def published(pipe: Pipe) -> list[str]:
+    """The tables that were published, in this order."""
+    return [event.table.name for event in pipe.events if isinstance(event, Published)]
+
+
+def position(pipe: Pipe, table: str) -> str:
+    """As of which place of the binlog readers see a table."""
+    catalog = open_catalog(pipe.config.target)
+    return catalog.load_table(pipe.config.target.identifier(TableId(pipe.database, table))).properties[POSITION]
 
 
 TABLES = ("left_side", "right_side", "journal")
@@ -119,15 +160,18 @@ class Reader:
     def _load(self, table: str) -> Table:
         return self.catalog.load_table(self.pipe.config.target.identifier(TableId(self.pipe.database, table)))
 
-    def poll(self) -> None:
-        """Look at all tables. Counts only if the first is the same before and after the others were loaded."""
+    def _loaded(self) -> tuple[dict[str, Table], dict[str, int]]:
+        """All tables, and their versions."""
         loaded = {table: self._load(table) for table in TABLES}
-        again = self._load(TABLES[0])
-        versions = {table: one.metadata.refs["main"].snapshot_id for table, one in loaded.items()}
-        if again.metadata.refs["main"].snapshot_id != versions[TABLES[0]]:
+        return loaded, {table: one.metadata.refs["main"].snapshot_id for table, one in loaded.items()}
+
+    def poll(self) -> None:
+        """Look at all tables. Counts only if all are the same when they are looked at again, as `points.md` says."""
+        loaded, versions = self._loaded()
+        if self._loaded()[1] != versions:
             return
         self.polls += 1
-        found = {one.properties["lakeingest.position"] for one in loaded.values()}
+        found = {one.properties[POSITION] for one in loaded.values()}  # each transaction changes all three
         self.positions |= found
         if len(found) > 1:
             self.halves += 1
@@ -163,11 +207,9 @@ def test_no_poll_finds_half_a_round(bank: Pipe) -> None:
 
 
 @pytest.mark.long("follows while it is polled")
-def test_polls_find_halves_if_tables_are_published_one_after_the_other(
-    bank: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a catalog that cannot commit several tables at once: so the test before can fail."""
-    monkeypatch.setattr(IcebergTarget, "joint", None)
+def test_polls_find_halves_without_the_key(bank: Pipe) -> None:
+    """Tables are published one after the other then: so the test before can fail."""
+    at_once(bank, together=False)
     reader = Reader(bank)
 
     def work() -> None:
@@ -208,25 +250,171 @@ def test_no_poll_finds_half_a_point(bank: Pipe) -> None:
     assert reader.polls >= POLLS
 
 
-def test_elsewhere_parents_are_published_before_their_children(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a catalog that cannot commit several tables at once; foreign keys of all kinds count."""
-    monkeypatch.setattr(IcebergTarget, "joint", None)
+def test_without_the_key_nobody_asks_whether_the_catalog_can(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for parents: the order, the requests and the costs are those of tables that are published by themselves."""
+
+    def asked(*_: object) -> NoReturn:
+        raise AssertionError("nobody asks")
+
+    monkeypatch.setattr(IcebergTarget, "joint", property(asked))
+    monkeypatch.setattr(BinlogSource, "parents", asked)
+    at_once(bank, together=False)
     move(bank, random.Random(1), 1)
-    bank.events.clear()
     bank.run()
-    order = [event.table.name for event in bank.events if isinstance(event, Published)]
-    assert (set(order), order[-1]) == (set(TABLES), "journal")
+    assert set(published(bank)) == set(TABLES)
+    bank.assert_equal()
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[int]:
+    """Let the catalog refuse all commits of several tables. The list gets the number of tables of each."""
+    asked = list[int]()
+
+    def refused(_: object, commits: Sequence[object]) -> None:
+        asked.append(len(commits))
+        raise error
+
+    monkeypatch.setattr(EmbeddedCatalog, "commit_tables", refused)
+    return asked
+
+
+def test_after_a_refusal_parents_are_published_before_their_children(
+    bank: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Foreign keys of all kinds count; and the run says that the tables were not published at once."""
+    asked = refuse(monkeypatch, CommitFailedException("the request is too long"))
+    move(bank, random.Random(1), 1)
+    bank.run()
+    assert (asked, set(published(bank)), published(bank)[-1]) == ([3], set(TABLES), "journal")
+    [event] = bank.seen(ShownApart)
+    assert "the request is too long; this run goes on" in str(line(event))
+    bank.assert_equal()
+
+
+def test_a_catalog_that_always_refuses_is_not_asked_for_ever(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one run that follows; the tables are published by themselves, in each round."""
+    asked, moved, ended = refuse(monkeypatch, CommitFailedException("forbidden")), 0, False
+
+    def watch(event: Event) -> None:
+        nonlocal moved, ended
+        bank.events.append(event)
+        is_last = isinstance(event, Published) and event.table.name == "journal"
+        if isinstance(event, Following) or is_last:
+            ended = moved == REFUSALS + 2
+            moved += not ended
+            if not ended:
+                move(bank, random.Random(moved), moved)
+
+    run(bank.config, (), None, watch, bank.spark, follow=True, stopping=lambda: ended)
+    assert len(asked) == REFUSALS
+    assert "from now on, this run publishes each table by itself" in str(line(bank.seen(ShownApart)[-1]))
+    bank.assert_equal()
+
+
+def test_sigterm_ends_a_publish_of_many_tables_after_the_next_one(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose commit was refused. The next run publishes the others."""
+    refuse(monkeypatch, CommitFailedException("forbidden"))
+    ended = False
+
+    def watch(event: Event) -> None:
+        nonlocal ended
+        bank.events.append(event)
+        if isinstance(event, Following):
+            move(bank, random.Random(1), 1)
+        ended |= isinstance(event, Published)
+
+    run(bank.config, (), None, watch, bank.spark, follow=True, stopping=lambda: ended)
+    assert len(published(bank)) == 1
+    bank.run()
+    bank.assert_equal()
+
+
+@pytest.mark.parametrize("step", ["merge_over_halts", "make_ready"])
+def test_a_table_that_ends_the_run_does_not_keep_the_others_from_readers(
+    bank: Pipe, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Its merge, or its gate, loses Spark, in each run again: what needs only the lake is merged and shown first."""
+    module = {"merge_over_halts": joint_round, "make_ready": at_once_module}[step]
+    work = getattr(module, step)
+
+    def lost(edges: Edges, binlog: object, table: TableRun) -> object:
+        if table.id.name == "right_side":
+            raise SparkLost("out of memory")
+        return work(edges, binlog, table)
+
+    monkeypatch.setattr(lake_only, "FEW_ROWS", 5)  # so that the table needs more than the lake
+    bank.sql(f"UPDATE right_side SET coins = coins + 0, id = id + {10 * ACCOUNTS} WHERE id > 10")
+    bank.sql(f"UPDATE right_side SET id = id - {10 * ACCOUNTS} WHERE id > {10 * ACCOUNTS}")
+    move(bank, random.Random(1), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, lost)
+        with pytest.raises(SparkLost):
+            bank.run()
+    assert set(published(bank)) == {"left_side", "journal"}
+    bank.run()
+    bank.assert_equal()
+
+
+def test_tables_that_get_changes_while_a_merge_spools_on_come_along(
+    bank: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where rows are read again after changes by foreign keys: then no reader sees a half of what came meanwhile."""
+    merge, spooled_on = joint_round.merge_over_halts, False
+
+    def merge_and_spool_on(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
+        nonlocal spooled_on
+        if table.id.name == "right_side" and not spooled_on:
+            spooled_on = True
+            move(bank, random.Random(2), 2)
+            spool_to_now(edges, binlog)
+        merge(edges, binlog, table)
+
+    monkeypatch.setattr(joint_round, "merge_over_halts", merge_and_spool_on)
+    bank.sql(
+        "UPDATE right_side SET coins = coins + 1 WHERE id = 0", "UPDATE left_side SET coins = coins - 1 WHERE id = 0"
+    )
+    bank.run()
+    assert {position(bank, table) for table in TABLES} == {position(bank, "right_side")}
+    assert sorted(published(bank)) == sorted(TABLES)  # each once
+    bank.assert_equal()
+
+
+@pytest.mark.long("another kind of server")
+def test_what_foreign_keys_change_meanwhile_is_seen_with_the_rest(
+    pipe_on: Callable[..., Pipe], silent: LocalServer
+) -> None:
+    """A transaction that comes while rows are read again is seen in all its tables at once, or in none."""
+    pipe = pipe_on(silent)
+    pipe.sql(
+        "CREATE TABLE parents (id INT PRIMARY KEY)",
+        "CREATE TABLE going (id INT PRIMARY KEY, p INT, v INT,"
+        " FOREIGN KEY (p) REFERENCES parents (id) ON DELETE CASCADE)",
+        "CREATE TABLE apart (id INT PRIMARY KEY)",
+        "INSERT INTO parents VALUES (1), (2)",
+        "INSERT INTO going VALUES (1, 1, 0), (2, 2, 0)",
+        "INSERT INTO apart VALUES (1)",
+    )
+    at_once(pipe)
+    pipe.run()
+    pipe.events.clear()
+    pipe.sql("DELETE FROM parents WHERE id = 1")
+
+    def meanwhile(event: Event) -> None:
+        if isinstance(event, RowsReread):
+            pipe.sql("BEGIN", "UPDATE going SET v = 7 WHERE id = 2", "INSERT INTO apart VALUES (2)", "COMMIT")
+
+    pipe.run(observe=meanwhile)
+    assert (pipe.rows("going"), pipe.rows("apart")) == ([(2, 2, 7)], [(1,), (2,)])
+    assert position(pipe, "going") == position(pipe, "apart")
 
 
 def test_a_table_that_fails_leaves_the_others_to_their_publish(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its audit stops it alone; the next run publishes it, too."""
     move(bank, random.Random(1), 1)
-    check = publish.audit
 
-    def fails(edges: object, spool: object, table: object, held: object, *, in_full: bool) -> None:
-        if getattr(table, "id").name == "right_side":  # noqa: B009 - of any object
+    def fails(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: bool) -> None:
+        if table.id.name == "right_side":
             raise AuditFailed("a fault")
-        check(edges, spool, table, held, in_full=in_full)  # type: ignore[arg-type]
+        audit(edges, spool, table, held, in_full=in_full)
 
     bank.events.clear()
     with monkeypatch.context() as patch:
@@ -234,6 +422,6 @@ def test_a_table_that_fails_leaves_the_others_to_their_publish(bank: Pipe, monke
         with pytest.raises(AuditFailed):
             bank.run()
     assert [event.table.name for event in bank.events if isinstance(event, TableStopped)] == ["right_side"]
-    assert {event.table.name for event in bank.events if isinstance(event, Published)} == {"left_side", "journal"}
+    assert set(published(bank)) == {"left_side", "journal"}
     bank.run()
     bank.assert_equal()

@@ -145,14 +145,27 @@ class UnreliableTogether(_Meeting, EmbeddedCatalog):
         super().__init__(config.CATALOG, **settings.pyiceberg_properties())
         self.begin(plan)
         self.together = 0  # the commits of several tables that were sent
+        self.is_away, self.asked = False, 0  # while it is away, nothing is answered
 
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """A commit of several tables."""
         self.together += 1
+        self._ask()
         self._meet(lambda: super(UnreliableTogether, self).commit_tables(commits))
+
+    def load_table(self, *request: Any) -> Any:
+        """The current table."""
+        self._ask()
+        return super().load_table(*request)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.is_away:
+            raise ConnectionBroken("refused")
 
     def commit_table(self, *request: Any, **more: Any) -> Any:
         """A commit of one table."""
+        self._ask()
         return self._meet(lambda: super(UnreliableTogether, self).commit_table(*request, **more))
 
 

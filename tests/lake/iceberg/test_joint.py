@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 from lakeingest import config
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import AuditFailed, ForeignWrite, MainMoved, StaleWriter
+from lakeingest.errors import AuditFailed, CatalogAway, ForeignWrite, MainMoved, StaleWriter
 from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.database_catalog import Swap
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Joint, Prepared, Staged, Target
+from tests.faults import spoiling
 from tests.lake.iceberg.test_commit import foreign_snapshot, rows_of
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.unreliable import ANSWERS, FAULTS, Fault, UnreliableTogether, done, not_done
@@ -71,7 +72,7 @@ class Shop:
     def publish(self, target: Target) -> Mapping[str, Staged | Exception]:
         """Publish all tables, as a round does. By name: what was published, or why not."""
         prepared, found = self.prepared(target), dict[str, Staged | Exception]()
-        are_seen = joint_of(target).show(prepared)
+        are_seen = seen(joint_of(target), prepared)
         for lake, one, is_seen in zip(self.lakes, prepared, are_seen, strict=True):
             try:
                 found[lake.table.name] = one.finish() if is_seen else one.show()
@@ -81,6 +82,10 @@ class Shop:
             one if isinstance(one, Staged) else before for one, before in zip(found.values(), self.staged, strict=True)
         ]
         return found
+
+    def metadata_files(self) -> set[Path]:
+        """All metadata.json in the warehouse."""
+        return set(self.settings.warehouse.path.rglob("*.metadata.json"))
 
     def assert_seen(self, rows: int, names: Collection[str] = TABLES) -> None:
         """Readers see so many rows of these tables, once, and the next run goes on from there."""
@@ -96,6 +101,11 @@ def joint_of(target: Target) -> Joint:
     joint = target.joint
     assert joint is not None
     return joint
+
+
+def seen(joint: Joint, prepared: Sequence[Prepared]) -> list[bool]:
+    """Show the tables at once: which of them readers see."""
+    return list(joint.show(prepared).are_seen)
 
 
 def prepare(joint: Joint, lake: Lake, staged: Staged) -> Prepared:
@@ -125,7 +135,7 @@ def test_all_tables_are_seen_at_once(shop: Shop) -> None:
     prepared = shop.prepared(target)
     for lake in shop.lakes:
         assert len(rows_of(lake, "main")) == 1
-    assert list(joint_of(target).show(prepared)) == [True] * len(TABLES)
+    assert seen(joint_of(target), prepared) == [True] * len(TABLES)
     assert catalog.together == 1
     shop.staged = [one.finish() for one in prepared]
     assert all(one.visible for one in shop.staged)
@@ -173,8 +183,9 @@ def test_a_table_of_which_another_run_has_published_stops_alone(shop: Shop) -> N
     target, catalog = behind(shop)
     prepared = shop.prepared(target)
     shop.lakes[1].publish(shop.staged[1])
-    shown = joint_of(target).show(prepared)
-    assert list(shown) == [False, True, False]  # readers see what it was to show
+    answer = joint_of(target).show(prepared)
+    assert list(answer.are_seen) == [False, True, False]  # readers see what it was to show
+    assert answer.refusal == ""  # it says nothing about the catalog
     assert catalog.together == 1
     prepared[0].show(), prepared[1].finish(), prepared[2].show()
     shop.assert_seen(2)
@@ -185,7 +196,7 @@ def test_a_table_that_someone_has_changed_stops_alone(shop: Shop) -> None:
     target, _ = behind(shop)
     prepared = shop.prepared(target)
     foreign_snapshot(shop.lakes[1], "main")
-    assert list(joint_of(target).show(prepared)) == [False] * 3
+    assert seen(joint_of(target), prepared) == [False] * 3
     prepared[0].show()
     with pytest.raises(ForeignWrite):
         prepared[1].show()
@@ -206,9 +217,10 @@ def test_a_commit_of_someone_at_the_last_moment_changes_no_table(shop: Shop, mon
         swap(swaps)
 
     monkeypatch.setattr(catalog, "_swap_all", late)
-    prepared = shop.prepared(target)
-    assert list(joint_of(target).show(prepared)) == [False] * 3
+    prepared, files = shop.prepared(target), shop.metadata_files()
+    assert seen(joint_of(target), prepared) == [False] * 3
     assert [len(rows_of(lake, "main")) for lake in shop.lakes] == [1, 1, 1]
+    assert len(shop.metadata_files() - files) == 1  # that of the other commit: a refused one leaves no file
     shop.staged = [one.show() for one in prepared]
     shop.assert_seen(2)
 
@@ -219,7 +231,40 @@ def test_staging_that_moves_on_refuses_the_publish(shop: Shop) -> None:
     prepared = shop.prepared(target)
     lake = shop.lakes[2]
     lake.open().mark(shop.staged[2], lake.leveled(shop.staged[2], 50))
-    assert list(joint_of(target).show(prepared)) == [False] * 3
+    files = shop.metadata_files()
+    assert seen(joint_of(target), prepared) == [False] * 3
+    assert shop.metadata_files() == files  # nothing is written before all requirements hold
+
+
+def test_a_catalog_that_is_away_is_no_fault_of_a_table(shop: Shop) -> None:
+    """The run waits for it, as if a table were published by itself; no table stops."""
+    target, catalog = behind(shop)
+    prepared = shop.prepared(target)
+    catalog.is_away = True
+    with pytest.raises(CatalogAway):
+        shop.lakes[0].publish(shop.staged[0], target)
+    catalog.asked = 0
+    answer = joint_of(target).show(prepared)
+    assert (list(answer.are_seen), answer.refusal) == ([False] * 3, "")
+    assert catalog.asked == 2  # the commit, and one table: each answer may take a minute
+    for one in prepared:
+        with pytest.raises(CatalogAway):
+            one.show()
+    catalog.is_away = False
+    shop.staged = [one.show() for one in prepared]
+    shop.assert_seen(2)
+
+
+def test_a_refusal_without_a_moved_table_is_said(shop: Shop) -> None:
+    """The server may refuse requests of this length, or all: whoever publishes has to know it."""
+    target, catalog = behind(shop, [not_done("a conflict")])
+    prepared = shop.prepared(target)
+    answer = joint_of(target).show(prepared)
+    assert list(answer.are_seen) == [False] * 3
+    assert ("branch lakeingest has changed" in answer.refusal, answer.is_final) == (True, False)
+    assert catalog.together == 1
+    shop.staged = [one.show() for one in prepared]
+    shop.assert_seen(2)
 
 
 def test_a_failed_audit_is_that_of_its_table(shop: Shop) -> None:
@@ -235,11 +280,33 @@ def test_a_failed_audit_is_that_of_its_table(shop: Shop) -> None:
     assert catalog.together == 0
 
 
+def test_to_look_again_at_one_table_does_not_prove_one_round(shop: Shop) -> None:
+    """A table that has no changes in a round gets no commit: so whoever reads several looks again at all of them."""
+    target = IcebergTarget(shop.settings)
+    shop.publish(target)
+    catalog = open_catalog(shop.settings)
+
+    def look(number: int) -> tuple[int, str]:
+        table = catalog.load_table(shop.settings.identifier(TableId("shop", TABLES[number])))
+        return table.metadata.refs["main"].snapshot_id, table.properties["lakeingest.position"]
+
+    before = [look(0), look(1)]
+    changed = list(zip(shop.lakes[1:], shop.staged[1:], strict=True))  # the first table has no changes in this round
+    merged = [lake.merge(one, (40, "b", False), pos=40) for lake, one in changed]
+    joint = joint_of(target)
+    prepared = [prepare(joint, lake, one) for lake, one in zip(shop.lakes[1:], merged, strict=True)]
+    assert seen(joint, prepared) == [True, True]
+    third = look(2)
+    assert look(0) == before[0]
+    assert before[1][1] != third[1]  # two rounds
+    assert look(1) != before[1]  # and this shows it
+
+
 def half_states(settings: config.Target, publish: Callable[[], object], polls: int) -> int:
     """How often a reader finds some tables as of a publish, and others as of another one.
 
-    A poll counts if the first table is the same before and after the others were read. Polls go on until there were so
-    many of them, and PUBLISHES publishes.
+    A poll counts if all tables are the same when they are read again, as `points.md` tells readers. Polls go on until
+    there were so many of them, and PUBLISHES publishes. Each publish changes all tables.
     """
     ended, found, published = threading.Event(), 0, 0
 
@@ -258,14 +325,14 @@ def half_states(settings: config.Target, publish: Callable[[], object], polls: i
         catalog, counted = open_catalog(settings), 0
 
         def places() -> list[str]:
-            names = [settings.identifier(TableId("shop", name)) for name in (*TABLES, TABLES[0])]
+            names = [settings.identifier(TableId("shop", name)) for name in TABLES]
             return [catalog.load_table(name).properties["lakeingest.position"] for name in names]
 
         while (counted < polls or published < PUBLISHES) and not ended.is_set():
-            first, *others, again = places()
-            if first == again:
+            first = places()
+            if first == places():
                 counted += 1
-                found += set(others) != {first}
+                found += len(set(first)) > 1
         assert not ended.is_set(), "the writer has failed"
     finally:
         ended.set()
@@ -307,16 +374,46 @@ def test_other_catalogs_commit_several_tables_at_once(tmp_path: Path, name: str)
         shop = Shop.of(config.Target.model_validate(doc))
         shop.merge(30)
         target = shop.lakes[0].open()
-        assert list(joint_of(target).show(shop.prepared(target))) == [True] * 3
-        seen = [lake.loaded() for lake in shop.lakes]
-        assert [(one.version, one.published) for one in seen] == [(one.version, one.version) for one in shop.staged]
-        shop.staged = seen
+        assert seen(joint_of(target), shop.prepared(target)) == [True] * 3
+        found = [lake.loaded() for lake in shop.lakes]
+        assert [(one.version, one.published) for one in found] == [(one.version, one.version) for one in shop.staged]
+        shop.staged = found
         shop.merge(40)
         prepared = shop.prepared(target)
         lake = shop.lakes[2]
         lake.open().mark(shop.staged[2], lake.leveled(shop.staged[2], 50))
-        assert list(joint_of(target).show(prepared)) == [False] * 3
-        assert [lake.loaded().published for lake in shop.lakes] == [one.version for one in seen]
+        assert seen(joint_of(target), prepared) == [False] * 3
+        assert [lake.loaded().published for lake in shop.lakes] == [one.version for one in found]
+
+
+class Refusing(spoiling.Proxy):
+    """Refuses each commit of several tables with a status, and counts them."""
+
+    status, asked = 0, 0
+
+    def meets(self, _: str, path: str, __: dict[str, str]) -> str:
+        """The fault of a request."""
+        if not path.endswith("transactions/commit"):
+            return ""
+        self.asked += 1
+        return f"{self.status} before it"
+
+
+@pytest.mark.long("starts servers")
+def test_a_rest_server_that_refuses_is_asked_once_a_round(tmp_path: Path) -> None:
+    """Each refusal is said; one that says that there are no such commits is final. The tables are published alone."""
+    with TARGETS["rest"](tmp_path) as doc, spoiling.proxied(doc["catalog"]["uri"], Refusing) as (proxy, uri):
+        assert isinstance(proxy, Refusing)
+        shop = Shop.of(config.Target.model_validate(doc | {"catalog": {"type": "rest", "uri": uri}}))
+        target, pos = shop.lakes[0].open(), 30
+        for status, is_final in ((400, False), (403, False), (404, False), (413, False), (405, True), (501, True)):
+            shop.merge(pos)
+            proxy.status, proxy.asked, pos = status, 0, pos + 10
+            prepared = shop.prepared(target)
+            answer = joint_of(target).show(prepared)
+            assert (proxy.asked, bool(answer.refusal), answer.is_final) == (1, True, is_final), status
+            assert list(answer.are_seen) == [False] * 3
+            shop.staged = [one.show() for one in prepared]
 
 
 @pytest.mark.long("starts servers")
