@@ -34,7 +34,7 @@ OURS |= {"_commit", "_staging", "_table_with", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
     "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
-    "DatabaseCatalog": {"_known", "_swap_all", "_write_next"},
+    "DatabaseCatalog": {"_known", "_next", "_swap_all", "_write"},
     "Driver": {
         "_chosen_context",
         "_context",
@@ -75,7 +75,7 @@ ADDED = {
         "_removed",
         "_third_updates",
     },
-    "TimedRestCatalog": {"_change", "_compare_clocks", "_has_refused_transactions", "_sent"},
+    "TimedRestCatalog": {"_change", "_compare_clocks", "_sent"},
     "_CheckedClient": {"_locked_at", "_timed"},
     "_Ended": {"_spans"},
     "_Locator": {"_line"},

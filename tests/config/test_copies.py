@@ -141,6 +141,17 @@ def test_version_3_of_icebergs_format_is_chosen_for_all_tables_or_for_one() -> N
             parsed(chosen, "target/merge=statement")
 
 
+def test_a_catalog_that_cannot_publish_several_tables_at_once_refuses_the_key() -> None:
+    """By name, whatever the value of the others; without the key nothing changes."""
+    assert not parsed("target/format=iceberg").target.publish_together
+    assert parsed("target/publish_together=true").target.publish_together
+    for kind, uri in (("glue", ""), ("hive", ", uri: 'thrift://host:9083'")):
+        with pytest.raises(ConfigError, match=f"publish_together: a catalog of type {kind} cannot commit several"):
+            parsed(f"target={{publish_together: true, warehouse: 's3://b/f', catalog: {{type: {kind}{uri}}}}}")
+    with pytest.raises(NotBuiltYet, match=r"target\.publish_together: hudi tables do not have it yet"):
+        parsed("target/format=hudi", "target/publish_together=true")
+
+
 def test_hudi_has_no_partitions_or_sort_orders_yet() -> None:
     """Refused, never ignored."""
     for key in ("partition_by", "sort_by"):

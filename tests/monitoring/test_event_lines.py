@@ -17,6 +17,7 @@ from lakeingest.pipeline.events import (
     Measured,
     Published,
     Quarantined,
+    ShownApart,
     Spooled,
     TableStopped,
     Undelivered,
@@ -79,6 +80,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (GateRun(ORDERS, "before publish", 3, 1, 0, 0.1), "warning"),
         (Quarantined(ORDERS, 1, 1), "warning"),
         (Undelivered("metrics.push", "away"), "warning"),
+        (ShownApart(3, "the request is too long"), "warning"),
         (TableStopped(ORDERS, GateFailed("x"), again=True), "warning"),
         (TableStopped(ORDERS, GateFailed("x")), "error"),
     ],
@@ -86,3 +88,10 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
 def test_each_line_has_a_level(event: Event, expected: Level) -> None:
     """An error stops a table; a warning is for a person to look at."""
     assert level(event) == expected
+
+
+def test_a_run_that_follows_says_that_tables_are_not_published_at_once() -> None:
+    """Readers were promised that they are."""
+    line_of = line_maker(lambda: 0.0)
+    line_of(Following(1.0))
+    assert line_of(ShownApart(3, "the request is\ntoo long")) is not None
