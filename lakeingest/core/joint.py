@@ -56,6 +56,20 @@ def first_batch(
     return [table for table in tables if table in batch]
 
 
+def generations(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
+    """The tables in groups, one after the other, so that no table is in the group of a parent. They keep their order.
+
+    `tables` has parents before their children.
+    """
+    groups = list[list[TableId]]()
+    for table in tables:
+        if groups and set(parents_of(table)).isdisjoint(groups[-1]):
+            groups[-1].append(table)
+        else:
+            groups.append([table])
+    return groups
+
+
 def _families(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
     """The families of the tables, those first whose first table comes first. Each has its tables in their order."""
     relatives: dict[TableId, set[TableId]] = {table: set() for table in tables}

@@ -172,7 +172,7 @@ def _line_of_other_event(event: Event) -> str | None:
             others = f", {event.left_out:,} left out" if event.left_out else ""
             return f"point {event.name}: {event.tables:,} tables as of {event.position}{others}"
         case ShownApart():
-            return f"{event.tables:,} tables are not published at once: {event.reason}"
+            return f"{event.tables:,} tables are not published at once, as of one place: {event.reason}"
         case SourceLost():  # leave out the advice at the end of the reason, because the run itself tries again
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return _line_of_copy(event)

@@ -284,7 +284,7 @@ class PointMade:
 
 @dataclass(frozen=True, slots=True)
 class ShownApart:
-    """So many tables were to be published at once, and are not. `reason`: why, and what follows."""
+    """So many tables were to be published at once, as of one place, and are not. `reason`: why, and what follows."""
 
     tables: int
     reason: str

@@ -51,13 +51,14 @@ def publish_at_one_place(
     except LakeIngestError as failed:  # such as SparkLost: it is raised below
         error = failed
     merged = parents_first(binlog, merges.merged())
-    edges.joint.unshown |= {table.id for table in merged}
     moved = set(merges.moved)
     try:
         if not stopping():
             moved |= publish_at_once(edges, binlog, joint, merged, merges.may_beside, stopping)
-    finally:
-        edges.joint.unshown -= {table.id for table in merged if table.staged.visible}
+    except LakeIngestError:
+        edges.joint.unshown |= {table.id for table in merged if not table.staged.visible}
+        raise
+    edges.joint.unshown -= {table.id for table in merged}
     for table in merged:
         if table.id in merges.has_read and table.staged.visible:
             with working_on(edges, table):
@@ -93,18 +94,22 @@ class _Merges:
         return table.id not in self.alone
 
     def to_one_place(self, tables: Sequence[TableRun]) -> None:
-        """Merge these tables, and all that get changes meanwhile, until the spool does not go on."""
-        spool, looked_at = self.run.binlog.spool, {table.id for table in tables}
-        due = list(tables)
+        """Merge these tables, and all that get changes meanwhile, until the spool does not go on.
+
+        If it goes on all the time, tables that need only the lake are at its end, and others may be before it.
+        """
+        spool, due, looked_at = self.run.binlog.spool, list(tables), {table.id for table in tables}
         for _ in range(PASSES):
             end = spool.position
             due += self._changed(looked_at)
-            self._merge_all(due)
+            self._merge_beside(due)
+            self._merge_alone(due)
             if spool.position == end or self.stopping():
                 return
             due, looked_at = [], set()
+        self._merge_beside(self._changed(looked_at))
         if behind := [table for table in self.merged() if has_changes(self.run, table)]:
-            why = "foreign keys change their rows all the time, so their merges do not come to one place of the binlog"
+            why = "foreign keys change their rows all the time, so each is published as of its own place"
             self.run.edges.observe(ShownApart(len(behind), why))
 
     def _changed(self, looked_at: Collection[TableId]) -> list[TableRun]:
@@ -121,17 +126,18 @@ class _Merges:
             look_for_unseen_ddl(edges, binlog, changed)  # it may spool on, too
         return [table for table in changed if table.failure is None]
 
-    def _merge_all(self, tables: Sequence[TableRun]) -> None:
-        """Merge to the spool's end: side by side what needs only the lake, then the other tables, parents first."""
+    def _merge_beside(self, tables: Sequence[TableRun]) -> None:
+        """Merge to the spool's end, side by side, the tables that need only the lake."""
         edges, binlog = self.run.edges, self.run.binlog
         self.begun |= {table.id: table for table in tables}
-        alone = [table for table in tables if not needs_only_lake(edges, binlog, table)]
-        self.alone |= {table.id for table in alone}
-        beside = [table for table in tables if table.id not in self.alone]
-        side_by_side(self._merge, beside, edges.config.target.tables_at_once)
-        again = [table for table in tables if table.id in self.alone]
-        for table in parents_first(binlog, again):
-            self._merge(table)
+        self.alone |= {table.id for table in tables if not needs_only_lake(edges, binlog, table)}
+        side_by_side(self._merge, filter(self.may_beside, tables), edges.config.target.tables_at_once)
+
+    def _merge_alone(self, tables: Sequence[TableRun]) -> None:
+        """Merge the other ones to the spool's end, parents first. The spool may go on meanwhile."""
+        for table in parents_first(self.run.binlog, tables):
+            if not self.may_beside(table):
+                self._merge(table)
 
     def _merge(self, table: TableRun) -> None:
         """Merge one table, unless it has stopped or the run is to stop."""

@@ -1,6 +1,6 @@
 """Which tables are shown in one commit, and how many of them."""
 
-from lakeingest.core.joint import MOST, REFUSALS, Limit, first_batch
+from lakeingest.core.joint import MOST, REFUSALS, Limit, first_batch, generations
 from lakeingest.core.schema import TableId
 
 A, B, C, D, E = (TableId("shop", name) for name in "abcde")
@@ -27,6 +27,13 @@ def test_a_family_that_is_too_large_is_cut_parents_first() -> None:
     """Then the order decides; a ring, a table that refers to itself, and parents that are not there cut nothing."""
     assert batches([A, B, C, D], {B: {A}, C: {B}, D: {C}}, 3) == [[A, B, C], [D]]
     assert batches([A, B, C], {A: {B, A}, B: {A}, C: {E}}, 2) == [[A, B], [C]]
+
+
+def test_no_table_is_in_the_group_of_a_parent() -> None:
+    """So that the tables of a group can be published side by side; one that refers to itself is no hindrance."""
+    parents = {C: {A}, D: {C, E}, B: {B}}
+    assert generations([A, B, C, D, E], lambda table: parents.get(table, ())) == [[A, B], [C], [D, E]]
+    assert generations([], lambda _: ()) == []
 
 
 def test_refusals_in_a_row_halve_the_commits_until_nobody_asks_any_more() -> None:

@@ -8,10 +8,10 @@ An error that stops the whole run, such as a gate that loses Spark, is raised af
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from lakeingest.core.joint import LEAST, MOST, first_batch
+from lakeingest.core.joint import LEAST, MOST, first_batch, generations
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, MainMoved
 from lakeingest.lake.target import Joint, JointAnswer, Prepared
@@ -38,17 +38,23 @@ def publish_at_once(
     Readers must see an earlier commit of each table. `tables`: parents before their children. `may_beside`: whether a
     thread may check and audit the table. After `stopping`, no further commit is begun.
     """
-    parents, rest = binlog.parents or {}, list(tables)
-    moved, error = set[TableId](), None
+    moved, rest, error = set[TableId](), list(tables), None
     while rest and not stopping():
         most = MOST if edges.joint.limit.is_over else edges.joint.limit.most
-        names = first_batch([table.id for table in rest], lambda table: parents.get(table, ()), most)
+        names = first_batch([table.id for table in rest], parents_of(binlog), most)
         batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)
         rest = [table for table in rest if table.id not in names]
-        error = batch.publish(moved) or error
+        failed = batch.publish(moved)
+        error = error or failed
     if error is not None:
         raise error
     return moved
+
+
+def parents_of(binlog: BinlogRun) -> Callable[[TableId], Collection[TableId]]:
+    """Returns a function that gives the known parents of a table."""
+    known = binlog.parents or {}
+    return lambda table: known.get(table, ())
 
 
 @dataclass(slots=True)
@@ -126,10 +132,12 @@ class _Batch:
         _note_answer(self.edges, answer)
 
     def _finish_all(self, parts: Sequence[_Part], moved: set[TableId]) -> None:
-        """Go on from the parts that readers see. Then publish each other one by itself."""
+        """Go on from the parts that readers see. Then publish each other one by itself, parents first."""
 
         def finish(part: _Part) -> None:
             table, began = part.ready.table, time.monotonic()
+            if not part.is_seen and self.stopping():
+                return
             with working_on(self.edges, table):
                 self.edges.lease.assert_held()
                 try:
@@ -141,15 +149,17 @@ class _Batch:
                 note_published(self.edges, part.ready, published, part.seconds + time.monotonic() - began)
                 clear_failure(self.edges, table)
 
-        seen = [part for part in parts if part.is_seen]
-        beside = [part for part in seen if self.may_beside(part.ready.table)]
-        side_by_side(finish, beside, self.edges.config.target.tables_at_once)
-        for part in seen:
-            if not self.may_beside(part.ready.table):
-                finish(part)
-        for part in parts:  # parents first
-            if not part.is_seen and not self.stopping():
-                finish(part)
+        def finish_all(some: Sequence[_Part]) -> None:
+            beside = [part for part in some if self.may_beside(part.ready.table)]
+            side_by_side(finish, beside, self.edges.config.target.tables_at_once)
+            for part in some:
+                if not self.may_beside(part.ready.table):
+                    finish(part)
+
+        finish_all([part for part in parts if part.is_seen])
+        unseen = {part.ready.table.id: part for part in parts if not part.is_seen}
+        for group in generations(list(unseen), parents_of(self.binlog)):
+            finish_all([unseen[table] for table in group])
 
 
 def _note_answer(edges: Edges, answer: JointAnswer) -> None:

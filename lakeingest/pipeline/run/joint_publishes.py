@@ -8,7 +8,7 @@ from lakeingest.core.schema import TableId
 
 @dataclass(slots=True)
 class JointPublishes:
-    """`limit`: how many tables one commit may have. `unshown`: tables that were merged, and readers do not see it yet.
+    """`limit`: how many tables one commit may have. `unshown`: merged tables whose publish an error has prevented.
 
     `unshown` tables take part in the next joint publish, even if they have no changes since.
     """
