@@ -81,10 +81,13 @@ class _Batch:
     def publish(self, moved: set[TableId]) -> LakeIngestError | None:
         """Publish the tables; compacted ones go to `moved`. Returns an error that stops the run.
 
-        An error that hinders what is shown, such as CatalogAway, is raised at once.
+        An error that hinders what is shown, such as CatalogAway, is raised at once. If the run is to stop before all are
+        checked, none is shown, so that readers do not see some of them.
         """
         parts = dict[TableId, _Part]()
         error = self._prepare_all(parts, moved)
+        if self.stopping():
+            return error
         in_order = [parts[table.id] for table in self.tables if table.id in parts]
         self._show_all(in_order)
         self._finish_all(in_order, moved)
@@ -95,6 +98,8 @@ class _Batch:
 
         def prepare(table: TableRun) -> None:
             began = time.monotonic()
+            if self.stopping():
+                return
             with working_on(self.edges, table):
                 ready = make_ready(self.edges, self.binlog.spool, table)
                 if ready is None:
