@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -18,12 +19,14 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from lakeingest.api import Pipeline
+from lakeingest.commands.check import check
 from lakeingest.commands.run import run
+from lakeingest.config import Target
 from lakeingest.core.joint import REFUSALS
 from lakeingest.core.points import Point
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import AuditFailed, SparkLost
+from lakeingest.errors import AuditFailed, PreflightFailed, SparkLost
 from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
@@ -45,6 +48,7 @@ from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
 from tests.e2e.test_points import opened
+from tests.servers.catalog_servers import TARGETS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -263,6 +267,20 @@ def test_without_the_key_nobody_asks_whether_the_catalog_can(bank: Pipe, monkeyp
     bank.run()
     assert set(published(bank)) == set(TABLES)
     bank.assert_equal()
+
+
+@pytest.mark.long("starts servers")
+def test_a_rest_server_that_does_not_offer_it_refuses_the_key(pipe: Pipe, tmp_path: Path) -> None:
+    """By name, before anything is copied; without the key the pipeline is ready."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    with TARGETS["rest without names"](tmp_path) as doc:
+        pipe.config = pipe.config.model_copy(update={"target": Target.model_validate(doc)})
+        assert check(pipe.config).problems == ()
+        at_once(pipe)
+        [problem] = check(pipe.config).problems
+        assert str(problem.finding).startswith("target.publish_together: the server of the catalog does not offer")
+        with pytest.raises(PreflightFailed, match=r"target\.publish_together"):
+            pipe.run()
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[int]:

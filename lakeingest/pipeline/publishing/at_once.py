@@ -81,8 +81,8 @@ class _Batch:
     def publish(self, moved: set[TableId]) -> LakeIngestError | None:
         """Publish the tables; compacted ones go to `moved`. Returns an error that stops the run.
 
-        An error that hinders what is shown, such as CatalogAway, is raised at once. If the run is to stop before all are
-        checked, none is shown, so that readers do not see some of them.
+        An error that hinders what is shown, such as CatalogAway, is raised at once. If the run is to stop before all
+        are checked, none is shown, so that readers do not see some of them.
         """
         parts = dict[TableId, _Part]()
         error = self._prepare_all(parts, moved)
