@@ -44,6 +44,7 @@ from lakeingest.pipeline.run import lake_only
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.schema.lifting import merge_over_halts
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
@@ -376,7 +377,7 @@ def test_tables_that_get_changes_while_a_merge_spools_on_come_along(
     bank: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where rows are read again after changes by foreign keys: then no reader sees a half of what came meanwhile."""
-    merge, spooled_on = joint_round.merge_over_halts, False
+    spooled_on = False
 
     def merge_and_spool_on(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         nonlocal spooled_on
@@ -384,7 +385,7 @@ def test_tables_that_get_changes_while_a_merge_spools_on_come_along(
             spooled_on = True
             move(bank, random.Random(2), 2)
             spool_to_now(edges, binlog)
-        merge(edges, binlog, table)
+        merge_over_halts(edges, binlog, table)
 
     monkeypatch.setattr(joint_round, "merge_over_halts", merge_and_spool_on)
     bank.sql(
