@@ -1,6 +1,7 @@
 """Parts of a changelog as Parquet files: which rows a file has, and what is there after a process has died anywhere."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.errors import Retryable, StateUnreadable, UsageError
 from lakeingest.files.file import File, document
+from lakeingest.files.local import Local
 from lakeingest.pipeline.changelog.reading import Changed, Part
 from tests.commands.feeds import (
     AFTER,
@@ -34,8 +36,10 @@ from tests.commands.feeds import (
     copied,
     truncated,
 )
+from tests.servers.engines import DUCKDB
 from tests.servers.stores import killed_at, new_folder
 
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "changelog-as-files.md").read_text()
 UPDATE = [(BEFORE, 1, "v1"), (AFTER, 1, "w1")]
 PARTS: list[Part] = [
     *copied(7, batches=3),
@@ -260,3 +264,19 @@ def test_a_folder_is_a_path_or_a_known_store(tmp_path: Path) -> None:
     assert str(ChangelogFolder.of(config, str(tmp_path), TABLE).folder) == f"{tmp_path}/shop.orders"
     with pytest.raises(UsageError, match="begins with gs://, s3://, s3a://"):
         ChangelogFolder.of(config, "ftp://host/files", TABLE)
+
+
+def test_the_query_of_the_page_gives_the_rows_of_the_table(tmp_path: Path) -> None:
+    """In DuckDB: after an update and DDL, and once more after a TRUNCATE."""
+    place = Local(tmp_path)
+    [query] = re.findall(r"```sql\n-- replay\n(.*?)```", PAGE, re.DOTALL)
+    query = query.replace("changes/shop.orders", f"{tmp_path}/orders").replace("customer, amount", "v")
+    write(place, Limits(rows=3), PARTS[:6])
+    expected_rows = [(n, "w1" if n == 1 else f"v{n}") for n in range(7)] + [(10, "a"), (11, "b"), (12, "c")]
+    found = DUCKDB.query(query, str(tmp_path / "first.out"))
+    assert [(row["id"], row["v"]) for row in found] == expected_rows
+    write(
+        place, Limits(rows=3), [*PARTS[:7], changed([(700, [(INSERT, 13, "d"), (BEFORE, 13, "d"), (AFTER, 14, "e")])])]
+    )
+    found = DUCKDB.query(query, str(tmp_path / "second.out"))
+    assert [(row["id"], row["v"]) for row in found] == [(14, "e")]
