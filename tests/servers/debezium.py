@@ -7,7 +7,6 @@ classes that they need come with PySpark.
 import json
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import pyspark
 
-from lakeingest.demo import debian
 from lakeingest.spark.session import java_home
 from tests.servers import pinned
 
@@ -50,9 +48,9 @@ def read_by_debezium(lines: Iterable[str]) -> list[dict[str, Any]]:
     home = java_home()
     java = "java" if home is None else str(home / "bin" / "java")
     spark = Path(pyspark.__path__[0]) / "jars"
-    path = [*_jars(), *(str(jar) for pattern in _FROM_SPARK for jar in spark.glob(pattern))]
+    path = [*pinned.jars("debezium", JARS), *(jar for pattern in _FROM_SPARK for jar in spark.glob(pattern))]
     done = subprocess.run(
-        [java, "-XX:TieredStopAtLevel=1", "-Xmx400m", "-cp", ":".join(path), str(_PROGRAM)],
+        [java, "-XX:TieredStopAtLevel=1", "-Xmx400m", "-cp", ":".join(map(str, path)), str(_PROGRAM)],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,
@@ -62,17 +60,3 @@ def read_by_debezium(lines: Iterable[str]) -> list[dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line, parse_float=Decimal) for line in done.stdout.split("\n") if line]
-
-
-def _jars() -> list[str]:
-    """The paths of the jars in the cache folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        [cache, *_] = debian.caches(Path(folder))
-        cache.mkdir(parents=True, exist_ok=True)
-        with debian.locked(cache / "debezium.lock"):
-            for group, name, version in JARS:
-                place = cache / f"{name}-{version}.jar"
-                if not place.exists():
-                    new = shutil.copy(pinned.fetched(group, name, version, Path(folder)), cache / f"{name}.new")
-                    Path(new).rename(place)
-        return [str(cache / f"{name}-{version}.jar") for _, name, version in JARS]
