@@ -214,6 +214,32 @@ def test_of_two_writers_the_second_one_ends(pipe: Pipe, tmp_path: Path) -> None:
     assert docs_of(rows_in(folder)) == printed(pipe)
 
 
+@pytest.mark.local
+@pytest.mark.long("four streams of Spark; other tests have each step")
+def test_a_stream_of_spark_gets_each_row_once(pipe: Pipe, tmp_path: Path) -> None:
+    """While a table is written on; names that begin with an underscore are no data."""
+    keeping(pipe, 7 * 86_400)
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40))")
+    pipe.sql(f"INSERT INTO t VALUES {', '.join(f'({n}, NULL)' for n in range(25))}")
+    pipe.run()
+    write(pipe, tmp_path / "files")
+    folder = str(tmp_path / "files" / f"{pipe.database}.t")
+    schema = pipe.spark.read.parquet(folder).schema
+    stream = pipe.spark.readStream.schema(schema).parquet(folder)
+
+    def read_on() -> list[tuple[str, int]]:
+        writer = stream.writeStream.format("parquet").option("path", str(tmp_path / "seen"))
+        writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start().awaitTermination()
+        rows = pipe.spark.read.parquet(str(tmp_path / "seen")).select(POSITION, "id").collect()
+        return sorted((row[0], row[1]) for row in rows)
+
+    assert len(read_on()) == 25
+    change(pipe)
+    pipe.run()
+    write(pipe, tmp_path / "files")
+    assert read_on() == sorted((doc["position"], doc["data"]["id"]) for doc in printed(pipe))
+
+
 NAME = "t. ü`🐟 x"
 
 
