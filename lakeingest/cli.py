@@ -259,18 +259,17 @@ def changelog(
     overrides: Overrides = None,
 ) -> None:
     """Print every row of a table and then its changes, one JSON document a line; needs no source and no Spark."""
-    options = {"rows": file_rows, "seconds": file_seconds}
-    limits = {name: value for name, value in options.items() if value is not None}
     if to is not None and form is not None:
         raise UsageError("--format is the form of lines, and --to writes Parquet files; leave one of them out")
-    if to is None and limits:
+    if to is None and (file_rows is not None or file_seconds is not None):
         raise UsageError("--file-rows and --file-seconds need --to")
     loaded = loaded_config(config, overrides, offline=True)
     stopping = watch_sigterm() if follow else lambda: False
     if to is not None:
         from lakeingest.commands.changelog_files import Limits, write_files
 
-        write_files(loaded, table, to, typer.echo, since, limits=Limits(**limits), follow=follow, stopping=stopping)
+        limits = Limits.of(file_rows, file_seconds)
+        write_files(loaded, table, to, typer.echo, since, limits=limits, follow=follow, stopping=stopping)
         return
     from lakeingest.commands.feed import feed
 

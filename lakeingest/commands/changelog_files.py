@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 
@@ -37,6 +38,12 @@ class Limits:
 
     rows: int = 100_000
     seconds: float = 60.0
+
+    @classmethod
+    def of(cls, rows: int | None, seconds: float | None) -> Self:
+        """These limits; None for the usual one."""
+        usual = cls()
+        return cls(usual.rows if rows is None else rows, usual.seconds if seconds is None else seconds)
 
 
 @dataclass(slots=True)

@@ -106,6 +106,7 @@ def test_debezium_reads_the_feed_as_its_own(any_pipe: Pipe, any_server: LocalSer
             assert found["envelope"]["fill"] == {"added": 5}
             continue
         ops.append(payload["op"])
+        assert found["is_own"], doc["schema"]
         assert found["envelope"]["source"] == payload["source"]
         assert found["serde"] == payload["after"]
         if payload["op"] == "t":
@@ -114,6 +115,7 @@ def test_debezium_reads_the_feed_as_its_own(any_pipe: Pipe, any_server: LocalSer
         assert found["flat"].pop("__op") == payload["op"]
         assert found["flat"].pop("__deleted") == str(payload["op"] == "d").lower()
         assert found["flat"].pop("__source_sequence") == payload["source"]["sequence"]
+        assert found["flat"].pop("__ts_ns") == payload["ts_ns"]
         assert list(found["flat"]) == list(row)
         for one in schema["fields"]:
             name = one["field"]

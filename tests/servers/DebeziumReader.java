@@ -1,5 +1,6 @@
 // Reads lines of debezium-json as Kafka Connect and Debezium's own classes read them, and prints what each makes of them.
 // Started as a single file (`java DebeziumReader.java`) by tests/servers/debezium.py.
+import io.debezium.data.Envelope;
 import io.debezium.serde.DebeziumSerdes;
 import io.debezium.transforms.ExtractNewRecordState;
 import java.io.BufferedReader;
@@ -13,6 +14,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.source.SourceRecord;
@@ -24,7 +26,7 @@ public class DebeziumReader {
         JsonConverter writes = new JsonConverter();
         writes.configure(Map.of("schemas.enable", "false", "decimal.format", "NUMERIC"), false);
         ExtractNewRecordState<SourceRecord> flat = new ExtractNewRecordState<>();
-        flat.configure(Map.of("delete.tombstone.handling.mode", "rewrite", "add.fields", "op,source.sequence"));
+        flat.configure(Map.of("delete.tombstone.handling.mode", "rewrite", "add.fields", "op,source.sequence,ts_ns"));
         Serde<JsonNode> serde = DebeziumSerdes.payloadJson(JsonNode.class);
         serde.configure(Map.of("from.field", "after"), false);
         ObjectMapper mapper = new ObjectMapper().enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS);
@@ -38,6 +40,13 @@ public class DebeziumReader {
             found.put("schema", read.schema().name());
             found.set("envelope", mapper.readTree(writes.fromConnectData("feed", read.schema(), read.value())));
             if (read.schema().name().endsWith(".Envelope")) {
+                Schema own = Envelope.defineSchema()
+                    .withName(read.schema().name())
+                    .withRecord(read.schema().field("before").schema())
+                    .withSource(read.schema().field("source").schema())
+                    .withTransaction(read.schema().field("transaction").schema())
+                    .build().schema();
+                found.put("is_own", own.equals(read.schema()));
                 SourceRecord record =
                     new SourceRecord(Map.of(), Map.of(), "feed", 0, null, null, read.schema(), read.value());
                 SourceRecord row = flat.apply(record);

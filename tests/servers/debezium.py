@@ -42,8 +42,9 @@ def can_compile() -> bool:
 def read_by_debezium(lines: Iterable[str]) -> list[dict[str, Any]]:
     """What Debezium's readers make of lines of debezium-json: a document for each line.
 
-    `schema` is the name of the line's schema, `envelope` the event as Kafka Connect reads it, `flat` the row that
-    `ExtractNewRecordState` takes out of it, and `serde` what Debezium's deserialiser gives for `after`.
+    `is_own`: Debezium's builder of events makes the same schema. `schema` is the name of the line's schema, `envelope`
+    the event as Kafka Connect reads it, `flat` the row that `ExtractNewRecordState` takes out of it, and `serde` what
+    Debezium's deserialiser gives for `after`.
     """
     home = java_home()
     java = "java" if home is None else str(home / "bin" / "java")

@@ -73,6 +73,7 @@ def jars(name: str, wanted: Sequence[tuple[str, str, str]], *, with_needed: bool
                 new = Path(tempfile.mkdtemp(dir=cache))
                 done = _retrieve(_IVY_OF_MANY.format(configuration, dependencies), new, "[artifact]-[revision].[ext]")
                 shutil.rmtree(new / "ivy")
+                (new / "ivy.xml").unlink()
                 missing = [one for _, one, version in wanted if not (new / f"{one}-{version}.jar").exists()]
                 assert not missing, f"{missing} cannot be fetched:\n{done}"
                 new.rename(place)
