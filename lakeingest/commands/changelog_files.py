@@ -167,8 +167,11 @@ def write_files(
     `since` is where the first file begins; None: with all rows of the table. The function returns at the end of the
     spool; with `follow`, once `stopping` returns True. Rows that then wait are written.
 
-    Raises UsageError if the folder has files already and `since` is not None, Retryable if the table is not published
-    yet, and ChangelogGone if changes after the last file are not kept any more.
+    Raises:
+        UsageError: the folder has files already and `since` is not None, or it has Parquet files of others
+        Retryable: the table is not published yet, or another process writes into the folder
+        ChangelogGone: changes after the last file are not kept any more
+        StateUnreadable: the last file, or the document of progress, is damaged
     """
     changelog = changelog_of(config, table)
     folder = ChangelogFolder.of(config, to, changelog.table)

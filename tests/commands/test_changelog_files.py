@@ -128,7 +128,8 @@ def test_files_have_each_row_once_and_in_order(place: File) -> None:
     assert write(place, Limits()) == []
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize("place", ["folder", "memory", "s3"], indirect=True)
+@pytest.mark.parametrize("rows", [1, 3, 100])
 def test_a_process_that_dies_at_any_step_loses_and_doubles_nothing(place: File, rows: int) -> None:
     """At each change of a name; nobody sees a part of a copy that is not committed, and what is seen stays."""
     step, left = 0, [0]
