@@ -168,10 +168,11 @@ def write_files(
     spool; with `follow`, once `stopping` returns True. Rows that then wait are written.
 
     Raises:
-        UsageError: the folder has files already and `since` is not None, or it has Parquet files of others
-        Retryable: the table is not published yet, or another process writes into the folder
-        ChangelogGone: changes after the last file are not kept any more
-        StateUnreadable: the last file, or the document of progress, is damaged
+        UsageError: the folder has files already and `since` is not None, or it has Parquet files of others.
+        Retryable: the table is not published yet, or another process writes into the folder.
+        ChangelogGone: changes after the last file are not kept any more.
+        StateUnreadable: the last file, or the document of progress, is damaged.
+
     """
     changelog = changelog_of(config, table)
     folder = ChangelogFolder.of(config, to, changelog.table)
