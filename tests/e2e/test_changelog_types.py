@@ -15,6 +15,7 @@ from lakeingest.commands.feed import feed
 from lakeingest.demo.server import LocalServer
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_changelog import keeping
 from tests.mysql.values import values_of
 from tests.servers.debezium import can_compile, read_by_debezium
 
@@ -87,6 +88,7 @@ def test_debezium_reads_the_feed_as_its_own(any_pipe: Pipe, any_server: LocalSer
 
     Every type, each kind of event, and the event of a schema change.
     """
+    keeping(any_pipe, 7 * 86_400)
     copied_and_changed(any_pipe, any_server)
     any_pipe.sql("UPDATE t SET id = id + 1000 WHERE id = 1", 'UPDATE t SET `c"0` = NULL WHERE id = 2')
     any_pipe.sql("DELETE FROM t WHERE id = 3", "ALTER TABLE t ADD added INT DEFAULT 5, RENAME COLUMN id TO no")
