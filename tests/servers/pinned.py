@@ -25,7 +25,7 @@ _IVY = """<ivy-module version="2.0"><info organisation="tests" module="pinned"/>
 <artifact name="{name}" type="{kind}" ext="{kind}"/></dependency></dependencies></ivy-module>"""
 _IVY_OF_MANY = """<ivy-module version="2.0"><info organisation="tests" module="jars"/>
 <configurations><conf name="default"/></configurations>
-<dependencies defaultconfmapping="{}">{}</dependencies></ivy-module>"""
+<dependencies defaultconfmapping="default->master">{}</dependencies></ivy-module>"""
 
 
 def program(flavor: Flavor) -> Path | None:
@@ -53,16 +53,14 @@ def fetched(group: str, name: str, version: str, folder: Path, kind: str = "jar"
     return file
 
 
-def jars(name: str, wanted: Sequence[tuple[str, str, str]], *, with_needed: bool = False) -> list[Path]:
-    """Jars in a folder of the cache, fetched the first time; `with_needed`, also all jars that they need.
+def jars(name: str, wanted: Sequence[tuple[str, str, str]]) -> list[Path]:
+    """Jars in a folder of the cache, fetched the first time, without the jars that they need.
 
     `name` is for the folder. Each jar is given by its group, name and version.
     """
-    digest = hashlib.sha256(repr((wanted, with_needed)).encode()).hexdigest()[:8]
-    configuration = "default->runtime(*),master(*)" if with_needed else "default->master"
+    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
     dependencies = "".join(
-        f'<dependency org="{group}" name="{one}" rev="{version}" transitive="{str(with_needed).lower()}"/>'
-        for group, one, version in wanted
+        f'<dependency org="{group}" name="{one}" rev="{version}" transitive="false"/>' for group, one, version in wanted
     )
     with tempfile.TemporaryDirectory() as folder:
         [cache, *_] = debian.caches(Path(folder))
@@ -71,7 +69,7 @@ def jars(name: str, wanted: Sequence[tuple[str, str, str]], *, with_needed: bool
         with debian.locked(cache / "jars.lock"):
             if not place.exists():
                 new = Path(tempfile.mkdtemp(dir=cache))
-                done = _retrieve(_IVY_OF_MANY.format(configuration, dependencies), new, "[artifact]-[revision].[ext]")
+                done = _retrieve(_IVY_OF_MANY.format(dependencies), new, "[artifact]-[revision].[ext]")
                 shutil.rmtree(new / "ivy")
                 (new / "ivy.xml").unlink()
                 missing = [one for _, one, version in wanted if not (new / f"{one}-{version}.jar").exists()]
