@@ -110,7 +110,7 @@ class ChangelogFiles:
 
     @property
     def _is_full(self) -> bool:
-        return sum(batch.num_rows for batch in self._batches) >= self.limits.rows
+        return bool(sum(batch.num_rows for batch in self._batches) >= self.limits.rows)
 
     @property
     def _is_due(self) -> bool:

@@ -101,7 +101,7 @@ def seen(place: File) -> list[tuple[str, str, int | None]]:
     return [(row[OP], row[POSITION], row["id"]) for row in rows_in(place)]
 
 
-def expected(parts: list[Part]) -> list[tuple[str, str]]:
+def expected(parts: list[Part]) -> list[str]:
     """The positions of all rows of parts."""
     return [one for part in parts for one in positions(part, LOG)]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +25,7 @@ PARTS: list[Part] = [
 OPTIONAL = {"subject", "time", "gtid"}
 
 
-def events(parts: list[Part], pipeline: str = "shop") -> list[dict[str, Any]]:
+def events(parts: Sequence[Part], pipeline: str = "shop") -> list[dict[str, Any]]:
     """The documents of the lines of parts."""
     writer = CloudEvents(LOG, pipeline, TABLE)
     return [json.loads(line) for part in parts for line in writer.lines(part)]

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -294,11 +295,14 @@ def test_killed_processes_leave_no_gap_and_no_row_twice(tmp_path: Path, mysql_se
     def count() -> int:
         return len(list(folder.glob("*.parquet")))
 
+    def are_more_than(before: int) -> bool:
+        return count() > before
+
     follower = job.start("run", "--follow", stdout=None)
     with written_to(job, chance):
         for _ in range(KILLS):
             before, process = count(), job.start("changelog", f"{job.database}.items", *options)
-            soon(lambda before=before: count() > before)
+            soon(partial(are_more_than, before))
             time.sleep(chance.random() * 2)
             process.kill()
             process.communicate(timeout=60)
