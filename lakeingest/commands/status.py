@@ -4,13 +4,13 @@ Status needs no Spark. If the source does not answer, status shows what the lake
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from lakeingest.commands.copy_state import notes_of_start, shown_state, state_of_copy
+from lakeingest.commands.companion_status import CompanionsInLake, CompanionStatus, without_companions
+from lakeingest.commands.copy_state import freshness_of, notes_of_start, shown_state, state_of_copy
 from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -20,11 +20,10 @@ from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Followed
-from lakeingest.core.freshness import Fresh, age, fresh_as_of
 from lakeingest.core.position import Position
 from lakeingest.core.quarantine import note_of_quarantine
 from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown, iso_time
+from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies
@@ -40,6 +39,21 @@ from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
 from lakeingest.state.witness import read_met
 from lakeingest.version import VERSION
+
+_HEADERS = (
+    "table",
+    "state",
+    "freshness",
+    "rows",
+    "lag, bytes",
+    "last gate",
+    "position",
+    "source time",
+    "published",
+    "made NULL",
+    "target",
+    "companions",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,7 @@ class TableStatus:
     `began_empty`: where the copy began without rows (`tables.startup`), so that it lacks rows that never changed since;
     None for any other copy.
     `copied_once`: the table is copied only once (`tables.startup`), and no run changes its copy any more.
+    `companions`: the tables beside the copy that pipeline.yml asks for; none before the first publish.
     """
 
     table: TableId
@@ -106,6 +121,7 @@ class TableStatus:
     proof: ProofStatus | None = None
     began_empty: str | None = None
     copied_once: bool = False
+    companions: tuple[CompanionStatus, ...] = ()
 
     @property
     def is_stale(self) -> bool:
@@ -126,30 +142,24 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     `source_error` is the error if the source did not answer, otherwise None. `last_run` is a text about the failure of
     the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer. `unread`: by
-    reason, how many values and events of the binlog the second decoder has not compared.
+    reason, how many values and events of the binlog the second decoder has not compared. `listing`: the list of
+    transactions, if pipeline.yml asks for it.
     """
 
     source_error: LakeIngestError | None = None
     last_run = ""
     retention: Retention | None = None
     unread: Mapping[str, int] = MappingProxyType({})
+    listing: CompanionStatus | None = None
 
-    headers = (  # what matters first: a narrow terminal has room for the first ones only
-        "table",
-        "state",
-        "freshness",
-        "rows",
-        "lag, bytes",
-        "last gate",
-        "position",
-        "source time",
-        "published",
-        "made NULL",
-        "target",
-    )
+    @property
+    def headers(self) -> Sequence[str]:
+        """What matters first: a narrow terminal has room for the first ones only. The last one if there are any."""
+        return _HEADERS if any(table.companions for table in self) else _HEADERS[:-1]
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
+        width = len(self.headers)
         for table in self:
             position = None if table.position is None else str(table.position.at)
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
@@ -165,7 +175,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 state += ", hidden from the user"
             elif table.in_source is False:
                 state += ", gone from the source"
-            yield (
+            row = (
                 str(table.table),
                 state,
                 "unknown" if table.freshness_seconds is None else spoken(table.freshness_seconds),
@@ -177,7 +187,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 table.shown and table.shown.published_at,
                 table.nulled,
                 table.target,
+                ", ".join(map(str, table.companions)),
             )
+            yield row[:width]
 
     @property
     def notes(self) -> Sequence[str]:
@@ -223,6 +235,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += [
             note for one in self for note in notes_of_start(one.table, one.began_empty, copied_once=one.copied_once)
         ]
+        notes += [note for one in self for companion in one.companions for note in companion.notes(str(one.table))]
+        notes += [] if self.listing is None else self.listing.notes("transactions")
         notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
         if self.unread:
@@ -274,13 +288,14 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if source.error is not None and not our_included_copies:
         raise source.error
     our_excluded_copies = [table for table in excluded_copies if _may_be_ours(held, table)]
-    all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
+    ours = without_companions(held, [*our_included_copies, *our_excluded_copies])
+    all_tables = sorted({*ours, *source.tables})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
     proofs, states = proofs_of(config, chosen), list[TableStatus]()
-    done = copied_once(config, chosen, held.staged)
+    done, beside = copied_once(config, chosen, held.staged), CompanionsInLake.of(config, target, chosen)
     for table in chosen:
         in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped
@@ -298,7 +313,8 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             included=is_included,
             hidden=table in source.hidden,
             following=following,
-            **_freshness(config, in_lake, notes.get(table)),
+            **freshness_of(config, table, in_lake.shown, in_lake.lag_bytes, notes.get(table)),
+            companions=beside.beside(table, held.staged.get(table), in_lake.shown),
             proof=proofs.get(table),
             copied_once=table in done,
             binlog_seconds=None if table in done else in_lake.binlog_seconds,  # no run needs it
@@ -307,22 +323,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         states.append(state)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
-    statuses.last_run = failure(state_of(config))
+    statuses.listing, statuses.last_run = beside.listing, failure(state_of(config))
     statuses.unread = read_met(state_of(config), VERSION).unread
     return statuses
-
-
-def _freshness(config: Config, table: TableStatus, note: Fresh | None) -> dict[str, Any]:
-    """The fields about the freshness of a table. `note`: the last run's, if it has left one."""
-    now, staleness = time.time(), config.tables.of(table.table).max_staleness
-    position = None if table.shown is None else table.shown.position
-    # nothing comes after what readers see, or it is as of when a run has seen that, or of the last transaction
-    as_of = now if position is not None and table.lag_bytes == 0 else fresh_as_of(position, note)
-    return {
-        "fresh_as_of": iso_time(as_of),
-        "freshness_seconds": age(as_of, now),
-        "max_staleness_seconds": None if staleness is None else staleness.total_seconds(),
-    }
 
 
 def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.spool.spool import Spool
 from lakeingest.state.companions import read_companions, store_companions
+from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 
 RETRY_SECONDS = 60.0  # after an error of a companion
 Name = tuple[str, TableId]  # the key of the companion's kind, and the table of the source
@@ -61,8 +62,10 @@ class Companions:
     _must_note: bool = field(default=False, init=False)
     _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
     _reader: Reader | None = field(default=None, init=False)
+    _stopped: StoppedTables = field(init=False)
 
     def __post_init__(self) -> None:
+        self._stopped = StoppedTables(self.edges.state, COMPANIONS)
         self._noted = read_companions(self.edges.state)
         self._standings = dict(self._noted)
 
@@ -87,8 +90,8 @@ class Companions:
         if place is None or copy is None or copy.published is None or not kind.is_wanted(table):
             return False
         self._seen.add(name)
-        standing = self._standings.get(name)
-        if standing is not None and standing.of == copy.published and copy.visible:
+        standing, must_look = self._standings.get(name), self._stopped.read(kind.table_of(table.id)) is not None
+        if not must_look and standing is not None and standing.of == copy.published and copy.visible:
             if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
                 self._standings[name] = standing.unchanged_to(place)
                 self._must_note = True
@@ -115,11 +118,21 @@ class Companions:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
             self._changelogs.pop(table, None)
             self._loaded.discard(name)  # nobody knows which commits were made
+            self.edges.lease.assert_held()
+            self._stopped.record(Stopped.of(companion, error))
             self.edges.observe(Undelivered(key, error.line))
             return False
+        self._stopped.remove(companion)
         self._behind.discard(name)
         self._not_before.pop(name, None)
         return True
+
+    def errors_of(self, table: TableRun) -> Mapping[str, str]:
+        """`run.companion_tables.CompanionTables.errors_of`."""
+        records = {
+            kind.key: self._stopped.read(kind.table_of(table.id)) for kind in self.kinds if kind.is_wanted(table)
+        }
+        return {key: "" if record is None else record.error for key, record in records.items()}
 
     def _catch_up_list(self, listing: ListOfAll) -> bool:
         """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
