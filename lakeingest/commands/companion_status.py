@@ -1,20 +1,21 @@
 """What `status` says about companions: how far each table beside a copy is, and why it does not go on."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.companion import Standing, companion_of, is_companion, read_to_of
+from lakeingest.core.companion import SUFFIXES, Standing, companion_of, is_companion, read_to_of
 from lakeingest.core.history_table import history_id
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import Shown
 from lakeingest.core.transaction_list import transactions_table
 from lakeingest.files.file import state_of
+from lakeingest.lake.formats import open_companions
 from lakeingest.lake.preflight import Copies, copies
-from lakeingest.lake.target import Staged, Tables
+from lakeingest.lake.target import Staged
 from lakeingest.state.companions import read_companions
 from lakeingest.state.stopped import COMPANIONS, Stopped, read_stopped
 
@@ -59,9 +60,12 @@ def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
         yield HISTORY, history_id(table)
 
 
-def without_companions(held: Copies, tables: Collection[TableId]) -> list[TableId]:
+def without_companions(config: Config, tables: Iterable[TableId]) -> set[TableId]:
     """The tables but those that are companions of copies in the lake."""
-    return [table for table in tables if table not in held.staged or not is_companion(held.staged[table].progress)]
+    all_tables = set(tables)
+    named_so = {table for table in all_tables if table.name.endswith(tuple(f"__{suffix}" for suffix in SUFFIXES))}
+    found = copies(open_companions(config), named_so).staged if named_so else {}
+    return all_tables.difference(table for table, staged in found.items() if is_companion(staged.progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,13 @@ class CompanionsInLake:
     _noted: Mapping[tuple[str, TableId], Standing]
 
     @classmethod
-    def of(cls, config: Config, target: Tables, tables: Iterable[TableId]) -> Self:
+    def of(cls, config: Config, tables: Iterable[TableId]) -> Self:
         """Look at those of these tables that pipeline.yml asks for."""
         names = [name for table in tables for _, name in wanted(config, table)]
         if config.changelog.transactions is not None:
             names.append(transactions_table(config.changelog.transactions).table)
-        return cls(config, copies(target, names) if names else Copies(), read_companions(state_of(config)))
+        found = copies(open_companions(config), names) if names else Copies()
+        return cls(config, found, read_companions(state_of(config)))
 
     def beside(self, table: TableId, staged: Staged | None, shown: Shown | None) -> tuple[CompanionStatus, ...]:
         """The companions of a copy. `staged`: its last commit. A copy that was never published has none yet."""

@@ -288,14 +288,14 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if source.error is not None and not our_included_copies:
         raise source.error
     our_excluded_copies = [table for table in excluded_copies if _may_be_ours(held, table)]
-    ours = without_companions(held, [*our_included_copies, *our_excluded_copies])
+    ours = without_companions(config, [*our_included_copies, *our_excluded_copies])
     all_tables = sorted({*ours, *source.tables})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
     proofs, states = proofs_of(config, chosen), list[TableStatus]()
-    done, beside = copied_once(config, chosen, held.staged), CompanionsInLake.of(config, target, chosen)
+    done, beside = copied_once(config, chosen, held.staged), CompanionsInLake.of(config, chosen)
     for table in chosen:
         in_lake = _table_status(config, target, held, table, source, spool, signals)
         stopped = read_stopped(state_of(config), table) or in_lake.stopped

@@ -161,8 +161,11 @@ class Tables(Protocol):
     def exists(self) -> bool:
         """Whether the lake exists. The call also opens a lake that exists."""
 
-    def names(self) -> Collection[tuple[str, str]]:
-        """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included."""
+    def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
+        """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included.
+
+        With `shown`, our tables that are only in staging are left out: readers do not find them.
+        """
 
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.

@@ -80,7 +80,7 @@ class HudiTarget(StagedTarget[Instant]):
         return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
-    def names(self) -> set[tuple[str, str]]:
+    def names(self, *, shown: bool = False) -> set[tuple[str, str]]:
         """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
         names: set[tuple[str, str]] = set()
         for namespace in self._warehouse.subfolders():
@@ -89,7 +89,7 @@ class HudiTarget(StagedTarget[Instant]):
                 if is_table(folder / name):
                     # a table before its first publish is in a folder with the suffix BUILDING
                     names.add((decode(namespace), decode(name.removesuffix(BUILDING))))
-        return names | set(map(self.settings.identifier, tables_in(self._folder)))
+        return names if shown else names | set(map(self.settings.identifier, tables_in(self._folder)))
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:

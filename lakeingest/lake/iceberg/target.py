@@ -102,7 +102,7 @@ class IcebergTarget:
         return exists and bool(self._catalog)  # the first access to `_catalog` opens it
 
     @names_storage_errors
-    def names(self) -> set[tuple[str, str]]:
+    def names(self, *, shown: bool = False) -> set[tuple[str, str]]:  # noqa: ARG002 - staging is in the tables
         """All names in the catalog."""
         return self._entries.all_names()
 
