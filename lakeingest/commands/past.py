@@ -75,11 +75,14 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
         raise StateUnreadable(f"{history}: nobody knows its columns any more; rename or drop it")
     shown, limit = rows_shown(config, chosen), f"{place}~"
     names = in_history(shown.schema).names
-    found = [table_schema(schema).empty_table()]
-    for batch in shown.versions.rows(schema, staged.published):
+    fields, found = table_schema(schema), [table_schema(schema).empty_table()]
+    readers = target.batch_readers(history, staged.published, fields.names)
+    if readers is None:
+        raise StateUnreadable(f"{history} is not as lakeingest wrote it; rename or drop it")
+    for batch in (batch for reader in readers for batch in reader.batches()):
         begins, ends = batch[FROM_POSITION], batch[TO_POSITION]
         is_valid = pc.and_(pc.less(begins, limit), pc.fill_null(pc.greater(ends, limit), fill_value=True))
-        found.append(pa.Table.from_batches([batch.filter(is_valid)]).select(schema.names).cast(found[0].schema))
+        found.append(batch.filter(is_valid).select(fields.names).cast(fields))
     then = pa.concat_tables(found).select(list(names)).rename_columns(list(shown.schema.names))
     return (
         then.select(shown.fields.names).cast(shown.fields).sort_by([(name, "ascending") for name in shown.schema.key])
