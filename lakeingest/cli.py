@@ -135,11 +135,14 @@ def init(
 def plan(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
-    """Show what a run would do with each table; reads one chunk of each table, changes nothing."""
+    """Show what a run would do with each table; reads one chunk of each table, changes nothing.
+
+    More than five tables get one line each; name tables for all details.
+    """
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
-    print_result(plans, as_json, [*console.plan_lines(plans), *plans.notes[1:]])
+    print_result(plans, as_json, [*console.plan_lines(plans, named=bool(tables)), *plans.notes[1:]])
 
 
 @app.command()

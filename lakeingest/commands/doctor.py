@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lakeingest.version import VERSION
 _PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "numpy", "numba", "pandas", "PyMySQL", "great_expectations", "boto3")
 _ANSWERS = 5  # of the source, whose median is shown
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
+_WIDTH_MAX = 32  # of a terminal: so wide is the column of things that were looked at
 _UNLIMITED = 1 << 60  # bytes; version 1 has such a number if there is no limit
 
 
@@ -63,6 +65,17 @@ class Diagnosis(Report):
     def to_json(self) -> dict[str, Any]:
         """A JSON document for programs."""
         return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The page for a terminal: each part with its findings, and how to get the page for a report."""
+        width = min(_WIDTH_MAX, max((len(finding.what) for finding in self.findings), default=0))
+        for part, findings in groupby(self.findings, key=lambda finding: finding.part):
+            yield part
+            for finding in findings:
+                mark = "PROBLEM" if finding.is_problem else ""
+                yield f"  {mark:7} {finding.what:{width}} {finding.found}"
+        yield "for a report: lakeingest doctor > doctor.md"
 
     @property
     def markdown(self) -> str:

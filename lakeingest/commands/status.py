@@ -28,16 +28,15 @@ from lakeingest.core.shown import SHOWN, Shown, iso_time
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies
-from lakeingest.lake.target import Target
 from lakeingest.pipeline.opening.absent_tables import copied_once
 from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
-from lakeingest.quality.reports import has_reports
+from lakeingest.quality.reports import tables_with_reports
 from lakeingest.spool.spool import Spool
 from lakeingest.state.following import read_following
 from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
-from lakeingest.state.stopped import Stopped, read_stopped
+from lakeingest.state.stopped import Stopped, StoppedTables
 from lakeingest.state.witness import read_met
 from lakeingest.version import VERSION
 
@@ -267,9 +266,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         raise held.unopened
     included_copies = set(config.tables.select(all_copies))
     # copies that are no longer included: the reports of their gates show that this pipeline has made them
-    excluded_copies = {
-        table for table in all_copies if table not in included_copies and has_reports(state_of(config), table)
-    }
+    excluded_copies = tables_with_reports(state_of(config), set(all_copies) - included_copies)
     our_included_copies = [table for table in included_copies if _may_be_ours(held, table)]
     if source.error is not None and not our_included_copies:
         raise source.error
@@ -280,10 +277,10 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
     proofs, states = proofs_of(config, chosen), list[TableStatus]()
-    done = copied_once(config, chosen, held.staged)
+    done, records = copied_once(config, chosen, held.staged), StoppedTables(state_of(config)).read_all(chosen)
     for table in chosen:
-        in_lake = _table_status(config, target, held, table, source, spool, signals)
-        stopped = read_stopped(state_of(config), table) or in_lake.stopped
+        in_lake = _table_status(config, held, table, source, spool, signals)
+        stopped = records.get(table) or in_lake.stopped
         is_included = table not in excluded_copies
         is_asked = is_included and not offline and source.error is None  # the source is asked for included tables only
         state = replace(
@@ -350,7 +347,6 @@ def _load_spool(config: Config) -> Spool | None:
 
 def _table_status(
     config: Config,
-    target: Target,
     held: Copies,
     table: TableId,
     source: SourceState,
@@ -368,7 +364,7 @@ def _table_status(
     staged = held.staged.get(table)
     if staged is None:
         return without_copy
-    progress, properties = staged.progress, target.properties(table)
+    progress, properties = staged.progress, held.properties[table]
     shown = shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     shows_earlier_commit = shown is not None and not staged.visible

@@ -125,8 +125,7 @@ def _followed(config: Config, names: Sequence[str]) -> list[TableId]:
 def _look(config: Config, tables: Sequence[TableId]) -> list[SeenTable]:
     """What readers of each table see. Raises the error of a copy that cannot be read."""
     notes = read_fresh(state_of(config))  # before the copies: then a note is never of a later commit than its copy
-    target = open_target(config)
-    held = copies(target, tables)
+    held = copies(open_target(config), tables)
     if held.unopened is not None:
         raise held.unopened
     seen = []
@@ -134,7 +133,7 @@ def _look(config: Config, tables: Sequence[TableId]) -> list[SeenTable]:
         if table in held.refused:
             raise held.refused[table]
         staged = held.staged.get(table)
-        recorded = None if staged is None else Shown.of_text(target.properties(table).get(SHOWN, ""))
+        recorded = None if staged is None else Shown.of_text(held.properties[table].get(SHOWN, ""))
         shown = None if staged is None else shown_state(staged, recorded)
         position, note = None if shown is None else shown.position, notes.get(table)
         seen.append(SeenTable(table, complete_to(position, note), fresh_as_of(position, note)))

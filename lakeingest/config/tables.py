@@ -182,6 +182,9 @@ class TableOptions(BaseModel):
         return options
 
 
+_UNSET = TableOptions()  # of tables that no pattern means, which may be thousands
+
+
 class Tables(BaseModel):
     """Which tables are copied, and how."""
 
@@ -256,7 +259,7 @@ class Tables(BaseModel):
                 for key in {"types", "properties", "columns", "adopt"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
-        return TableOptions(**merged).within(self)
+        return (TableOptions(**merged) if merged else _UNSET).within(self)
 
     def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
         """Which history is written of a table. `usual`: that of tables whose options do not say it."""

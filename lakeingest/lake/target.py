@@ -65,6 +65,14 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look at a table finds: `staged`, which `recover` would return, and the table properties."""
+
+    staged: Staged
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Effects:
     """The numbers of keys that a merge inserts, updates and deletes."""
 
@@ -180,6 +188,10 @@ class Tables(Protocol):
 
     def inspect(self, table: TableId) -> Staged | None:
         """Return what `recover` would return, but change nothing. This is safe while a run is at work."""
+        return (looked := self.look(table)) and looked.staged
+
+    def look(self, table: TableId) -> Looked | None:
+        """Return what `inspect` returns, with the table's properties as of the same time; None if that is None."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.

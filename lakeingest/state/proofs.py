@@ -6,11 +6,15 @@ proofs.json                      how much of the source's time comparisons still
 A document that is missing or damaged means that nothing was ever proven.
 """
 
+from collections.abc import Iterable
+
 from lakeingest.core.file_names import file_name
 from lakeingest.core.proof import Budget, TableProof
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
+from lakeingest.files.stored import AT_ONCE
+from lakeingest.side_by_side import side_by_side
 from lakeingest.state import store
 
 FOLDER, BUDGET = "proofs", "proofs.json"
@@ -22,6 +26,14 @@ def read_proof(state: File, table: TableId) -> TableProof | None:
         return TableProof.from_json(store.read(_path(state, table)))
     except (OSError, *DAMAGED, StateUnreadable):
         return None
+
+
+def read_proofs(state: File, tables: Iterable[TableId]) -> dict[TableId, TableProof]:
+    """The states of the ranges of those of the tables that have a document. One listing says which ones have."""
+    stored = {file.name for file in (state / FOLDER).listed("*.json")}
+    recorded = [table for table in tables if _path(state, table).name in stored]
+    read = side_by_side(lambda table: read_proof(state, table), recorded, AT_ONCE)
+    return {table: proof for table, proof in zip(recorded, read, strict=True) if proof is not None}
 
 
 def store_proof(state: File, table: TableId, proof: TableProof) -> None:

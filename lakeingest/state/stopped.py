@@ -13,6 +13,8 @@ from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
+from lakeingest.files.stored import AT_ONCE
+from lakeingest.side_by_side import side_by_side
 from lakeingest.state import store
 
 FOLDER = "stopped"
@@ -82,6 +84,12 @@ class StoppedTables:
     def read(self, table: TableId) -> Stopped | None:
         """The record of the table, as `read_stopped` returns it."""
         return read_stopped(self._state, table) if _path(self._state, table).name in self._stored else None
+
+    def read_all(self, tables: Iterable[TableId]) -> dict[TableId, Stopped]:
+        """The records of those of the tables that have one that can be read."""
+        recorded = [table for table in tables if _path(self._state, table).name in self._stored]
+        read = side_by_side(lambda table: read_stopped(self._state, table), recorded, AT_ONCE)
+        return {stopped.table: stopped for stopped in read if stopped is not None}
 
     def remove(self, table: TableId) -> None:
         """Remove the record of a table after a success. Raises StorageFailed if the document cannot be removed."""

@@ -44,7 +44,7 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.staged.staging import files_of, is_started_over, tables_in
 from lakeingest.lake.staged.target import StagedTarget
-from lakeingest.lake.target import Bounds, Inventory, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Inventory, Looked, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
@@ -119,9 +119,11 @@ class HudiTarget(StagedTarget[Instant]):
         return self.mark(staged, staged.progress)
 
     @names_storage_errors
-    def inspect(self, table: TableId) -> Staged | None:
-        """The commit from which a run would continue after `recover`; None if there is none. Nothing is changed."""
-        return self._resume_point(table, self._published(table))
+    def look(self, table: TableId) -> Looked | None:
+        """Look at the table, and at the properties of the commit that readers see."""
+        published = self._published(table)
+        staged = self._resume_point(table, published)
+        return staged and Looked(staged, {} if published is None else published.properties)
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
