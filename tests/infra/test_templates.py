@@ -3,8 +3,10 @@
 import ast
 import base64
 import json
+import os
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,46 @@ def test_a_release_has_notes_and_one_version() -> None:
     assert headings[0] == "[Unreleased]"
     for heading in headings[1:]:
         assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
+
+
+RELEASE = yaml.safe_load((INFRA.parent / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+
+
+def test_a_release_names_its_repository_and_its_documents(tmp_path: Path) -> None:
+    """The step adds them to pyproject.toml, which stays as it is otherwise, before anything is built of it."""
+    names = [step.get("name") for step in RELEASE["build"]["steps"]]
+    step = RELEASE["build"]["steps"][names.index("Name the repository and the documents in the packages")]
+    assert names.index(step["name"]) < names.index("Build, check, install and run the packages")
+    text = (INFRA.parent / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text)
+    names_of_run = {
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "someone/lakeingest",
+        "GITHUB_REPOSITORY_OWNER": "someone",
+    }
+    subprocess.run(["bash", "-euc", step["run"]], cwd=tmp_path, env=os.environ | names_of_run, check=True)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    assert project == tomllib.loads(text)["project"] | {
+        "urls": {
+            "Documentation": "https://someone.github.io/lakeingest/",
+            "Source": "https://github.com/someone/lakeingest",
+            "Issues": "https://github.com/someone/lakeingest/issues",
+            "Changelog": "https://someone.github.io/lakeingest/changelog/",
+        }
+    }
+
+
+def test_a_release_publishes_the_site_that_make_docs_builds() -> None:
+    """Only the job that builds runs code of the repository; the jobs that publish may write nothing else."""
+    steps = RELEASE["build"]["steps"]
+    uses = [step.get("uses", "").partition("@")[0] for step in steps]
+    upload = steps[uses.index("actions/upload-pages-artifact")]
+    settings = yaml.safe_load((INFRA.parent / "mkdocs.yml").read_text())
+    assert upload["with"]["path"] == settings["site_dir"]
+    assert "make docs PYTHON=python" in [step.get("run") for step in steps[: steps.index(upload)]]
+    assert RELEASE["site"]["permissions"] == {"pages": "write", "id-token": "write"}
+    for job in ("publish", "site"):
+        assert not [step for step in RELEASE[job]["steps"] if "checkout" in step.get("uses", "")]
 
 
 def test_what_others_publish_is_pinned() -> None:
