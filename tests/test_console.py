@@ -128,8 +128,14 @@ def planned(name: str, **fields: Any) -> TablePlan:
     """The plan of a new table."""
     copy = CopyPlan(2_000, 90_000, 500, 4, 1, 2, 3.0, cpu_seconds=0.2, dollars={})
     column = ColumnPlan("id", "int", "int")
-    usual = {"key": ("id",), "key_path": "integer key", "columns": (column,), "copy": copy}
-    return TablePlan(TableId("shop", name), f"lake.shop.{name}", "new", **{"reasons": ()} | usual | fields)
+    usual: dict[str, Any] = {
+        "reasons": (),
+        "key": ("id",),
+        "key_path": "integer key",
+        "columns": (column,),
+        "copy": copy,
+    }
+    return TablePlan(TableId("shop", name), f"lake.shop.{name}", "new", **usual | fields)
 
 
 def test_many_tables_are_planned_in_a_line_each() -> None:

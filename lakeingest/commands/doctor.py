@@ -23,6 +23,7 @@ from lakeingest.config import Config, load_config
 from lakeingest.core.printable import printable
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.pipeline.preconditions import needs_session
 from lakeingest.spark.jars import missing_jars
 from lakeingest.spark.session import java_home
 from lakeingest.version import VERSION
@@ -115,7 +116,7 @@ def _installation() -> Iterator[Finding]:
     try:
         home = java_home()
     except LakeIngestError as error:
-        yield Finding(part, "Java", error.line, is_problem=True)
+        yield Finding(part, "Java", error.line)  # whether this pipeline needs it, a condition of `check` says
     else:
         yield Finding(part, "Java", str(home or shutil.which("java")))
 
@@ -176,7 +177,7 @@ def _pipeline(config: Config) -> Iterator[Finding]:
     try:
         missing = ", ".join(missing_jars(config))
     except LakeIngestError as error:
-        yield Finding(part, "jars", error.line, is_problem=True)
+        yield Finding(part, "jars", error.line, is_problem=needs_session(config))
     else:
         yield Finding(part, "jars", f"the next session of Spark fetches {missing}" if missing else "all there")
 

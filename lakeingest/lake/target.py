@@ -188,7 +188,8 @@ class Tables(Protocol):
 
     def inspect(self, table: TableId) -> Staged | None:
         """Return what `recover` would return, but change nothing. This is safe while a run is at work."""
-        return (looked := self.look(table)) and looked.staged
+        looked = self.look(table)
+        return None if looked is None else looked.staged
 
     def look(self, table: TableId) -> Looked | None:
         """Return what `inspect` returns, with the table's properties as of the same time; None if that is None."""

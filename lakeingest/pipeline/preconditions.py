@@ -24,6 +24,7 @@ from lakeingest.pipeline.run.foreign_tables import refusals
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import spark_finding
+from lakeingest.spark.settings import runs_here
 from lakeingest.state.folder import privacy_finding, space_finding, write_finding
 
 if TYPE_CHECKING:
@@ -269,5 +270,20 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
 
 
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
-    """The condition that a session can be started, or that the given `session` has all settings lakeingest needs."""
-    return Checked("Java and PySpark", spark_finding(config, session))
+    """The condition that a session can be started, or that the given `session` has all settings lakeingest needs.
+
+    Without a session, a warning for a pipeline whose runs need none as a rule.
+    """
+    finding = spark_finding(config, session)
+    if finding is not None and session is None and not needs_session(config):
+        return Checked("Java and PySpark", f"{finding}; runs do without, quality suites and Spark's SQL do not", False)
+    return Checked("Java and PySpark", finding)
+
+
+def needs_session(config: Config) -> bool:
+    """Whether runs need a session of Spark: for tasks on other machines, for the user's suites, where Spark writes.
+
+    Other runs start one only for rows that were not checked while they were copied, which are few.
+    """
+    by_spark = config.target.format != "iceberg" or config.target.way_of_merging == "statement"
+    return by_spark or config.quality.suites is not None or not runs_here(config)

@@ -1,6 +1,5 @@
 """What the state folder has of thousands of tables: one listing says of which, and only their documents are read."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = []
     read_document = store.read
 
-    def noted(path: File) -> Mapping[str, Any]:
+    def noted(path: File) -> Any:
         names.append(path.name)
         return read_document(path)
 

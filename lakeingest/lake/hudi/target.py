@@ -122,8 +122,9 @@ class HudiTarget(StagedTarget[Instant]):
     def look(self, table: TableId) -> Looked | None:
         """Look at the table, and at the properties of the commit that readers see."""
         published = self._published(table)
-        staged = self._resume_point(table, published)
-        return staged and Looked(staged, {} if published is None else published.properties)
+        if (staged := self._resume_point(table, published)) is None:
+            return None
+        return Looked(staged, {} if published is None else published.properties)
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:

@@ -98,7 +98,8 @@ class _TargetWithQuiet:
         return staged and self._quiet.at_noted_position(table, staged)
 
     def inspect(self, table: TableId) -> Staged | None:
-        return (looked := self.look(table)) and looked.staged  # not the target's, which knows no noted positions
+        looked = self.look(table)  # not the target's, which knows no noted positions
+        return None if looked is None else looked.staged
 
     def look(self, table: TableId) -> Looked | None:
         looked = self._target.look(table)
