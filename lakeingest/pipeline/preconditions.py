@@ -276,7 +276,8 @@ def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
     """
     finding = spark_finding(config, session)
     if finding is not None and session is None and not needs_session(config):
-        return Checked("Java and PySpark", f"{finding}; runs do without, quality suites and Spark's SQL do not", False)
+        without = "this pipeline runs without it; quality suites, Pipeline.spark and Hudi tables need it"
+        return Checked("Java and PySpark", f"{finding}; {without}", fatal=False)
     return Checked("Java and PySpark", finding)
 
 
