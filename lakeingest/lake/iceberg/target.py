@@ -84,7 +84,7 @@ class IcebergTarget(port.Tables):
     ) -> None:
         """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
-        self._options, self._ownership = options or (lambda _: TableOptions()), ownership
+        self._options, self._ownership = functools.cache(options or (lambda _: TableOptions())), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
         self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
