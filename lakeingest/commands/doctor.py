@@ -23,9 +23,9 @@ from lakeingest.config import Config, load_config
 from lakeingest.core.printable import printable
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
-from lakeingest.pipeline.preconditions import needs_session
 from lakeingest.spark.jars import missing_jars
 from lakeingest.spark.session import java_home
+from lakeingest.spark.settings import needs_session
 from lakeingest.version import VERSION
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "numpy", "numba", "pandas", "PyMySQL", "great_expectations", "boto3")

@@ -24,7 +24,7 @@ from lakeingest.pipeline.run.foreign_tables import refusals
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import spark_finding
-from lakeingest.spark.settings import runs_here
+from lakeingest.spark.settings import needs_session
 from lakeingest.state.folder import privacy_finding, space_finding, write_finding
 
 if TYPE_CHECKING:
@@ -279,12 +279,3 @@ def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
         without = "this pipeline runs without it; quality suites, Pipeline.spark and Hudi tables need it"
         return Checked("Java and PySpark", f"{finding}; {without}", fatal=False)
     return Checked("Java and PySpark", finding)
-
-
-def needs_session(config: Config) -> bool:
-    """Whether runs need a session of Spark: for tasks on other machines, for the user's suites, where Spark writes.
-
-    Other runs start one only for rows that were not checked while they were copied, which are few.
-    """
-    by_spark = config.target.format != "iceberg" or config.target.way_of_merging == "statement"
-    return by_spark or config.quality.suites is not None or not runs_here(config)

@@ -22,11 +22,12 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import CheckFailed, PreflightFailed
+from lakeingest.errors import CheckFailed, OperatorNeeded, PreflightFailed, Scope
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import preconditions
+from lakeingest.pipeline.run.executors import Executors
 from tests.mysql.database import Db, database_on
 from tests.mysql.preflight.test_preflight import globally, user_on
 
@@ -327,6 +328,10 @@ def test_spark_is_needed_for_hudi_suites_statements_and_clusters(
     assert [preconditions.spark_of(one).fatal for one in needing] == [True] * len(needing)
     for one in (config, *needing):
         assert "PySpark is missing" in str(preconditions.spark_of(one).finding)
+    for one, scope in ((config, Scope.TABLE), (needing[1], Scope.PIPELINE)):
+        with pytest.raises(OperatorNeeded, match=r"pip install 'lakeingest\[spark\]'") as failed:
+            Executors(one).open()
+        assert failed.value.scope is scope  # a table that needs it all the same does not stop the others
 
 
 def test_a_run_asks_the_same_before_it_makes_anything(
