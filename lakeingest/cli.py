@@ -126,7 +126,8 @@ def init(
         typer.echo(f"{path}: an example; set source and tables in it")
     else:
         left_out = f", left out: {len(written.refused)} (it says why)" if written.refused else ""
-        typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}")
+        proposed = f", partitions proposed: {len(written.partitions)} (in comments)" if written.partitions else ""
+        typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}{proposed}")
     export = "" if stage.PASSWORD in os.environ else f"export {stage.PASSWORD}, then "
     typer.echo(f"next: {export}lakeingest check -c {path}")
 

@@ -116,6 +116,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     # so that earlier versions can read the document
     if not schema.choices.rows:
         del doc["choices"]["rows"]
+    if not schema.choices.columns.cast:
+        del doc["choices"]["columns"]["cast"]
     if not schema.choices.columns.rename:
         del doc["choices"]["columns"]["rename"]
         if schema.choices.columns == ALL_COLUMNS:
@@ -160,8 +162,8 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
     key_id = str(chosen.pop("key_id", ""))
-    rename = tuple((old, new) for old, new in chosen.pop("rename", ()))
-    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, rename=rename)
+    pairs = {key: tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename")}
+    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, **pairs)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 
