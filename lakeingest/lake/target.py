@@ -40,7 +40,8 @@ class Staged:
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
     because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
-    is True if `version` has the same rows as `published`, and differs only in its progress.
+    is True if `version` has the same rows as `published`, and differs only in its progress. `taken_back` names the
+    commits of others that our publish of `version` took out of the table: clusterings, which have changed no row.
     """
 
     progress: Progress
@@ -49,6 +50,7 @@ class Staged:
     lost: str = field(default="", compare=False)
     changed: float = field(default=0.0, compare=False)
     same_rows: bool = field(default=False, compare=False)
+    taken_back: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def visible(self) -> bool:

@@ -158,16 +158,17 @@ class HudiTarget(StagedTarget[Instant]):
     ) -> Staged:
         """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
+        taken_back: list[str] = []  # `_write_commit` adds to it
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
-        if not self._write_commit(staged, folder, properties, audit, spark=None):
-            self._write_commit(staged, folder, properties, audit, spark=self._open_spark())
+        if not self._write_commit(staged, folder, properties, audit, taken_back, spark=None):
+            self._write_commit(staged, folder, properties, audit, taken_back, spark=self._open_spark())
             clean(folder.current, waiting_of(self._removals, table, self.settings.history))
         # Step 2: update the metastore
         if self._metastore.is_configured:  # otherwise no session of Spark is opened
             self._metastore.register(table, folder.final, self._open_spark())
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
-        return Staged(staged.progress, staged.version, staged.version)
+        return Staged(staged.progress, staged.version, staged.version, taken_back=tuple(taken_back))
 
     @names_storage_errors
     def batch_readers(
@@ -247,15 +248,18 @@ class HudiTarget(StagedTarget[Instant]):
         folder: TableFolder,
         properties: Mapping[str, str],
         audit: Auditing,
+        taken_back: list[str],
         spark: "SparkSession | None",
     ) -> bool:
         """Publish with the session `spark`, or without Spark if `spark` is None. The call holds the lock of the table.
+
+        Adds the clusterings that it takes back to `taken_back`.
 
         Returns False, and readers see no difference, if the publish needs Spark and `spark` is None.
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):
-            _make_ready(folder, archives=spark is not None)
+            taken_back += _make_ready(folder, archives=spark is not None)
             publication = self._publication(staged, folder, properties, audit)
             published = publication.published
             if published is None:
@@ -323,8 +327,12 @@ class HudiTarget(StagedTarget[Instant]):
         return TableFolder.of(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)
 
 
-def _make_ready(folder: TableFolder, *, archives: bool) -> None:
-    """Take back clusterings of others before a publish. `archives`: Hudi makes it, and may archive commits."""
-    folder.take_back_clusterings()
+def _make_ready(folder: TableFolder, *, archives: bool) -> Sequence[str]:
+    """Take back clusterings of others before a publish, and return them.
+
+    `archives`: Hudi makes the publish, and may archive commits.
+    """
+    taken_back = folder.take_back_clusterings()
     if archives:
         remove_strays(folder.current)
+    return taken_back
