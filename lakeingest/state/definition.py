@@ -162,8 +162,9 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
     key_id = str(chosen.pop("key_id", ""))
-    pairs = {key: tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename")}
-    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, **pairs)
+    cast, rename = (tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename"))
+    names = {key: tuple(listed) for key, listed in chosen.items()}
+    columns = ColumnChoice(**names, key_id=key_id, cast=cast, rename=rename)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 

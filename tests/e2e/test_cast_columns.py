@@ -127,7 +127,7 @@ def test_a_copy_has_the_chosen_types_in_every_phase(
     assert result.equal, result
     assert result.repaired
     assert_cast(pipe, types)
-    last = [line for line in map(json.loads, lines(pipe)) if line.get("data", {}).get("id") == 91][-1]["data"]
+    last = [line for line in map(json.loads, lines(pipe)) if (line.get("data") or {}).get("id") == 91][-1]["data"]
     assert (last["n"], last["big"], last["cost"]) == ("9223372036854775807", "1", "2.00")
     assert (last["flag"], last["wide"], last["later"]) == (False, 2**32 - 1, "-5")
 
