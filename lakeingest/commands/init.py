@@ -8,18 +8,17 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pymysql
 import yaml
 from pydantic import SecretStr
 
 from lakeingest.config import Source
 from lakeingest.config.source import Tls
 from lakeingest.config.tables import Tables
-from lakeingest.core.proposed_partitions import ProposedPartitions, propose
+from lakeingest.core.proposed_partitions import ProposedPartitions
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import OperatorNeeded, SchemaChanged, SplitUnstable, UsageError
-from lakeingest.mysql.connection import connect, literal, named_errors, source_of
-from lakeingest.mysql.date_spread import date_spread
+from lakeingest.errors import OperatorNeeded, UsageError
+from lakeingest.mysql.connection import connect, literal
+from lakeingest.mysql.date_spread import proposed_partitions
 from lakeingest.mysql.dialect import MARIADB, MYSQL, Dialect, dialect
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
@@ -159,7 +158,7 @@ def _read_tables(source: Source, database: str | None) -> _Answers:
         refused |= _refused_by_cascades(Server.of(connection, list(schemas)), list(schemas))
         copied = tuple(table for table in tables if table not in refused)
         partitions = {
-            table: proposed for table in copied if (proposed := _proposed_partitions(connection, schemas[table]))
+            table: proposed for table in copied if (proposed := proposed_partitions(connection, schemas[table]))
         }
         patterns = has_patterns(connection)
     if not tables:
@@ -168,15 +167,6 @@ def _read_tables(source: Source, database: str | None) -> _Answers:
             f"that user {source.user} may see"
         )
     return _Answers(copied, refused, partitions, dialects, patterns)
-
-
-def _proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> ProposedPartitions | None:
-    """The partitions that are proposed for a table. None also if DDL locks or changes the table now."""
-    try:
-        with named_errors(source_of(connection)):
-            return propose(*date_spread(connection, schema))
-    except (SplitUnstable, SchemaChanged):
-        return None
 
 
 def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:

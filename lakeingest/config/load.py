@@ -293,12 +293,8 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
         _DependsOnVariable: with `unread`, only values with a variable are refused, and they may be right in a run.
 
     """
-    unbuilt = {
-        key: advice
-        for key in _dotted_keys(filled)
-        for pattern, advice in _NOT_BUILT.items()
-        if fnmatch.fnmatchcase(key, pattern)
-    }
+    keys = [*_dotted_keys(filled)]
+    unbuilt = {key: advice for pattern, advice in _NOT_BUILT.items() for key in fnmatch.filter(keys, pattern)}
     not_built = [f"{key.replace(_DOT, '.')} is not built yet: {advice}" for key, advice in unbuilt.items()]  # messages
     config = None
     try:

@@ -11,14 +11,24 @@ from itertools import pairwise
 import pymysql
 
 from lakeingest.core.keys import quote
-from lakeingest.core.proposed_partitions import LEAST_ROWS, Dates, dates_of, starts
+from lakeingest.core.proposed_partitions import LEAST_ROWS, Dates, ProposedPartitions, dates_of, propose, starts
 from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.mysql.connection import literal, query, query_dicts, table_name
+from lakeingest.errors import SchemaChanged, SplitUnstable
+from lakeingest.mysql.connection import literal, named_errors, query, query_dicts, source_of, table_name
 from lakeingest.mysql.key_space import estimated_rows, key_bounds
 from lakeingest.mysql.packets import surprises
 
 SPOTS = 100  # of a table, at each of which one row is read
 _DATED = {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
+
+
+def proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> ProposedPartitions | None:
+    """The partitions that are proposed for a table. None also if DDL locks or changes the table now."""
+    try:
+        with named_errors(source_of(connection)):
+            return propose(*date_spread(connection, schema))
+    except (SplitUnstable, SchemaChanged):
+        return None
 
 
 @surprises("an answer to a question")
