@@ -67,10 +67,7 @@ def named_files(spool: File) -> set[str]:
 
 def name_of(spool: File) -> str:
     """The name of this changelog; '' if the name cannot be read, or is missing, as in a spool of an earlier version."""
-    try:
-        return str(store.read(spool / "archive" / "id.json")["id"])
-    except (OSError, *DAMAGED):
-        return ""
+    return store.read_or(spool / "archive" / "id.json", lambda doc: str(doc["id"]), "")
 
 
 def ensure_name(spool: File) -> str:

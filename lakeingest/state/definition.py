@@ -16,7 +16,6 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -346,11 +345,8 @@ def _stored_or_none(state: File, table: TableId) -> Definition | None:
 
 
 def _keep(state: File, document: Definition) -> None:
-    file = _file(state, document.schema.table)
-    store.make_folder(file.parent)
-    with store.of_one_table(file):
-        store.replace(file, document.to_json())
+    store.replace_of_table(_file(state, document.schema.table), document.to_json())
 
 
 def _file(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+    return store.path_of(state / FOLDER, table)

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from lakeingest import errors
-from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
-from lakeingest.errors import DAMAGED, LakeIngestError
+from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -75,9 +74,7 @@ class StoppedTables:
         """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
         path = _path(self._state, stopped.table)
         self._stored.add(path.name)
-        store.make_folder(path.parent)
-        with store.of_one_table(path):
-            store.replace(path, stopped.to_json())
+        store.replace_of_table(path, stopped.to_json())
 
     def read(self, table: TableId) -> Stopped | None:
         """The record of the table, as `read_stopped` returns it."""
@@ -94,11 +91,11 @@ class StoppedTables:
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
     """The record of the table's last attempt; None if that attempt succeeded, or if the document cannot be read."""
-    try:
-        doc = store.read(_path(state, table))
-        return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
-    except (OSError, *DAMAGED):
-        return None
+    return store.read_or(
+        _path(state, table),
+        lambda doc: Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"])),
+        None,
+    )
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
@@ -107,4 +104,4 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
 
 
 def _path(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+    return store.path_of(state / FOLDER, table)
