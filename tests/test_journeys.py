@@ -1,5 +1,6 @@
-"""The journeys in the page about the architecture: their files exist, and each leads to the next."""
+"""The page about the architecture: the files of its journeys lead to each other, and it has each file of the state."""
 
+import ast
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -73,3 +74,35 @@ def test_each_file_of_a_journey_leads_to_the_next(title: str) -> None:
 def test_a_wrong_journey_is_found(journey: str) -> None:
     """So the test above can fail."""
     assert len(list(broken(journey))) == 1
+
+
+def test_every_room_of_the_package_is_in_the_tables() -> None:
+    """So is each room of the pipeline. Files whose names begin with `__` say nothing that the others do not."""
+    rooms = PAGE.partition("## Packages\n")[2].partition("\n## The journey of a chunk")[0]
+    named = {name.rstrip("/").rpartition("/")[2] for name in re.findall(r"`([\w./]+)`", rooms)}
+    folders = ROOT / "lakeingest", ROOT / "lakeingest" / "pipeline"
+    there = {path.name for folder in folders for path in folder.iterdir() if not path.name.startswith("__")}
+    assert {name for name in there if not name.endswith((".md", ".typed"))} - named == set()
+
+
+def test_every_file_of_the_state_is_on_the_page() -> None:
+    """By the constants in which the modules of the state have the names."""
+    modules = [source for name, source in SOURCES.items() if name.startswith("lakeingest.state.")]
+    assigned = [node for source in modules for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    names = {
+        str(value.value)
+        for node in assigned
+        for name, value in pairs(node.targets[0], node.value)
+        if ast.unparse(name) in {"FOLDER", "NAME", "BUDGET", "AUDIT", "DIFFERENCES"} and isinstance(value, ast.Constant)
+    }
+    named = set(re.findall(r"`([\w.]+)/?`", PAGE.partition("## State\n")[2]))
+    assert len(names) > 15
+    assert names - named == set()
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The names of an assignment with their values, of which there may be several."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        yield from zip(target.elts, value.elts, strict=True)
+    else:
+        yield target, value
