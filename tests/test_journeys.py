@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import SOURCES, arrows
+from tests.structure import PIPELINE, floors
+from tests.test_layers import SOURCES, arrows, between_siblings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -83,6 +84,16 @@ def test_every_room_of_the_package_is_in_the_tables() -> None:
     folders = ROOT / "lakeingest", ROOT / "lakeingest" / "pipeline"
     there = {path.name for folder in folders for path in folder.iterdir() if not path.name.startswith("__")}
     assert {name for name in there if not name.endswith((".md", ".typed"))} - named == set()
+
+
+def test_every_room_of_the_pipeline_stands_on_the_floor_that_the_page_says() -> None:
+    """`tests.structure` tells the floors."""
+    table = PAGE.partition("## The rooms of a run\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d) \| (.+?) \|", table, re.MULTILINE)
+    said = {name: int(floor) for floor, rooms in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", rooms)}
+    rooms = {room: others for room, others in between_siblings(IMPORTS).items() if room.startswith(PIPELINE)}
+    stands = floors({room: others for room, others in rooms.items() if room.count(".") == PIPELINE.count(".")})
+    assert said == {room.removeprefix(PIPELINE): floor for room, floor in stands.items()}
 
 
 def test_every_file_of_the_state_is_on_the_page() -> None:
