@@ -75,8 +75,8 @@ class Manifest:
                 TableId.parse(table): None if file is None else (inside(str(file[0])), int(file[1]))
                 for table, file in doc["tables"].items()
             },
-            nulled={TableId.parse(table): int(count) for table, count in doc["nulled"].items()},
-            history=None if doc["history"] is None else History.from_json(doc["history"]),
+            nulled={TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
+            history=None if doc.get("history") is None else History.from_json(doc["history"]),
             alterations={
                 TableId.parse(table): Alteration.from_json(altered)
                 for table, altered in doc.get("alterations", {}).items()
