@@ -22,7 +22,7 @@ _KIND = "companion"
 SUFFIXES = ("changelog", "history")  # of all kinds of companions
 
 
-def companions_of(tables: Iterable[TableId]) -> set[TableId]:
+def all_companions_of(tables: Iterable[TableId]) -> set[TableId]:
     """All companions that these tables may have."""
     return {companion_of(table, suffix) for table in tables for suffix in SUFFIXES}
 

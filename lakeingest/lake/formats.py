@@ -1,15 +1,17 @@
 """Opens the lake in the configured format. `config.formats` has all other facts about a format."""
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 
 from lakeingest.config import Config
+from lakeingest.config.companions import companion_options
 from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import ForeignTables
-from lakeingest.lake.format_package import FormatPackage, Options
+from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
@@ -42,12 +44,13 @@ def package_of(config: Config) -> FormatPackage:
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
-    return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
-
-
-def open_companions(config: Config, options: Options, open_spark: OpenSpark = no_spark) -> Target:
-    """The target for companions of copies (`core.companion`), which have `options`: no pattern of users means them."""
+    options = functools.cache(config.tables.of)  # they are asked for several times in each step of a table
     return package_of(config).target(config, options, ownership_of(config), open_spark)
+
+
+def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:
+    """The target for companions of copies (`core.companion`), which have options of ours."""
+    return package_of(config).target(config, companion_options, ownership_of(config), open_spark)
 
 
 def logs_of(config: Config, target: Target) -> Logs | None:

@@ -16,7 +16,6 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -116,6 +115,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     # so that earlier versions can read the document
     if not schema.choices.rows:
         del doc["choices"]["rows"]
+    if not schema.choices.columns.cast:
+        del doc["choices"]["columns"]["cast"]
     if not schema.choices.columns.rename:
         del doc["choices"]["columns"]["rename"]
         if schema.choices.columns == ALL_COLUMNS:
@@ -160,8 +161,9 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
     key_id = str(chosen.pop("key_id", ""))
-    rename = tuple((old, new) for old, new in chosen.pop("rename", ()))
-    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, rename=rename)
+    cast, rename = (tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename"))
+    names = {key: tuple(listed) for key, listed in chosen.items()}
+    columns = ColumnChoice(**names, key_id=key_id, cast=cast, rename=rename)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 
@@ -346,11 +348,8 @@ def _stored_or_none(state: File, table: TableId) -> Definition | None:
 
 
 def _keep(state: File, document: Definition) -> None:
-    file = _file(state, document.schema.table)
-    store.make_folder(file.parent)
-    with store.of_one_table(file):
-        store.replace(file, document.to_json())
+    store.replace_of_table(_file(state, document.schema.table), document.to_json())
 
 
 def _file(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+    return store.path_of(state / FOLDER, table)

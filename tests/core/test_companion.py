@@ -5,9 +5,9 @@ import pytest
 from lakeingest.core import progress_form
 from lakeingest.core.companion import (
     Standing,
+    all_companions_of,
     begun,
     companion_of,
-    companions_of,
     is_companion,
     read_to_of,
     with_columns,
@@ -29,7 +29,7 @@ def test_a_companion_stands_beside_its_copy() -> None:
     """In the same database, with a name that says what it is, whatever the name of the table is."""
     table = TableId("shop", "my.orders")
     assert companion_of(table, "changelog") == TableId("shop", "my.orders__changelog")
-    assert companions_of([table]) == {companion_of(table, "changelog"), companion_of(table, "history")}
+    assert all_companions_of([table]) == {companion_of(table, "changelog"), companion_of(table, "history")}
 
 
 def test_a_new_companion_goes_up_to_no_position() -> None:

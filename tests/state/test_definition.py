@@ -206,3 +206,15 @@ def test_names_in_the_copy_come_back_and_an_earlier_version_has_none() -> None:
     hashed = replace(plain, choices=Choices(columns=ColumnChoice(hash=("t",))))
     document = schema_to_json(hashed)
     assert not {"rename", "renamed_from"} & {*document["choices"]["columns"], *document["columns"][0]}
+
+
+def test_types_in_the_copy_come_back_and_an_earlier_version_has_none() -> None:
+    """Also those of columns that are not there yet. An earlier version can read a document without types."""
+    plain = laid_out("latin1")
+    choice = ColumnChoice(cast=(("t", "string"), ("later", "bigint")))
+    schema = replace(plain, choices=Choices(columns=choice))
+    read = schema_from_json(json.loads(json.dumps(schema_to_json(schema))))
+    assert (read, read.choices.columns.cast) == (schema, choice.cast)
+    assert "rename" not in schema_to_json(schema)["choices"]["columns"]
+    renamed = replace(plain, choices=Choices(columns=ColumnChoice(exclude=("x",), rename=(("t", "u"),))))
+    assert "cast" not in schema_to_json(renamed)["choices"]["columns"]

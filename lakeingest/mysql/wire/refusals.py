@@ -4,6 +4,7 @@ A value that the column's Arrow type cannot hold exactly is refused. It is never
 user chose so.
 """
 
+from lakeingest.core.kinds import is_cast_number
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 
@@ -35,4 +36,4 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 def is_chosen(column: Column) -> bool:
     """Whether the user chose how the column is mapped. Only the fast decoders can carry out such choices."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
-    return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}
+    return is_flag or bool(column.choice) or is_cast_number(column) or column.kind in {Kind.MOMENT, Kind.MICROS}

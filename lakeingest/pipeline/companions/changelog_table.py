@@ -77,11 +77,11 @@ class ChangelogTable:
             self._begins[table] = "" if log is None else log.begins
         return self._begins[table]
 
-    def tidy(self, table: TableRun) -> int | None:
+    def tidy(self, table: TableRun, *, now: bool = False) -> int | None:
         """Remove days that are too old, and combine small files."""
         log = self._open[table.id]
         version = log.staged.version
-        self._tables.tidy(log)
+        self._tables.tidy(log, now=now)
         return None if log.staged.version == version else log.staged.version
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -31,7 +32,8 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.spool.spool import Spool
-from lakeingest.state.companions import read_companions, store_companions
+from lakeingest.state.companions import read_companions, read_tidied, store_companions
+from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 
 RETRY_SECONDS = 60.0  # after an error of a companion
 Name = tuple[str, TableId]  # the key of the companion's kind, and the table of the source
@@ -61,22 +63,76 @@ class Companions:
     _must_note: bool = field(default=False, init=False)
     _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
     _reader: Reader | None = field(default=None, init=False)
+    _stopped: StoppedTables = field(init=False)
+    _dropped: set[Name] | None = field(default=None, init=False)  # noted ones that the lake lacks; None: not looked
+    _tidied: date | None = field(default=None, init=False)  # the day (UTC) on which all were tidied
 
     def __post_init__(self) -> None:
+        self._stopped = StoppedTables(self.edges.state, COMPANIONS)
         self._noted = read_companions(self.edges.state)
-        self._standings = dict(self._noted)
+        self._standings, self._tidied = dict(self._noted), read_tidied(self.edges.state)
 
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
         """Write what companions lack. Whether there was work. Raises LeaseLost."""
-        worked = False
-        for table in tables:
+        worked, all_tables = False, list(tables)
+        if self._dropped is None:
+            self._dropped = self._find_dropped()
+        for table in all_tables:
             for kind in self.kinds:
                 if self._is_due(kind, table):
                     name, companion = (kind.key, table.id), kind.table_of(table.id)
                     worked |= self._tried(name, companion, partial(self._write, kind, table))
         if self.listing is not None:
             worked |= self._catch_up_list(self.listing)
-        return worked
+        return worked | self._tidy_if_due(all_tables)
+
+    def _find_dropped(self) -> set[Name]:
+        """The noted companions that somebody has dropped or renamed: they begin anew at once, also of quiet tables."""
+        edges, names = self.edges, {kind.key: kind.table_of for kind in self.kinds}
+        noted = {(key, table): names[key](table) for key, table in self._noted if key in names}
+        if not noted:
+            return set()
+        try:
+            with translate_errors(edges.source.settings, edges.target):
+                present = set(edges.target.names(shown=True))
+        except LakeIngestError:  # whoever writes a companion meets it, and reports it
+            return set()
+        return {name for name, companion in noted.items() if edges.config.target.identifier(companion) not in present}
+
+    def _tidy_if_due(self, tables: Sequence[TableRun]) -> bool:
+        """Once a day, tidy the companions that lack nothing: those of quiet tables, too. Whether it was done.
+
+        Rows leave by whole days, so once a day is often enough.
+        """
+        today = datetime.now(UTC).date()
+        if not self.takes_all or self._tidied == today:
+            return False
+        for table in tables:
+            for kind in self.kinds:
+                name = kind.key, table.id
+                if kind.is_wanted(table) and name in self._standings and name not in self._behind:
+                    self._tried(name, kind.table_of(table.id), partial(self._tidy, kind, table))
+        if self.listing is not None:
+            name, listing = (self.listing.key, self.listing.name), self.listing
+            if name in self._loaded and name not in self._behind:
+                self._tried(name, listing.name, lambda: self._tidied_to(name, listing.tidy()))
+        self._tidied, self._must_note = today, True
+        return True
+
+    def _tidy(self, kind: Companion, table: TableRun) -> None:
+        """Tidy one that this run may not have opened yet."""
+        name = kind.key, table.id
+        standing = self._standing(kind, table)
+        if standing is not None:
+            self._standings[name] = replace(standing, of=self._standings[name].of)
+            self._loaded.add(name)
+            self._tidied_to(name, kind.tidy(table, now=True))
+
+    def _tidied_to(self, name: Name, version: int | None) -> None:
+        """Note the version of a companion after it was tidied; None: it made no commit."""
+        if version is not None:
+            self._standings[name] = replace(self._standings[name], version=version)
+            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
         """Whether the companion lacks something, and may be tried now. Notes that a quiet table is as of a later place.
@@ -88,7 +144,9 @@ class Companions:
             return False
         self._seen.add(name)
         standing = self._standings.get(name)
-        if standing is not None and standing.of == copy.published and copy.visible:
+        has_failed = not self._stopped.is_empty and self._stopped.read(kind.table_of(table.id)) is not None
+        must_look = has_failed or name in (self._dropped or ())
+        if not must_look and standing is not None and standing.of == copy.published and copy.visible:
             if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
                 self._standings[name] = standing.unchanged_to(place)
                 self._must_note = True
@@ -115,11 +173,22 @@ class Companions:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
             self._changelogs.pop(table, None)
             self._loaded.discard(name)  # nobody knows which commits were made
+            self.edges.lease.assert_held()
+            self._stopped.record(Stopped.of(companion, error))
             self.edges.observe(Undelivered(key, error.line))
             return False
+        self._stopped.remove(companion)
         self._behind.discard(name)
+        (self._dropped or set()).discard(name)
         self._not_before.pop(name, None)
         return True
+
+    def errors_of(self, table: TableRun) -> Mapping[str, str]:
+        """`run.companion_tables.CompanionTables.errors_of`."""
+        records = {
+            kind.key: self._stopped.read(kind.table_of(table.id)) for kind in self.kinds if kind.is_wanted(table)
+        }
+        return {key: "" if record is None else record.error for key, record in records.items()}
 
     def _catch_up_list(self, listing: ListOfAll) -> bool:
         """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
@@ -163,17 +232,14 @@ class Companions:
         of = table.copy.published if table.copy.visible else None
         written = replace(written, of=of or 0)
         self._note(name, standing, written)
-        version = kind.tidy(table)
-        if version is not None:
-            self._standings[name] = replace(written, version=version)
-            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
+        self._tidied_to(name, kind.tidy(table))
 
     def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
         """Note how far a companion is now; the state folder must have it if no commit tells it."""
         self._standings[name] = after
         self._loaded.add(name)
-        is_same_commit = before is not None and before.version == after.version
-        self._must_note = self._must_note or is_same_commit or name not in self._noted
+        is_new_or_same = before is None or before.version == after.version
+        self._must_note = self._must_note or is_new_or_same or name not in self._noted
 
     def _standing(self, kind: Companion, table: TableRun) -> Standing | None:
         """How far the companion is: by its last commit, or as of a later place that is noted for this commit."""
@@ -210,7 +276,7 @@ class Companions:
             self._loaded.discard(name)
             self._must_note = True
         if self._must_note:
-            store_companions(self.edges.writing, self._standings)
+            store_companions(self.edges.writing, self._standings, self._tidied)
             self._noted, self._must_note = dict(self._standings), False
         least = self._least_unread()
         if least is None:

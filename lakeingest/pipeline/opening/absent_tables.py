@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lakeingest.config import Config
 from lakeingest.core.cascades import family
-from lakeingest.core.companion import companions_of
+from lakeingest.core.companion import all_companions_of
 from lakeingest.core.schema import TableId
 from lakeingest.core.startup import is_done
 from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, OperatorNeeded
@@ -63,7 +63,7 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
         return Known(tuple(listed_included))
     unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
     # with a copy of ours; not included, or not listed by the source
-    others = absent.intersection([*held.staged, *unloadable]).difference(companions_of(listed_included))
+    others = absent.intersection([*held.staged, *unloadable]).difference(all_companions_of(listed_included))
     unlisted = config.tables.select(others)  # the included ones among them: these the source does not list
     hidden = frozenset(table for table in unlisted if source.is_hidden(table))
     left = {table: GONE if table in unlisted else EXCLUDED for table in sorted(others) if table not in hidden}

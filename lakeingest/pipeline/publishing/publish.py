@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.lake.held import Held
-from lakeingest.pipeline.events import Published
+from lakeingest.pipeline.events import Published, TookBack
 from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
 from lakeingest.pipeline.publishing.gate import Checked, gate
 from lakeingest.pipeline.publishing.quarantine import close_evidence, move_failing
@@ -74,6 +74,8 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
         published = edges.target.publish(audited, table.schema, properties, read_back)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
+    if published.taken_back:
+        edges.observe(TookBack(table.id, published.taken_back))
     note_publish(edges, table, time.monotonic() - began)
     position = published.progress.position
     edges.observe(
