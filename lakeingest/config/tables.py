@@ -181,7 +181,7 @@ class TableOptions(BaseModel):
                 self.columns.hash,
                 self.columns.mask,
                 self._key_id if self.columns.hash else "",
-                tuple(self.columns.cast.items()),
+                tuple(sorted(self.columns.cast.items())),
                 tuple(self.columns.rename.items()),
             ),
             rows=self.rows,

@@ -201,18 +201,25 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 
     A definition is also stored if it is among the `earlier` ones. For a new copy (`is_new`) these do not count, and a
     document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
-    replaced.
+    replaced. If only choices differ that concern no column of the table, the document keeps the rest.
     """
-    stored = _stored_or_none(state, schema.table)
-    earlier = () if stored is None or is_new else stored.earlier
-    if stored is None or schema not in {stored.schema, *earlier}:
+    document = stored = _stored_or_none(state, schema.table)
+    if stored is not None and _form(stored.schema) == _form(schema):
+        document = replace(stored, schema=schema)
+    earlier = () if document is None or is_new else document.earlier
+    if document is None or schema not in {document.schema, *earlier}:
         document = Definition(schema)
-    elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
-        document = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
-    else:
-        return stored
+    elif is_new and (document.suspect or document.schema.layout != schema.layout):
+        document = replace(document, schema=schema, earlier=(), suspect=False, found=None)
+    elif document == stored:
+        return document
     _keep(state, document)
     return document
+
+
+def _form(schema: TableSchema) -> tuple[object, ...]:
+    """All of a definition but the choices that concern none of its columns."""
+    return schema.fingerprint, schema.layout, replace(schema, choices=Choices())
 
 
 def keep_suspect(state: File, schema: TableSchema) -> None:
