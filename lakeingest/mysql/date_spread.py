@@ -13,7 +13,7 @@ import pymysql
 from lakeingest.core.keys import quote
 from lakeingest.core.proposed_partitions import LEAST_ROWS, Dates, ProposedPartitions, dates_of, propose, starts
 from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.errors import SchemaChanged, SplitUnstable
+from lakeingest.errors import LakeIngestError, ProtocolBroken, SourceAway
 from lakeingest.mysql.connection import literal, named_errors, query, query_dicts, source_of, table_name
 from lakeingest.mysql.key_space import estimated_rows, key_bounds
 from lakeingest.mysql.packets import surprises
@@ -23,11 +23,16 @@ _DATED = {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 
 
 def proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> ProposedPartitions | None:
-    """The partitions that are proposed for a table. None also if DDL locks or changes the table now."""
+    """The partitions that are proposed for a table. None also if the table cannot be asked, such as without SELECT.
+
+    Raises SourceAway; ProtocolBroken.
+    """
     try:
         with named_errors(source_of(connection)):
             return propose(*date_spread(connection, schema))
-    except (SplitUnstable, SchemaChanged):
+    except (SourceAway, ProtocolBroken):  # they concern all tables
+        raise
+    except LakeIngestError:
         return None
 
 

@@ -237,6 +237,24 @@ def test_the_password_may_come_from_the_environment(tmp_path: Path, account: Acc
 
 
 @pytest.mark.mysql
+def test_tables_that_the_user_may_not_read_yet_are_written_without_partitions(
+    tmp_path: Path, mysql_server: LocalServer
+) -> None:
+    """The file has the missing GRANTs, so it has to be there before they are."""
+    with database_on(mysql_server) as db:
+        db.run(
+            *(f"CREATE TABLE {name} (id INT PRIMARY KEY, d DATE)" for name in ("a", "b")),
+            f"CREATE USER sees_little IDENTIFIED BY '{PASSWORD}'",
+            f"GRANT SELECT ON `{db.name}`.a TO sees_little",
+            f"GRANT INSERT ON `{db.name}`.b TO sees_little",
+        )
+        account = Account(mysql_server.host, mysql_server.port, "sees_little")
+        written = init(tmp_path / "pipeline.yml", account.url(db.name), {})
+        db.run("DROP USER sees_little")
+    assert [table.name for table in written.tables] == ["a", "b"]
+
+
+@pytest.mark.mysql
 def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes ./pipeline.yml or the path that is given, and names the variable to set, unless it is set."""
     monkeypatch.chdir(tmp_path)

@@ -34,6 +34,10 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose how the column is mapped. Only the fast decoders can carry out such choices."""
+    """Whether the user chose how the column is mapped, by a choice that only the fast decoders can carry out.
+
+    An integer that is cast to a wider one is none: all decoders read it.
+    """
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
-    return is_flag or bool(column.choice) or is_cast_number(column) or column.kind in {Kind.MOMENT, Kind.MICROS}
+    is_text = column.kind is Kind.NUMERAL and is_cast_number(column)
+    return is_flag or bool(column.choice) or is_text or column.kind in {Kind.MOMENT, Kind.MICROS}
