@@ -1,6 +1,5 @@
 """Opens the lake in the configured format. `config.formats` has all other facts about a format."""
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping
 
@@ -44,8 +43,7 @@ def package_of(config: Config) -> FormatPackage:
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
-    options = functools.cache(config.tables.of)  # they are asked for several times in each step of a table
-    return package_of(config).target(config, options, ownership_of(config), open_spark)
+    return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
 
 
 def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:
