@@ -8,7 +8,6 @@ from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.companion import SUFFIXES, Standing, companion_of, is_companion, read_to_of
 from lakeingest.core.history_table import history_id
-from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import Shown
 from lakeingest.core.transaction_list import transactions_table
@@ -17,7 +16,7 @@ from lakeingest.lake.formats import open_companions
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged
 from lakeingest.state.companions import read_companions
-from lakeingest.state.stopped import COMPANIONS, Stopped, read_stopped
+from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 
 CHANGELOG, HISTORY, TRANSACTIONS = "changelog.table", "history", "changelog.transactions"  # keys of pipeline.yml
 
@@ -75,6 +74,7 @@ class CompanionsInLake:
     config: Config
     _found: Copies
     _noted: Mapping[tuple[str, TableId], Standing]
+    _stopped: Mapping[TableId, Stopped]
 
     @classmethod
     def of(cls, config: Config, tables: Iterable[TableId]) -> Self:
@@ -82,8 +82,11 @@ class CompanionsInLake:
         names = [name for table in tables for _, name in wanted(config, table)]
         if config.changelog.transactions is not None:
             names.append(transactions_table(config.changelog.transactions).table)
-        found = copies(open_companions(config), names) if names else Copies()
-        return cls(config, found, read_companions(state_of(config)))
+        if not names:
+            return cls(config, Copies(), {}, {})
+        state = state_of(config)
+        stopped = StoppedTables(state, COMPANIONS).read_all(names)
+        return cls(config, copies(open_companions(config), names), read_companions(state), stopped)
 
     def beside(self, table: TableId, staged: Staged | None, shown: Shown | None) -> tuple[CompanionStatus, ...]:
         """The companions of a copy. `staged`: its last commit. A copy that was never published has none yet."""
@@ -104,25 +107,18 @@ class CompanionsInLake:
         self, key: str, name: TableId, of: TableId, copy: Staged | None, shown: Shown | None
     ) -> CompanionStatus:
         target = table_name(self.config.target, name)
-        stopped = read_stopped(state_of(self.config), name, COMPANIONS)
+        stopped = self._stopped.get(name)
         staged, refused = self._found.staged.get(name), self._found.refused.get(name)
         if staged is None or not is_companion(staged.progress):
             if stopped is None and refused is not None:
                 stopped = Stopped.of(name, refused)
             return CompanionStatus(key, target, "not begun" if stopped is None else "stopped", stopped=stopped)
-        noted = self._noted.get((key, of))
-        noted = noted if noted is not None and noted.version == staged.version else None
-        read_to = _later(read_to_of(staged.progress), noted)
+        own = read_to_of(staged.progress)
+        standing = None if own is None else Standing(staged.version, own).as_noted(self._noted.get((key, of)))
+        read_to = None if standing is None else standing.read_to
         position = None if shown is None else shown.position
-        is_of_version = noted is not None and copy is not None and copy.visible and noted.of == copy.published
+        is_of_version = standing is not None and copy is not None and copy.visible and standing.of == copy.published
         reaches = read_to is not None and position is not None and read_to.place >= position.place
         is_complete = copy is None or is_of_version or reaches
         state = "stopped" if stopped is not None else "complete" if is_complete else "behind"
         return CompanionStatus(key, target, state, None if read_to is None else str(read_to), stopped)
-
-
-def _later(own: ReadTo | None, noted: Standing | None) -> ReadTo | None:
-    """The position of a companion: by its last commit, or the later one that is noted for this commit."""
-    if own is None or noted is None or noted.read_to.log != own.log:
-        return own
-    return max(own, noted.read_to, key=lambda position: position.order)

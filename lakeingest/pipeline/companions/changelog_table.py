@@ -31,7 +31,7 @@ COMMIT_ROWS = 1_000_000  # a commit is made, where a transaction ends, after so 
 class ChangelogTable:
     """`companions.companion.Companion` for `changelog.table`."""
 
-    key = KEY
+    key, tidies = KEY, True
 
     def __init__(self, edges: Edges) -> None:
         self._tables = LogTables(edges)

@@ -52,6 +52,10 @@ class Companion(Protocol):
     def key(self) -> str:
         """The key of pipeline.yml that asks for it, which names it in messages."""
 
+    @property
+    def tidies(self) -> bool:
+        """Whether `tidy` can have something to do: no companion is opened to be tidied by a kind that never does."""
+
     def is_wanted(self, table: TableRun) -> bool:
         """Whether the table is to have such a companion."""
 

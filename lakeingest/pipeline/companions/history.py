@@ -30,6 +30,7 @@ class Histories:
 
     edges: Edges
     key: str = field(default="history", init=False)
+    tidies: bool = field(default=False, init=False)
     _target: Target | None = field(default=None, init=False)
     _known: dict[TableId, HistoryTable] = field(default_factory=dict, init=False)  # by the table of the source
 
