@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -139,3 +140,46 @@ def test_rows_of_a_quiet_log_leave_on_their_day(beside: Pipe, monkeypatch: pytes
     assert [(row["_lakeingest_op"], row["id"], row["v"]) for row in log] == [("-U", 2, 2), ("+U", 2, 6)]
     assert [json.loads(row["tables"]) for row in listed(beside)] == [{str(table): 2}]
     assert not beside.seen(Undelivered)
+
+
+def test_a_quiet_log_that_lost_a_file_gets_its_rows_again(beside: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever looks at the log first: what was noted of it counts for the lost commit only."""
+
+    class Tomorrow(dt.datetime):
+        """A clock that is a day ahead."""
+
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Self:
+            return super().now(tz) + dt.timedelta(days=1)
+
+    table = TableId(beside.database, "t")
+    beside.run()
+    beside.sql("UPDATE t SET v = 10 WHERE id = 1")
+    beside.run()
+    before = log_of(beside.config.target, table)
+    files_before = set(files_of_log(beside))
+    beside.sql("UPDATE t SET v = 11 WHERE id = 1")
+    beside.run()
+    [lost] = set(files_of_log(beside)) - files_before
+    Path(lost.removeprefix("file://")).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(companions, "datetime", Tomorrow)
+        beside.run()  # the table is quiet, and its log is tidied
+    assert log_of(beside.config.target, table) == before
+    beside.sql("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    beside.run()
+    log = log_of(beside.config.target, table)
+    assert [(row["_lakeingest_op"], row["v"]) for row in log[len(before) :]] == [("-U", 10), ("+U", 11)]
+    beside.sql("UPDATE t SET v = 12 WHERE id = 1")
+    beside.run()
+    assert not beside.seen(Undelivered)
+    assert assert_log_is_right(beside.config.target, table) > 0
+    log = log_of(beside.config.target, table)
+    assert [row["v"] for row in log if row["_lakeingest_op"] == "+U"] == [10, 11, 12]
+
+
+def files_of_log(pipe: Pipe) -> list[str]:
+    """The data files that the log of the table has now."""
+    with catalog_of(pipe.config.target) as catalog:
+        loaded = catalog.load_table(pipe.config.target.identifier(TableId(pipe.database, "t__changelog")))
+        return [task.file.file_path for task in loaded.scan().plan_files()]
