@@ -14,10 +14,13 @@ from lakeingest.files import file as files
 from lakeingest.pipeline.companions import companions, log_tables
 from lakeingest.pipeline.companions.transactions import Transactions
 from lakeingest.pipeline.events import Undelivered
+from lakeingest.pipeline.rounds import one_round
+from lakeingest.state.companions import read_tidied
 from tests.e2e import others
 from tests.e2e.logged_rows import assert_log_is_right, log_of
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_companion_status import list_of, refuse
+from tests.e2e.test_follow import follow_while, soon
 from tests.e2e.test_histories import versions
 from tests.lake.shown import catalog_of
 
@@ -32,6 +35,15 @@ def beside(pipe: Pipe) -> Pipe:
     pipe.config = pipe.config.model_copy(update={"history": "scd2", "changelog": changelog})
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     return pipe
+
+
+class Tomorrow(dt.datetime):
+    """A clock that is a day ahead."""
+
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> Self:
+        """The time a day from now."""
+        return super().now(tz) + dt.timedelta(days=1)
 
 
 def listed(pipe: Pipe) -> list[dict[str, Any]]:
@@ -144,14 +156,6 @@ def test_rows_of_a_quiet_log_leave_on_their_day(beside: Pipe, monkeypatch: pytes
 
 def test_a_quiet_log_that_lost_a_file_gets_its_rows_again(beside: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever looks at the log first: what was noted of it counts for the lost commit only."""
-
-    class Tomorrow(dt.datetime):
-        """A clock that is a day ahead."""
-
-        @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> Self:
-            return super().now(tz) + dt.timedelta(days=1)
-
     table = TableId(beside.database, "t")
     beside.run()
     beside.sql("UPDATE t SET v = 10 WHERE id = 1")
@@ -178,6 +182,26 @@ def test_a_quiet_log_that_lost_a_file_gets_its_rows_again(beside: Pipe, monkeypa
     assert assert_log_is_right(beside.config.target, table) > 0
     log = log_of(beside.config.target, table)
     assert [row["v"] for row in log if row["_lakeingest_op"] == "+U"] == [10, 11, 12]
+
+
+def test_a_run_that_follows_tidies_a_few_companions_in_a_round(beside: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all are tidied, the day is noted; the log and the list of transactions need a round each."""
+    beside.run()
+    today = read_tidied(beside.state)
+    assert today is not None
+    monkeypatch.setattr(companions, "datetime", Tomorrow)
+    monkeypatch.setattr(one_round, "TIDIED_AT_ONCE", 1)
+    rounds, tidied = list[bool](), companions.Companions.tidy
+
+    def counted(self: companions.Companions, *given: Any) -> bool:
+        rounds.append(tidied(self, *given))
+        return rounds[-1]
+
+    monkeypatch.setattr(companions.Companions, "tidy", counted)
+    follow_while(beside, lambda: soon(lambda: read_tidied(beside.state) == today + dt.timedelta(days=1)))
+    assert rounds[:2] == [True, True]
+    assert not any(rounds[2:])
+    assert not beside.seen(Undelivered)
 
 
 def files_of_log(pipe: Pipe) -> list[str]:
