@@ -171,7 +171,7 @@ def write_files(
         UsageError: the folder has files already and `since` is not None, or it has Parquet files of others.
         Retryable: the table is not published yet, or another process writes into the folder.
         ChangelogGone: changes after the last file are not kept any more.
-        StateUnreadable: the last file, or the document of progress, is damaged.
+        StateUnreadable: the last file is gone, or it or the document of progress is damaged.
 
     """
     changelog = changelog_of(config, table)

@@ -2,13 +2,17 @@
 
 Each file of changes is put on the condition that it does not exist. A copy has many files, and readers must not get a
 part of a copy that is never finished. So its files are staged first in `_copies`, a document there commits them all,
-and then they get their names. A process that dies in between leaves the rest of the names to the next one.
+and then they get their names, in order. A process that dies in between leaves the rest of the names to the next one.
 
-`_progress.json` says up to where the table has no more changes than the files have. Without it, the last file says how
-far they go. Engines do not read files whose names begin with `_` or `.` as data.
+The last file says how far the files go, so it has to stay in the folder. Readers may move the others away: no process
+writes a file again whose rows are before the last file. `_progress.json`, which is written after each file, says up to
+where the table has no more changes than the files have. By it, and by the documents of copies, a last file that is gone
+is noticed. Engines do not read files whose names begin with `_` or `.` as data.
 """
 
 import uuid
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -30,7 +34,7 @@ from lakeingest.files.file import File, at, document
 
 AFTER, UNTIL = b"lakeingest.after", b"lakeingest.until"  # in the metadata of a file: where it begins and ends
 _COPIES, _PROGRESS = "_copies", "_progress.json"
-_ABANDONED = timedelta(days=1)  # staged files of this age, which no document commits, are left by a dead process
+_ABANDONED = timedelta(days=1)  # what no document commits, and nobody has added to for so long, a dead process has left
 _VERSION = 1
 
 
@@ -47,26 +51,33 @@ class ChangelogFolder:
     def of(cls, config: Config, to: str, table: TableId) -> Self:
         """The folder of the table in the folder `to`, a path or URI. Raises UsageError for a store that is unknown."""
         place = Folder.of(to)
-        if place.scheme is not None and place.scheme not in STORES:
+        is_uri = place.scheme is not None or ("://" in to and not to.startswith("file:"))
+        if is_uri and place.scheme not in STORES:
             raise UsageError(f"--to {to}: wanted a folder of this machine, or a URI that begins with {_schemes()}")
         return cls(at(place, config.target.storage) / file_name(str(table)), table)
 
     def open(self) -> None:
         """Find out how far the files go, after giving names to the files of a copy that is committed.
 
-        Raises UsageError if the folder has other Parquet files, and StateUnreadable if a file is damaged.
+        Raises UsageError if the folder has other Parquet files, and StateUnreadable if a file is damaged, or if the
+        last one is gone.
         """
         self.folder.make_folder()
         (self.folder / _COPIES).make_folder()
-        self._finish_copies()
+        copied = self._finish_copies()
+        noted = self._progress()  # before the listing, which then has the file that is noted
+        noted_last = "" if noted is None else noted["last_file"] or ""
         names = [file.name for file in self.folder.listed(f"*{SUFFIX}")]
         if foreign := next((name for name in names if not is_name(name)), None):
             raise UsageError(f"{self.folder / foreign} is no file of a changelog; name another folder with --to")
-        reached = [self._until(names[-1])] if names else []
         self._last = names[-1] if names else None
-        noted = self._progress()
-        if noted is not None and (noted["last_file"] or "") >= (self._last or ""):  # otherwise a file is newer
-            self._last = noted["last_file"]
+        if (known := max(copied, noted_last)) > (self._last or ""):
+            raise StateUnreadable(
+                f"{self.folder / known} is gone, and the last file says where to go on; put it and newer ones back, or"
+                " begin in another folder"
+            )
+        reached = [] if self._last is None else [self._until(self._last)]
+        if noted is not None and noted_last == (self._last or ""):  # otherwise a file is newer
             reached.append(ReadTo.parse(noted["read_to"]))
         self.read_to = max(reached, key=lambda position: position.order, default=None)
 
@@ -81,6 +92,7 @@ class ChangelogFolder:
         if not file.create_from(out.getvalue().to_pybytes()):
             raise self._other_writer(file)
         self._last, self.read_to = file.name, ReadTo.parse(last)
+        self._note()
         return file
 
     def copy(self, place: Place, log: str) -> "StagedCopy":
@@ -88,20 +100,32 @@ class ChangelogFolder:
         return StagedCopy(self, ReadTo(place, copying=True, log=log))
 
     def commit(self, copy: "StagedCopy") -> list[File]:
-        """Let readers see the files of a copy. Raises Retryable if another process has committed one here."""
+        """Let readers see the files of a copy.
+
+        Raises Retryable if another process has committed one here, or if a staged file is gone.
+        """
+        names = copy.names
+        if [file.name for file in copy.staged()] != names:
+            copy.drop()
+            raise Retryable(f"{self.folder / _COPIES}: files of a copy that was not complete are gone; run again")
         after = "nothing" if self.read_to is None else str(self.read_to)
         doc = self.folder / _COPIES / f"after-{after}.json"
-        if not doc.create({"version": _VERSION, "attempt": copy.attempt}):
+        if not doc.create({"version": _VERSION, "attempt": copy.attempt, "last": names[-1]}):
             copy.drop()
             raise self._other_writer(doc)
-        named = self._name_files(copy.attempt)
-        self._last, self.read_to = named[-1].name, ReadTo.parse(copy.last)
-        return named
+        self._name_files(copy.attempt)
+        self._last, self.read_to = names[-1], ReadTo.parse(copy.last)
+        self._note()
+        return [self.folder / name for name in names]
 
     def note(self, read_to: ReadTo) -> None:
         """Note that the table has no changes up to this position but those in the files."""
         if self.read_to is None or self.read_to.order < read_to.order:
             self.read_to = read_to
+        self._note()
+
+    def _note(self) -> None:
+        """Write down how far the files go."""
         (self.folder / _PROGRESS).put_document(
             {
                 "version": _VERSION,
@@ -136,29 +160,46 @@ class ChangelogFolder:
         except (*DAMAGED, pa.ArrowException) as error:
             raise StateUnreadable(f"{file} cannot be read: {error}; restore it, or begin in another folder") from error
 
-    def _finish_copies(self) -> None:
-        """Give names to the files of committed copies, and remove what dead processes have left."""
-        committed = set()
+    def _finish_copies(self) -> str:
+        """Give names to the files of committed copies, and remove what dead processes have left.
+
+        Returns the name of the last file of the last copy; '' if there is none.
+        """
+        committed: dict[str, str] = {}  # the name of the last file of each attempt
         for doc in (self.folder / _COPIES).listed("after-*.json"):
             try:
-                attempt = inside(document(doc)["attempt"])
+                read = document(doc)
+                attempt, last = inside(read["attempt"]), inside(read["last"])
             except DAMAGED as error:
                 raise StateUnreadable(f"{doc} cannot be read: {error}; begin in another folder") from error
-            committed.add(attempt)
+            committed[attempt] = last
             self._name_files(attempt)
-        staged = [file for file in (self.folder / _COPIES).tree() if file.parent.name not in committed]
-        files.sweep((file for file in staged if file.suffix == SUFFIX), _ABANDONED)
-        files.sweep(self.folder.listed(".*.new"), _ABANDONED)
+        self._sweep(committed)
+        return max(committed.values(), default="")
 
-    def _name_files(self, attempt: str) -> list[File]:
-        """Move the staged files of a committed copy to their names. Those that are moved already are left out."""
+    def _sweep(self, committed: Collection[str]) -> None:
+        """Remove what dead processes have left: files of other attempts than these, and files that are not finished."""
+        attempts: dict[str, list[File]] = {}
+        for file in (self.folder / _COPIES).tree():
+            if file.suffix == SUFFIX and file.parent.name not in committed:
+                attempts.setdefault(file.parent.name, []).append(file)
+        for staged in attempts.values():
+            with suppress(FileNotFoundError):  # another process removes them
+                newest = max(staged, key=lambda file: file.changed())  # nobody adds to the attempt any more
+                if files.sweep([newest], _ABANDONED) != (0, 0):
+                    files.delete_all(staged)
+        drafts = [*self.folder.listed(".*.new"), *self.folder.listed("_progress-*.new")]
+        with suppress(FileNotFoundError):  # another process finishes one
+            files.sweep([*drafts, *(self.folder / _COPIES).listed("*.new")], _ABANDONED)
+
+    def _name_files(self, attempt: str) -> None:
+        """Move the staged files of a committed copy to their names, in order. Those that are moved are left out."""
         staged = (self.folder / _COPIES / attempt).listed(f"*{SUFFIX}")
-        named = [self.folder / inside(file.name) for file in staged]
-        for file, name in zip(staged, named, strict=True):
-            file.move_to(name)
-        if named:
+        for file in staged:
+            with suppress(FileNotFoundError):  # another process has moved it meanwhile
+                file.move_to(self.folder / inside(file.name))
+        if staged:
             self.folder.sync()
-        return named
 
     def _other_writer(self, file: File) -> Retryable:
         return Retryable(
@@ -175,23 +216,28 @@ class StagedCopy:
     copying: ReadTo
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     last: str = field(default="", init=False)
-    _count: int = field(default=0, init=False)
+    names: list[str] = field(default_factory=list, init=False)  # of the files, in order
 
     @property
     def _folder(self) -> File:
         return self.into.folder / _COPIES / self.attempt
 
+    def staged(self) -> list[File]:
+        """The files that are there, in order."""
+        return self._folder.listed(f"*{SUFFIX}")
+
     def add(self, rows: pa.Table, last: str) -> None:
         """Stage a file with these rows; `last` is the position of the last one."""
         self._folder.make_folder()
-        self._count, self.last = self._count + 1, last
-        with files.written(self._folder / name_of_copied(self.copying, self._count)) as path:
+        self.last = last
+        self.names.append(name_of_copied(self.copying, len(self.names) + 1))
+        with files.written(self._folder / self.names[-1]) as path:
             pq.write_table(_marked(rows, self.into.read_to, last), path, compression="zstd")
         self._folder.sync()
 
     def drop(self) -> None:
         """Remove the staged files."""
-        files.delete_all(self._folder.listed(f"*{SUFFIX}"))
+        files.delete_all(self.staged())
 
 
 def _marked(rows: pa.Table, after: ReadTo | None, until: str) -> pa.Table:

@@ -191,26 +191,160 @@ def test_progress_is_noted_while_nothing_changes(place: File) -> None:
     write(place, Limits())
     files = files_of(place, Limits())
     files.pause()
-    assert not (place / "orders" / "_progress.json").exists()
+    assert document(place / "orders" / "_progress.json")["read_to"] == expected(PARTS)[-1]
     files.pause()
     doc = document(place / "orders" / "_progress.json")
     assert (doc["read_to"], doc["table"]) == (str(END), "shop.orders")
-    for file in (place / "orders").listed("*.parquet"):  # a reader has taken them away
-        file.delete()
+    taken_away(place)
     folder = files_of(place, Limits()).folder
     assert folder.read_to == END
     folder.note(ReadTo(Place(1, 1, 50), log=LOG))
     assert folder.read_to == END
 
 
+def test_progress_is_noted_after_each_file(place: File) -> None:
+    """Also of a table that is so busy that rows always wait."""
+    files = files_of(place, Limits(rows=2))
+    for number in range(4):
+        files.add(changed([(200 + number, [(INSERT, number, "a")])]))
+        files.pause()
+    doc, last = document(place / "orders" / "_progress.json"), (place / "orders").listed("*.parquet")[-1]
+    assert (doc["last_file"], doc["read_to"]) == (last.name, seen(place)[-1][1])
+    assert [key for _, _, key in seen(place)] == [0, 1, 2]
+    here = place / "copy"
+    write(here, Limits(rows=2), [*copied(6, batches=3)])
+    doc = document(here / "orders" / "_progress.json")
+    assert doc["read_to"] == f"{COPIED_AT}.rows.end-{LOG}"
+    assert doc["last_file"] == (here / "orders").listed("*.parquet")[-1].name
+
+
 def test_an_old_note_does_not_count_beside_newer_files(place: File) -> None:
     """A slow process may write one late."""
     write(place, Limits(rows=4), PARTS[:3])
-    files_of(place, Limits()).note(ReadTo(COPIED_AT, log=LOG))
+    slow = files_of(place, Limits())
     write(place, Limits(rows=4))
+    slow.note(END)
     noted = document(place / "orders" / "_progress.json")
     assert noted["last_file"] < (place / "orders").listed("*.parquet")[-1].name
+    assert str(files_of(place, Limits()).folder.read_to) == expected(PARTS)[-1]
     assert write(place, Limits()) == []
+
+
+def taken_away(place: File) -> list[str]:
+    """Move all files away but the last one, as the page allows readers; the positions of their rows."""
+    taken = []
+    for file in (place / "orders").listed("*.parquet")[:-1]:
+        with pq.ParquetFile(file.source()) as opened:
+            taken += opened.read()[POSITION].to_pylist()
+        file.delete()
+    return taken
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_readers_move_files_away_whoever_dies(place: File, rows: int) -> None:
+    """At each change of a name, also between the two steps of a move in a store: no row is written again."""
+    step, left = 0, [0]
+    while left[0] == 0:
+        here = place / str(step)
+        with killed_at(step) as left:
+            write(here, Limits(rows=rows))
+        taken = taken_away(here)
+        if step % 2:
+            (here / "orders" / "_progress.json").delete()
+        write(here, Limits(rows=rows))
+        taken += taken_away(here)
+        assert [*taken, *(position for _, position, _ in seen(here))] == expected(PARTS), step
+        step += 1
+    assert step > 12
+
+
+def test_a_last_file_that_is_gone_is_named(place: File) -> None:
+    """By the note, or by the document of the copy; no row is written before the file is back."""
+    for parts in (PARTS[:3], PARTS):
+        here = place / str(len(parts))
+        write(here, Limits(rows=4), parts)
+        last = (here / "orders").listed("*.parquet")[-1]
+        contents = last.read()
+        taken_away(here)
+        last.delete()
+        if len(parts) == 3:
+            (here / "orders" / "_progress.json").delete()
+        for _ in range(2):
+            with pytest.raises(StateUnreadable, match=rf"{re.escape(last.name)} is gone"):
+                write(here, Limits(rows=4))
+        assert (here / "orders").listed("*.parquet") == []
+        last.put(contents)
+        write(here, Limits(rows=4))
+        rest = [position for _, position, _ in seen(here)]
+        assert rest == expected(PARTS)[-len(rest) :]
+
+
+def aged(files: list[Local], days: float) -> None:
+    """Let files be this old."""
+    for file in files:
+        file.set_changed(time.time() - days * 86_400)
+
+
+def test_a_copy_of_more_than_a_day_stays_whole(tmp_path: Path) -> None:
+    """A second process leaves what is still added to, and removes what nobody has added to for a day."""
+    place = Local(tmp_path)
+    copies = place / "orders" / "_copies"
+    first = files_of(place, Limits(rows=2))
+    parts = copied(6, batches=3)
+    first.add(parts[0])
+    aged(copies.tree(), 2)
+    first.add(parts[1])
+    files_of(place, Limits())
+    first.add(parts[2])
+    assert len(seen(place)) == 6
+    other = Local(tmp_path / "other")
+    first = files_of(other, Limits(rows=2))
+    first.add(parts[0])
+    first.add(parts[1])
+    copies = other / "orders" / "_copies"
+    aged(copies.tree(), 2)
+    files_of(other, Limits())
+    assert copies.tree() == []
+    with pytest.raises(Retryable, match="files of a copy that was not complete are gone"):
+        first.add(parts[2])
+    assert copies.tree() == []
+    assert write(other, Limits(rows=2)) != []
+    assert [position for _, position, _ in seen(other)] == expected(PARTS)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_two_processes_give_a_copy_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """One opens the folder just before the other one moves a file; both go on, and the copy is whole."""
+    place = Local(tmp_path)
+    said: list[str] = []
+    first = files_of(place, Limits(rows=2), said)
+    real, moved = Local.move_to, [0]
+
+    def move_after_other(file: Local, to: Local) -> None:
+        moved[0] += 1
+        if moved[0] == nth + 1:
+            files_of(place, Limits())
+        real(file, to)
+
+    monkeypatch.setattr(Local, "move_to", move_after_other)
+    for part in copied(6, batches=3):
+        first.add(part)
+    assert len(seen(place)) == 6
+    assert [file.name for file in (place / "orders").listed("*.parquet")] == said
+    assert moved[0] > 3
+
+
+def test_what_dead_processes_have_not_finished_is_removed(tmp_path: Path) -> None:
+    """After a day, and no file of others."""
+    folder = Local(tmp_path) / "orders"
+    write(Local(tmp_path), Limits())
+    drafts = [folder / ".x-1.new", folder / "_progress-1.new", folder / "_copies" / "after-nothing-1.new"]
+    others = [folder / "mine.new", folder / "_progress-2.new"]
+    for file in (*drafts, *others):
+        file.write(b"x")
+    aged([*drafts, others[0]], 2)
+    files_of(Local(tmp_path), Limits())
+    assert [file.exists() for file in (*drafts, *others)] == [False, False, False, True, True]
 
 
 def test_of_two_processes_one_goes_on(place: File) -> None:
@@ -263,8 +397,10 @@ def test_a_folder_is_a_path_or_a_known_store(tmp_path: Path) -> None:
     doc = {"name": "x", "source": {"host": "h", "user": "u"}, "tables": {"include": ["a.*"]}}
     config = parse_config(doc, tmp_path, {})
     assert str(ChangelogFolder.of(config, str(tmp_path), TABLE).folder) == f"{tmp_path}/shop.orders"
-    with pytest.raises(UsageError, match="begins with gs://, s3://, s3a://"):
-        ChangelogFolder.of(config, "ftp://host/files", TABLE)
+    assert str(ChangelogFolder.of(config, f"file://{tmp_path}", TABLE).folder) == f"{tmp_path}/shop.orders"
+    for wrong in ("ftp://host/files", "S3://bucket/files", "s3:///files"):
+        with pytest.raises(UsageError, match="begins with gs://, s3://, s3a://"):
+            ChangelogFolder.of(config, wrong, TABLE)
 
 
 def test_the_query_of_the_page_gives_the_rows_of_the_table(tmp_path: Path) -> None:

@@ -133,21 +133,28 @@ def test_a_file_ends_with_a_transaction_and_has_about_the_rows_that_are_wanted(c
 
 @pytest.mark.any_format
 def test_progress_holds_without_changes_and_after_readers_have_removed_files(copied: Pipe, tmp_path: Path) -> None:
-    """A table without changes goes on from the end of the spool; a lost document is made from the last file."""
+    """A table without changes goes on from the end of the spool; without the last file nothing goes on."""
     write(copied, tmp_path)
     folder = folder_of(copied, tmp_path)
     copied.sql("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
     copied.run()
     assert write(copied, tmp_path) == []
     assert document(folder / "_progress.json")["last_file"] == folder.listed("*.parquet")[-1].name
-    for file in folder.listed("*.parquet"):
+    *files, last = folder.listed("*.parquet")
+    for file in files:
         file.delete()
+    rows = len(rows_in(folder))
     copied.sql("INSERT INTO t VALUES (77, 'new')")
     copied.run()
     write(copied, tmp_path)
-    assert [row["id"] for row in rows_in(folder)] == [77]
+    assert [row["id"] for row in rows_in(folder)[rows:]] == [77]
     (folder / "_progress.json").delete()
     assert write(copied, tmp_path) == []
+    last.delete()  # a newer one is there
+    assert write(copied, tmp_path) == []
+    folder.listed("*.parquet")[-1].delete()
+    with pytest.raises(StateUnreadable, match="is gone, and the last file says where to go on"):
+        write(copied, tmp_path)
 
 
 def test_what_cannot_go_on_is_refused_by_name(pipe: Pipe, tmp_path: Path) -> None:
