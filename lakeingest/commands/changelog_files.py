@@ -7,6 +7,7 @@ table. It is finished once it has enough rows, once its first row has waited lon
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -189,11 +190,12 @@ def write_files(
         files.pause()
         return stopping()
 
-    for part in changelog.read(folder.read_to or since_of(since), follow=follow, stopping=is_ending):
-        files.add(part)
-        if stopping():
-            files.close()
-            return
+    with closing(changelog.read(folder.read_to or since_of(since), follow=follow, stopping=is_ending)) as parts:
+        for part in parts:
+            files.add(part)
+            if stopping():
+                files.close()
+                return
     files.close()
     if not follow:  # all is read up to where the changes ended before
         files.note(read_to_end)

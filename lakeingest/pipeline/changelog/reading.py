@@ -114,7 +114,7 @@ class Changelog:
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
-    ) -> Iterator[Part]:
+    ) -> Generator[Part, None, None]:
         """The parts of the changelog up to the end of the spool; with `follow`, also later parts.
 
         With `follow`, the reading ends when `stopping()` returns True. Without `since`, or with a time before the first
