@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ TODAY = datetime.now(UTC).date()
 YESTERDAY = TODAY - timedelta(days=1)
 NOTED = Standing(1, ReadTo(OLD, log="1f0c83aa"), 5)
 OWN = replace(NOTED, of=0)
+reads_versions = pytest.mark.skipif(find_spec("pyiceberg") is None, reason="the core's environment has no PyIceberg")
 
 
 def table(id_: TableId, *, at: Place | None) -> Any:
@@ -196,6 +198,7 @@ def test_a_few_companions_are_tidied_in_a_round(tmp_path: Path) -> None:
     assert not ran.companions.tidy(tables, lambda: False, at_most=2)
 
 
+@reads_versions
 @pytest.mark.parametrize("version", [0, 7])
 def test_a_quiet_companion_that_has_gone_back_is_written_from_its_own_commit(tmp_path: Path, version: int) -> None:
     """After a rollback, or after lost files: what was noted of another version never counts for it.
@@ -216,6 +219,7 @@ def test_a_quiet_companion_that_has_gone_back_is_written_from_its_own_commit(tmp
     assert (by_writing.kept[MINE], by_writing.holds) == (own, True)
 
 
+@reads_versions
 def test_a_companion_that_is_gone_when_it_is_tidied_begins_anew(tmp_path: Path) -> None:
     """What was noted of it does not count any more."""
     quiet = (table(A, at=NOW),)
