@@ -294,7 +294,7 @@ def _table(title: str, heads: tuple[str, ...], rows: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:  # CI shows the record of its own run
+    if sys.argv[1:]:  # the path of a record: CI prints the page for the tests that it has run itself
         print(platforms(Path(sys.argv[1])))
     else:
         for name, page in PAGES.items():

@@ -90,9 +90,10 @@ class ChangelogFiles:
         self._write_all() if self._copy is None else self._give_up_copy()
 
     def pause(self) -> None:
-        """Do what is due while a reader waits, which has read all changes there were when this was called before.
+        """Write a file of rows that have waited long enough, and note the progress of a table without changes.
 
-        The stored changes end with a transaction, so no row waits for others.
+        The reader calls this again and again while there is nothing to read. Then it has read all changes that were
+        stored at the call before. They end with a transaction, so no row waits for others.
         """
         if self._copy is None and self._batches and self._is_due:
             self._write_all()

@@ -1,4 +1,4 @@
-"""A folder with the changelog of one table in Parquet files: what is in it, and how far it goes.
+"""The folder that has the changelog of one table as Parquet files: its files, and the position up to which they go.
 
 Each file of changes is put on the condition that it does not exist. A copy has many files, and readers must not get a
 part of a copy that is never finished. So its files are staged first in `_copies`, a document there commits them all,

@@ -36,8 +36,8 @@ _EXAMPLE_OF_OPTIONS = (
     '  # options: {"*.*": {chunk_rows: auto, key: [], types: {zero_dates: error}, deletes: hard, metadata: []}}'
 )
 _WHY_PARTITIONS = (
-    "  # proposed, not in force: partitions of new Iceberg copies, for readers with a condition on the date, if\n"
-    "  # the dates of a row stay as they are; a copy keeps its partitions (docs/howto/partition-copies.md)"
+    "  # These partitions are only proposed. They speed up queries with a condition on the date, if rows keep their\n"
+    "  # dates. Iceberg only; they count for new copies, which keep them (docs/howto/partition-copies.md)."
 )
 
 
