@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from lakeingest.config import Config
+from lakeingest.config.companions import CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY
 from lakeingest.config.formats import table_name
 from lakeingest.core.companion import SUFFIXES, Standing, companion_of, is_companion, read_to_of
 from lakeingest.core.history_table import history_id
@@ -17,8 +18,6 @@ from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged
 from lakeingest.state.companions import read_companions
 from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
-
-CHANGELOG, HISTORY, TRANSACTIONS = "changelog.table", "history", "changelog.transactions"  # keys of pipeline.yml
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class CompanionStatus:
 def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
     """The companions that pipeline.yml asks for: the key, and the table."""
     if config.changelog.table:
-        yield CHANGELOG, companion_of(table, "changelog")
+        yield CHANGELOG_KEY, companion_of(table, "changelog")
     if config.tables.history_of(table, config.history) == "scd2":
-        yield HISTORY, history_id(table)
+        yield HISTORY_KEY, history_id(table)
 
 
 def without_companions(config: Config, tables: Iterable[TableId]) -> set[TableId]:
@@ -101,7 +100,7 @@ class CompanionsInLake:
         if database is None:
             return None
         name = transactions_table(database).table
-        return self._status(TRANSACTIONS, name, name, None, None)
+        return self._status(TRANSACTIONS_KEY, name, name, None, None)
 
     def _status(
         self, key: str, name: TableId, of: TableId, copy: Staged | None, shown: Shown | None

@@ -82,12 +82,11 @@ class StoppedTables:
 
     def read(self, table: TableId) -> Stopped | None:
         """The record of the table, as `read_stopped` returns it."""
-        name = _path(self._state, table, self._folder).name
-        return read_stopped(self._state, table, self._folder) if name in self._stored else None
+        return read_stopped(self._state, table, self._folder) if self._has(table) else None
 
     def read_all(self, tables: Iterable[TableId]) -> dict[TableId, Stopped]:
         """The records of those of the tables that have one that can be read."""
-        recorded = [table for table in tables if _path(self._state, table, self._folder).name in self._stored]
+        recorded = [table for table in tables if self._has(table)]
         read = side_by_side(lambda table: read_stopped(self._state, table, self._folder), recorded, AT_ONCE)
         return {stopped.table: stopped for stopped in read if stopped is not None}
 
@@ -98,6 +97,10 @@ class StoppedTables:
             with store.of_one_table(path):
                 store.delete(path)
             self._stored.remove(path.name)
+
+    def _has(self, table: TableId) -> bool:
+        """Whether the table has a record. It is not read."""
+        return _path(self._state, table, self._folder).name in self._stored
 
 
 def read_stopped(state: File, table: TableId, folder: str = FOLDER) -> Stopped | None:

@@ -128,21 +128,30 @@ def test_files_have_each_row_once_and_in_order(place: File) -> None:
     assert write(place, Limits()) == []
 
 
-@pytest.mark.parametrize("place", ["folder", "memory", "s3"], indirect=True)
-@pytest.mark.parametrize("rows", [1, 3, 100])
-def test_a_process_that_dies_at_any_step_loses_and_doubles_nothing(place: File, rows: int) -> None:
-    """At each change of a name; nobody sees a part of a copy that is not committed, and what is seen stays."""
+def after_deaths(place: File, rows: int) -> Iterator[tuple[int, File]]:
+    """Each change of a name, by its number, and a folder into which a process has written that died there.
+
+    The process of the last folder has ended by itself, because there were no more changes.
+    """
     step, left = 0, [0]
     while left[0] == 0:
         here = place / str(step)
         with killed_at(step) as left:
             write(here, Limits(rows=rows))
+        yield step, here
+        step += 1
+
+
+@pytest.mark.parametrize("place", ["folder", "memory", "s3"], indirect=True)
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_a_process_that_dies_at_any_step_loses_and_doubles_nothing(place: File, rows: int) -> None:
+    """At each change of a name; nobody sees a part of a copy that is not committed, and what is seen stays."""
+    for step, here in after_deaths(place, rows):
         before = [position for _, position, _ in seen(here)]
         assert before == expected(PARTS)[: len(before)]
         write(here, Limits(rows=rows))
         assert [position for _, position, _ in seen(here)] == expected(PARTS), step
-        step += 1
-    assert step > 6
+    assert step + 1 > 6
 
 
 def test_a_file_that_has_waited_is_finished_at_the_end_of_a_transaction(place: File) -> None:
@@ -243,19 +252,14 @@ def taken_away(place: File) -> list[str]:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_readers_move_files_away_whoever_dies(place: File, rows: int) -> None:
     """At each change of a name, also between the two steps of a move in a store: no row is written again."""
-    step, left = 0, [0]
-    while left[0] == 0:
-        here = place / str(step)
-        with killed_at(step) as left:
-            write(here, Limits(rows=rows))
+    for step, here in after_deaths(place, rows):
         taken = taken_away(here)
         if step % 2:
             (here / "orders" / "_progress.json").delete()
         write(here, Limits(rows=rows))
         taken += taken_away(here)
         assert [*taken, *(position for _, position, _ in seen(here))] == expected(PARTS), step
-        step += 1
-    assert step > 12
+    assert step + 1 > 12
 
 
 def test_a_last_file_that_is_gone_is_named(place: File) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.commands.companion_status import HISTORY, CompanionsInLake
+from lakeingest.commands.companion_status import CompanionsInLake
 from lakeingest.config import parse_config
+from lakeingest.config.companions import HISTORY_KEY
 from lakeingest.core.history_table import history_id
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
@@ -36,5 +37,5 @@ def test_only_records_that_are_there_are_read(tmp_path: Path, monkeypatch: pytes
     found = {(table, one.companion): one for table in TABLES for one in beside.beside(table, copy, None)}
     assert asked == [failed]
     assert len(found) == 2 * len(TABLES)
-    assert {names for names, one in found.items() if one.state != "not begun"} == {(TABLES[3], HISTORY)}
-    assert str(found[TABLES[3], HISTORY]) == "history: stopped, StateUnreadable"
+    assert {names for names, one in found.items() if one.state != "not begun"} == {(TABLES[3], HISTORY_KEY)}
+    assert str(found[TABLES[3], HISTORY_KEY]) == "history: stopped, StateUnreadable"

@@ -157,13 +157,18 @@ def test_progress_holds_without_changes_and_after_readers_have_removed_files(cop
         write(copied, tmp_path)
 
 
-def test_what_cannot_go_on_is_refused_by_name(pipe: Pipe, tmp_path: Path) -> None:
-    """`--since` beside files, files of others, damage, another writer, and changes that are gone."""
+def written_once(pipe: Pipe, to: Path) -> File:
+    """The folder of a table of one row, into which the command has written that row."""
     keeping(pipe, 7 * 86_400)
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
     pipe.run()
-    write(pipe, tmp_path)
-    folder = folder_of(pipe, tmp_path)
+    write(pipe, to)
+    return folder_of(pipe, to)
+
+
+def test_what_cannot_go_on_is_refused_by_name(pipe: Pipe, tmp_path: Path) -> None:
+    """`--since` beside files, files of others, damage, another writer, and changes that are gone."""
+    folder = written_once(pipe, tmp_path)
     with pytest.raises(UsageError, match="leave --since out"):
         write(pipe, tmp_path, since="2h")
     with pytest.raises(UsageError, match="begins with gs://, s3://, s3a://"):
@@ -192,11 +197,7 @@ def test_what_cannot_go_on_is_refused_by_name(pipe: Pipe, tmp_path: Path) -> Non
 
 def test_of_two_writers_the_second_one_ends(pipe: Pipe, tmp_path: Path) -> None:
     """It has read on from the same file, and finds another file in the place of its own."""
-    keeping(pipe, 7 * 86_400)
-    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
-    pipe.run()
-    write(pipe, tmp_path)
-    folder = folder_of(pipe, tmp_path)
+    folder = written_once(pipe, tmp_path)
     pipe.sql("UPDATE t SET v = 2", "UPDATE t SET v = 3")
     pipe.run()
     asked: list[int] = []

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+from lakeingest.config.companions import HISTORY_KEY
 from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
 from lakeingest.core.history_table import described, history_id, in_history, latest_of, new_history
 from lakeingest.core.position import Place
@@ -29,7 +30,7 @@ class Histories:
     """`pipeline.companions.companion.Companion` for histories."""
 
     edges: Edges
-    key: str = field(default="history", init=False)
+    key: str = field(default=HISTORY_KEY, init=False)
     tidies: bool = field(default=False, init=False)
     _target: Target | None = field(default=None, init=False)
     _known: dict[TableId, HistoryTable] = field(default_factory=dict, init=False)  # by the table of the source

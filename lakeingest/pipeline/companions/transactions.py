@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeingest.config.companions import TRANSACTIONS_KEY
 from lakeingest.core import change
 from lakeingest.core.companion import Standing, read_to_of
 from lakeingest.core.position import Place
@@ -22,7 +23,6 @@ from lakeingest.spool.changelog import StoredChangelog
 from lakeingest.spool.held import Held
 from lakeingest.spool.manifest import Manifest
 
-KEY = "changelog.transactions"
 COMMIT_ROWS = 200_000  # rows of a commit, about
 _COUNT, _FRAGMENT = "_lakeingest_count", "_lakeingest_fragment"
 _GROUP = (*change.PLACE, change.COMMITTED_AT, change.GTID)
@@ -62,7 +62,7 @@ class Transactions:
     @property
     def key(self) -> str:
         """The key of pipeline.yml."""
-        return KEY
+        return TRANSACTIONS_KEY
 
     @property
     def name(self) -> TableId:
