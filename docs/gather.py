@@ -1,7 +1,8 @@
 """Gather the pages of the site: `make docs` runs this before Zensical, which builds the site of them.
 
 The pages are written for a forge. Some are outside of docs/, so that links to them differ on the site. Items of
-numbered lists are indented by three spaces, and Python-Markdown wants four. `llms.txt` lists all pages, for programs.
+numbered lists are indented by three spaces, and Python-Markdown wants four, and a blank line between a paragraph within
+an item and the next item. `llms.txt` lists all pages, for programs.
 """
 
 import os
@@ -49,7 +50,9 @@ def _for_site(text: str, path: Path, place: Path) -> str:
         there = None if "://" in link[1] else place_of(target)
         return link[0] if there is None else f"]({os.path.relpath(there, place.parent)}"
 
-    return re.sub("(?m)^   (?=.)", " " * 4, re.sub(r"\]\(([^)\s#]+)", led, text))
+    text = re.sub("(?m)^   (?=.)", " " * 4, re.sub(r"\]\(([^)\s#]+)", led, text))
+    # an item after the second paragraph of another one, which Python-Markdown would take for a part of that paragraph
+    return re.sub(r"(\n\n(?: {4}.*\n)+)(?=\d+\. )", r"\1\n", text)
 
 
 def gather(folder: Path) -> None:

@@ -40,6 +40,7 @@ from lakeingest.errors import (
     Retryable,
     StorageAway,
     StorageFailed,
+    UsageError,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message, runbook
 from lakeingest.termination import Terminated, terminate, watch_sigterm
@@ -126,7 +127,8 @@ def init(
         typer.echo(f"{path}: an example; set source and tables in it")
     else:
         left_out = f", left out: {len(written.refused)} (it says why)" if written.refused else ""
-        typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}")
+        proposed = f", partitions proposed: {len(written.partitions)} (in comments)" if written.partitions else ""
+        typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}{proposed}")
     export = "" if stage.PASSWORD in os.environ else f"export {stage.PASSWORD}, then "
     typer.echo(f"next: {export}lakeingest check -c {path}")
 
@@ -135,11 +137,14 @@ def init(
 def plan(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
-    """Show what a run would do with each table; reads one chunk of each table, changes nothing."""
+    """Show what a run would do with each table; reads one chunk of each table, changes nothing.
+
+    More than five tables get one line each; name tables for all details.
+    """
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
-    print_result(plans, as_json, [*console.plan_lines(plans), *plans.notes[1:]])
+    print_result(plans, as_json, [*console.plan_lines(plans, named=bool(tables)), *plans.notes[1:]])
 
 
 @app.command()
@@ -234,21 +239,46 @@ def status(
 @app.command()
 def changelog(
     table: Table,
-    form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
+    form: Annotated[
+        Literal["changelog-json", "debezium-json", "cloudevents"] | None,
+        typer.Option("--format", help="The form of the lines; default: changelog-json."),
+    ] = None,
     since: Annotated[
         str | None, typer.Option(help="Print only changes after a position or a time, or of a duration such as 2h.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Also print later changes, until SIGTERM.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Write Parquet files into this path or URI instead; go on behind its files."
+        ),
+    ] = None,
+    file_rows: Annotated[
+        int | None, typer.Option(min=1, help="With --to: finish a file that has so many rows; default: 100000.")
+    ] = None,
+    file_seconds: Annotated[
+        float | None, typer.Option(min=0, help="With --to: finish a file after so many seconds; default: 60.")
+    ] = None,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
     """Print every row of a table and then its changes, one JSON document a line; needs no source and no Spark."""
-    from lakeingest.commands.feed import feed
-
+    if to is not None and form is not None:
+        raise UsageError("--format is the form of lines, and --to writes Parquet files; leave one of them out")
+    if to is None and (file_rows is not None or file_seconds is not None):
+        raise UsageError("--file-rows and --file-seconds need --to")
     loaded = loaded_config(config, overrides, offline=True)
     stopping = watch_sigterm() if follow else lambda: False
+    if to is not None:
+        from lakeingest.commands.changelog_files import Limits, write_files
+
+        limits = Limits.of(file_rows, file_seconds)
+        write_files(loaded, table, to, typer.echo, since, limits=limits, follow=follow, stopping=stopping)
+        return
+    from lakeingest.commands.feed import feed
+
     out = sys.stdout.buffer
-    feed(loaded, table, form, out, since, version=__version__, follow=follow, stopping=stopping)
+    feed(loaded, table, form or "changelog-json", out, since, version=__version__, follow=follow, stopping=stopping)
 
 
 @app.command()

@@ -73,11 +73,11 @@ def doctor(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Print one page for a report: machine, versions, network, and every precondition; no secrets. Changes nothing."""
+    """Show machine, versions, network and every precondition, without secrets; to a file, as a page for a report."""
     from lakeingest.commands.doctor import doctor as diagnose
 
     result = diagnose(config, overrides or ())
-    print_result(result, as_json, result.markdown.splitlines())
+    print_result(result, as_json, result.lines if sys.stdout.isatty() else result.markdown.splitlines())
     if not result.ok:
         problems = (finding.what for finding in result.findings if finding.is_problem)
         raise CheckFailed(f"not ready: {', '.join(problems)}")

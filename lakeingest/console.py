@@ -22,7 +22,7 @@ from lakeingest.terminal import is_json, log, log_line
 if TYPE_CHECKING:
     from lakeingest.commands.adopt import Adopted
     from lakeingest.commands.check import CheckResult
-    from lakeingest.commands.plan import TablePlan
+    from lakeingest.commands.plan import CopyPlan, TablePlan
     from lakeingest.commands.quarantine import KeptKeys
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.signal import SignalResult
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
+PLANNED_IN_FULL = 5  # so many tables are planned with all details, even if nobody has named them
 _WHAT_READERS_SEE = {
     ForeignWrite.__name__: "see the foreign commit",
     NotOurCopy.__name__: "see what its owner publishes",
@@ -161,29 +162,43 @@ def check_lines(result: "CheckResult") -> Iterator[str]:
         yield f"ready{warnings}; next: lakeingest plan"
 
 
-def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
-    """The plan of each table: one line, followed by indented lines with details."""
+def plan_lines(plans: "Sequence[TablePlan]", *, named: bool = True) -> Iterator[str]:
+    """The plan of each table. Many tables that the user has not `named` get a line each, without their details."""
+    in_full = named or len(plans) <= PLANNED_IN_FULL
     for plan in plans:
-        yield f"{plan.table} → {plan.target}: {plan.state}"
+        copy = plan.copy  # None: the table cannot be copied, or no run changes its copy any more
+        has_work = copy is not None and copy.chunks
+        work = f", about {copy.rows:,} rows, {decimal(copy.bytes)}" if copy and has_work and not in_full else ""
+        yield f"{plan.table} → {plan.target}: {plan.state}{work}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
-        if plan.copy is None:  # the table cannot be copied, or no run changes its copy any more
-            continue
-        copy = plan.copy
-        retention = "for ever"
-        if plan.retention_seconds is not None and plan.margin_seconds is not None:
-            retention = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
-        yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
-        if copy.chunks:
-            yield f"  copy       about {copy.rows:,} rows, {decimal(copy.bytes)}"
-            yield f"  chunks     about {copy.chunks:,} of {copy.chunk_rows:,} rows, in {copy.waves:,} waves"
-            yield f"  time       about {_duration(copy.seconds)}: an estimate from one chunk, {copy.at_once} at a time"
-            yield f"  cost       about {copy.cpu_seconds:,.1f} CPU seconds, {priced(copy.dollars)}"
-        else:
-            yield "  copy       all chunks are copied; only the binlog is applied"
-        yield f"  retention  the source keeps its binlog {retention}"
-        types = (f"{column.name} {column.source_type} → {column.lake_type}" for column in plan.columns)
-        yield f"  types      {', '.join(types)}"
-        yield f"  lossy      {', '.join(plan.lossy) or 'none: every value arrives exact, or stops the run'}"
+        yield from (f"  taken over {note}" for note in plan.foreign)
+        if copy is not None and in_full:
+            yield from _details_of(plan, copy)
+        elif plan.lossy:
+            yield f"  lossy      {', '.join(plan.lossy)}"
+    if not in_full:
+        yield "a table's key, chunks, types, time, cost and retention: lakeingest plan TABLE"
+
+
+def _details_of(plan: "TablePlan", copy: "CopyPlan") -> Iterator[str]:
+    """Indented lines with all that is planned for a table that can be copied."""
+    retention = "for ever"
+    if plan.retention_seconds is not None and plan.margin_seconds is not None:
+        retention = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
+    yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
+    if plan.partitions:
+        yield f"  partitions {', '.join(plan.partitions)}"
+    if copy.chunks:
+        yield f"  copy       about {copy.rows:,} rows, {decimal(copy.bytes)}"
+        yield f"  chunks     about {copy.chunks:,} of {copy.chunk_rows:,} rows, in {copy.waves:,} waves"
+        yield f"  time       about {_duration(copy.seconds)}: an estimate from one chunk, {copy.at_once} at a time"
+        yield f"  cost       about {copy.cpu_seconds:,.1f} CPU seconds, {priced(copy.dollars)}"
+    else:
+        yield "  copy       all chunks are copied; only the binlog is applied"
+    yield f"  retention  the source keeps its binlog {retention}"
+    types = (f"{column.name} {column.source_type} → {column.lake_type}" for column in plan.columns)
+    yield f"  types      {', '.join(types)}"
+    yield f"  lossy      {', '.join(plan.lossy) or 'none: every value arrives exact, or stops the run'}"
 
 
 def _duration(seconds: float) -> str:

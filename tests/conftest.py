@@ -20,7 +20,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.spark.session import open_session
-from tests.plugins import lanes, profiles
+from tests.plugins import lanes, platforms, profiles
 from tests.plugins.processes import pytest_xdist_make_scheduler
 from tests.plugins.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
 from tests.servers import lakes, stores
@@ -43,6 +43,12 @@ SPECIAL_SERVERS = 5
 METADATA = os.environ.get("LAKEINGEST_METADATA", "full")
 # Settings of each MySQL, unless a test has others: none, or no GTIDs
 GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"} if os.environ.get("LAKEINGEST_GTIDS") == "off" else {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record on which platforms tests pass where a variable names the file for it."""
+    if os.environ.get(platforms.VARIABLE) and not config.pluginmanager.is_registered(platforms):
+        config.pluginmanager.register(platforms)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,11 +2,13 @@
 
 import io
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from lakeingest import console
+from lakeingest.commands.plan import ColumnPlan, CopyPlan, TablePlan
 from lakeingest.committed import Committed
 from lakeingest.core.freshness import Measure
 from lakeingest.core.load import Load
@@ -120,3 +122,42 @@ def test_a_terminal_has_a_bar_for_each_table() -> None:
         for event in events[2:]:
             draw(event)
     assert logged.getvalue() == ""
+
+
+def planned(name: str, **fields: Any) -> TablePlan:
+    """The plan of a new table."""
+    copy = CopyPlan(2_000, 90_000, 500, 4, 1, 2, 3.0, cpu_seconds=0.2, dollars={})
+    column = ColumnPlan("id", "int", "int")
+    usual: dict[str, Any] = {
+        "reasons": (),
+        "key": ("id",),
+        "key_path": "integer key",
+        "columns": (column,),
+        "copy": copy,
+    }
+    return TablePlan(TableId("shop", name), f"lake.shop.{name}", "new", **usual | fields)
+
+
+def test_many_tables_are_planned_in_a_line_each() -> None:
+    """What a person has to know is there in any case; who names tables gets everything, and so do few tables."""
+    refused = planned("refused", reasons=("no key",), copy=None)
+    lossy = planned("lossy", lossy=("d: zero dates are NULL",))
+    taken = planned("taken", foreign=("7 rows of Airbyte",), partitions=("days(at)",))
+    few = [refused, lossy, taken]
+    many = [*few, *(planned(f"t{number}") for number in range(3))]
+    assert list(console.plan_lines(many, named=False)) == [
+        "shop.refused → lake.shop.refused: new",
+        "  reason     no key",
+        "shop.lossy → lake.shop.lossy: new, about 2,000 rows, 90.0 kB",
+        "  lossy      d: zero dates are NULL",
+        "shop.taken → lake.shop.taken: new, about 2,000 rows, 90.0 kB",
+        "  taken over 7 rows of Airbyte",
+        *(f"shop.t{number} → lake.shop.t{number}: new, about 2,000 rows, 90.0 kB" for number in range(3)),
+        "a table's key, chunks, types, time, cost and retention: lakeingest plan TABLE",
+    ]
+    full = list(console.plan_lines(many, named=True))
+    of_few = list(console.plan_lines(few, named=False))
+    assert full[: len(of_few)] == of_few
+    for part in ("  taken over 7 rows of Airbyte", "  partitions days(at)", "  key        id: integer key"):
+        assert part in full
+    assert sum(line.startswith("  types      id int → int") for line in full) == 5

@@ -139,18 +139,17 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     named = {
         key for line in part.splitlines() if line.startswith("- ") for key in re.findall(r"`([a-z_.-]+)[`:]", line)
     }
-    options, of_columns = ("chunk_key",), ("cast",)
+    options = ("chunk_key",)
     given: dict[str, Any] = {
         "tables.startup": {
             "tables": {"include": ["shop.*"], "startup": "adopt"},
             "target": {"format": "hudi"},
         },
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
-        **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {"columns": {key: "x"}}}}} for key in of_columns},
         "target.table": {"target": {"table": "lake.orders"}},
         "changelog.table": {"changelog": {"table": True}, "target": {"format": "hudi"}},
     }
-    assert named - {"adopt", "tables.options", "columns"} == given.keys()
+    assert named - {"adopt", "tables.options"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
     for key, part_of_it in given.items():
         with pytest.raises(NotBuiltYet, match=key.rpartition(".")[2]):
@@ -160,8 +159,8 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
 def test_keys_that_other_tools_have_are_on_the_page_of_limits() -> None:
     """What the comparison says is not built is refused; a key that is built leaves that page, too."""
     lacking = PAGES["docs/comparison.md"].partition("## What lakeingest does not do")[2].partition("\n## ")[0]
-    keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options", "columns"}
-    assert "cast" in keys
+    keys = set(re.findall(r"`([a-z_.]+)`", lacking)) - {"tables.options"}
+    assert "chunk_key" in keys
     assert keys <= set(re.findall(r"`([a-z_.-]+)[`:]", PAGES["docs/guarantees.md"].partition("not built yet:")[2]))
 
 

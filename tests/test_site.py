@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,15 @@ def test_the_site_has_the_folder_that_is_gathered() -> None:
 
 
 def test_a_page_is_changed_for_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its links lead to where the site has the files; items have four spaces; code stays, without exit codes."""
+    """Its links lead to where the site has the files; items have four spaces, and none is lost in the one before.
+
+    Code stays, without exit codes.
+    """
     text = (
         "[a](../../lakeingest/runbooks/LeaseHeld.md#way-out), ![b](../../benchmarks/measured/scale.png)\n"
         "[c](../../infra/README.md), [d](https://example.com/docs/x.md), [e](verify.md), [f](#here)\n"
-        "1. One\n\n   ```sh exit=3\n   lakeingest run\n   ```\n\n```sh exit=1\n   x [g](../../infra/README.md)\n```\n"
+        "1. One\n\n   ```sh exit=3\n   lakeingest run\n   ```\n\n```sh exit=1\n   x [g](../../infra/README.md)\n```\n\n"
+        "1. One\n   goes on.\n2. Two\n\n   A paragraph\n   of it.\n3. Three\n"
     )
     module, place = script("gather"), Path("howto/page.md")
     path = tmp_path / "docs" / place
@@ -47,7 +52,8 @@ def test_a_page_is_changed_for_the_site(tmp_path: Path, monkeypatch: pytest.Monk
     assert module.for_site(path, place) == (
         "[a](../runbooks/LeaseHeld.md#way-out), ![b](../measured/scale.png)\n"
         "[c](../infra/README.md), [d](https://example.com/docs/x.md), [e](verify.md), [f](#here)\n"
-        "1. One\n\n    ```sh\n    lakeingest run\n    ```\n\n```sh\n   x [g](../../infra/README.md)\n```\n"
+        "1. One\n\n    ```sh\n    lakeingest run\n    ```\n\n```sh\n   x [g](../../infra/README.md)\n```\n\n"
+        "1. One\n    goes on.\n2. Two\n\n    A paragraph\n    of it.\n\n3. Three\n"
     )
 
 
@@ -85,6 +91,40 @@ def test_the_site_is_built_without_a_warning(site: Path) -> None:
     pages = list(site.rglob("index.html"))
     assert len(pages) > len(PAGES) + len(RUNBOOKS)
     assert [path for path in pages if "```" in path.read_text()] == []
+
+
+class _Items(html.parser.HTMLParser):
+    """How many items the numbered lists of a page have, and its other lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lists: list[str] = []
+        self.counts = Counter[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"ol", "ul"}:
+            self._lists.append("menu" if attrs else tag)  # lists of pages have no attributes, those of the theme do
+        elif tag == "li":
+            self.counts[self._lists[-1]] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"ol", "ul"}:
+            self._lists.pop()
+
+
+def test_no_item_of_a_list_is_lost_in_a_paragraph(site: Path) -> None:
+    """A number that is no item is read as text, and the numbers after it are wrong. So runbooks lost steps."""
+    gathered, numbered = site.parent / "pages", 0
+    for path in sorted(gathered.rglob("*.md")):
+        page = path.relative_to(gathered).with_suffix("")
+        text = re.sub("(?ms)^ *```.*?^ *```$", "", path.read_text())
+        shown = (site / (page.parent if page.name in {"index", "README"} else page) / "index.html").read_text()
+        items = _Items()
+        items.feed(shown[shown.index("<article") : shown.index("</article>")])
+        written = len(re.findall(r"(?m)^ *\d+\. ", text)), len(re.findall("(?m)^ *- ", text))
+        assert (items.counts["ol"], items.counts["ul"]) == written, page
+        numbered += written[0]
+    assert numbered > len(RUNBOOKS)
 
 
 def test_programs_find_every_page(site: Path) -> None:

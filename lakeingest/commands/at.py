@@ -20,6 +20,7 @@ from lakeingest.core.shown import iso_time
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
+from lakeingest.side_by_side import side_by_side
 
 Moment = datetime | GtidSet
 
@@ -79,7 +80,12 @@ def versions_at(config: Config, moment: Moment, tables: Sequence[str] = ()) -> P
     Raises UsageError if a table has no copy, or no GTIDs where they are asked for.
     """
     versions = open_versions(config)
-    return PastVersions(tuple(_at(config, versions, table, moment) for table in tables_with_copy(config, tables)))
+
+    def of_table(table: TableId) -> PastVersion:
+        return _at(config, versions, table, moment)
+
+    chosen = tables_with_copy(config, tables)
+    return PastVersions(tuple(side_by_side(of_table, chosen, config.target.tables_at_once)))
 
 
 def _at(config: Config, versions: Versions, table: TableId, moment: Moment) -> PastVersion:

@@ -23,7 +23,12 @@ def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBa
     the DDL's line of changelog-json, under the key `DDL_LINE`.
     """
     for part in parts:
-        yield _ddl_batch(part, changelog.name) if isinstance(part, Altered) else _row_batch(part, changelog.name)
+        yield batch_of(part, changelog.name)
+
+
+def batch_of(part: Part, name: str) -> pa.RecordBatch:
+    """A part as a batch, as `batches` describes it. `name` is the name of the table's changelog."""
+    return _ddl_batch(part, name) if isinstance(part, Altered) else _row_batch(part, name)
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
@@ -32,10 +37,10 @@ def batch_schema(schema: TableSchema) -> pa.Schema:
     Columns outside the key are nullable, because some deletes have only the key.
     """
     columns = [field if field.name in schema.key else field.with_nullable(True) for field in table_schema(schema)]
-    return pa.schema([*_ORIGIN, *columns])
+    return pa.schema([*ORIGIN, *columns])
 
 
-_ORIGIN = [
+ORIGIN = [  # the columns that say where a row comes from
     pa.field(OP, pa.string(), nullable=False),
     pa.field(POSITION, pa.string(), nullable=False),
     pa.field(change.COMMITTED_AT, INSTANT),
@@ -47,7 +52,7 @@ def _ddl_batch(part: Altered, name: str) -> pa.RecordBatch:
     """A batch of one row, whose kind (`op`) is DDL or TRUNCATE. `name` is the name of the table's changelog."""
     columns = [field.with_nullable(True) for field in table_schema(part.followed.after)]
     [line] = ChangelogJson(name).lines(part)
-    schema = pa.schema([*_ORIGIN, *columns], metadata={DDL_LINE: line})
+    schema = pa.schema([*ORIGIN, *columns], metadata={DDL_LINE: line})
     row = dict.fromkeys(schema.names) | {
         OP: TRUNCATE if is_truncate(part) else DDL,
         POSITION: positions(part, name)[0],
@@ -66,7 +71,7 @@ def _row_batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
     else:
         ops = [OPS[RowKind.INSERT]] * row_count
         origin = [pa.nulls(row_count, INSTANT), pa.nulls(row_count, pa.string())]
-    columns_of_table = list(schema)[len(_ORIGIN) :]
+    columns_of_table = list(schema)[len(ORIGIN) :]
     columns = [rows[field.name].cast(field.type) for field in columns_of_table]
     positions_after = pa.array(positions(part, name), pa.string())
     return pa.RecordBatch.from_arrays([pa.array(ops, pa.string()), positions_after, *origin, *columns], schema=schema)

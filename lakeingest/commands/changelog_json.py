@@ -35,10 +35,10 @@ from lakeingest.commands.change_lines import (
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.pipeline.changelog.reading import Copied, Part
+from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.spool.followed import Altered
 
-_COMMITTED_AT = time_encoder(6, "Z")
+json_committed_at = time_encoder(6, "Z")
 _ENCODERS: dict[Kind, Encode] = {
     Kind.INT32: str,
     Kind.INT64: str,
@@ -54,56 +54,75 @@ _ENCODERS: dict[Kind, Encode] = {
 }
 
 
+class RowObjects:
+    """Writes rows as JSON objects, with the values of changelog-json."""
+
+    def __init__(self) -> None:
+        self._schema: TableSchema | None = None  # the definition that `_columns` were made for
+        self._columns: list[tuple[str, str, Encode]] = []  # of each column: its name, its JSON label, its encoder
+
+    def of(self, part: Copied | Changed) -> list[str]:
+        """An object for each row of the part."""
+        if part.schema is not self._schema:  # encoders are made once for parts with the same definition
+            self._schema = part.schema
+            self._columns = [
+                (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
+            ]
+        labelled_columns = [  # for each column, the texts `"name": value` of all rows
+            [label + ("null" if value is None else encode(value)) for value in part.rows[name].to_pylist()]
+            for name, label, encode in self._columns
+        ]
+        return [f"{{{', '.join(labelled)}}}" for labelled in zip(*labelled_columns, strict=True)]
+
+
+def origins(part: Copied | Changed) -> tuple[list[str], list[str], list[str]]:
+    """For all rows of the part: their kinds, and as JSON their commit times and GTIDs; null where there is none."""
+    rows, row_count = part.rows, part.rows.num_rows
+    if isinstance(part, Copied):
+        return ["+I"] * row_count, ["null"] * row_count, ["null"] * row_count
+    ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
+    committed_at = rows[change.COMMITTED_AT].to_pylist()
+    times = ["null" if value is None else json_committed_at(value) for value in committed_at]
+    return ops, times, [text_or_null(value) for value in rows[change.GTID].to_pylist()]
+
+
 class ChangelogJson:
     """Writes lines of changelog-json for one table; `name` is the name of the table's changelog."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._schema: TableSchema | None = None  # the definition that `_columns` were made for
-        self._columns: list[tuple[str, str, Encode]] = []  # of each column: its name, its JSON label, its encoder
+        self._objects = RowObjects()
 
     def lines(self, part: Part) -> Iterator[str]:
         """A line for each row of the part, or one line for DDL. The lines have no line ends."""
         if isinstance(part, Altered):
             yield self._ddl_line(part)
             return
-        if part.schema is not self._schema:  # encoders are made once for parts with the same definition
-            self._schema = part.schema
-            self._columns = [
-                (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
-            ]
-        rows, row_count = part.rows, part.rows.num_rows
-        labelled_columns = [  # for each column, the texts `"name": value` of all rows
-            [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
-            for name, label, encode in self._columns
-        ]
-        if isinstance(part, Copied):
-            ops, times, gtids = ["+I"] * row_count, ["null"] * row_count, ["null"] * row_count
-        else:
-            ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
-            committed_at = rows[change.COMMITTED_AT].to_pylist()
-            times = ["null" if value is None else _COMMITTED_AT(value) for value in committed_at]
-            gtids = [_text_or_null(value) for value in rows[change.GTID].to_pylist()]
-        for op, position, time, gtid, *labelled in zip(
-            ops, positions(part, self._name), times, gtids, *labelled_columns, strict=True
-        ):
-            yield (
-                f'{{"op": "{op}", "data": {{{", ".join(labelled)}}}, "position": "{position}", "committed_at": {time},'
-                f' "gtid": {gtid}}}'
-            )
+        ops, times, gtids = origins(part)
+        rows, at = self._objects.of(part), positions(part, self._name)
+        for op, row, position, time, gtid in zip(ops, rows, at, times, gtids, strict=True):
+            yield (f'{{"op": "{op}", "data": {row}, "position": "{position}", "committed_at": {time}, "gtid": {gtid}}}')
 
     def _ddl_line(self, part: Altered) -> str:
-        """The line of DDL. For TRUNCATE it has no key and no columns, because they stay the same."""
+        """The line of DDL."""
         followed, [position] = part.followed, positions(part, self._name)
-        line = (
+        return (
             f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
-            f' "committed_at": {_COMMITTED_AT(followed.committed_at)}, "gtid": {_text_or_null(followed.gtid)},'
-            f' "statement": {json_text(statement(part))}'
+            f' "committed_at": {json_committed_at(followed.committed_at)}, "gtid": {text_or_null(followed.gtid)},'
+            f" {ddl_members(part)}}}"
         )
-        if is_truncate(part):
-            return f"{line}}}"
-        key = ", ".join(map(json_text, followed.after.key))
-        return f'{line}, "key": [{key}], "columns": [{", ".join(_column_objects(part))}]}}'
+
+
+def ddl_members(part: Altered) -> str:
+    """What a JSON object says of DDL: `statement`, `key` and `columns`.
+
+    For TRUNCATE it has no key and no columns, because they stay the same.
+    """
+    said = f'"statement": {json_text(statement(part))}'
+    if is_truncate(part):
+        return said
+    key = ", ".join(map(json_text, part.followed.after.key))
+    return f'{said}, "key": [{key}], "columns": [{", ".join(_column_objects(part))}]'
 
 
 def _column_objects(part: Altered) -> Iterator[str]:
@@ -112,7 +131,7 @@ def _column_objects(part: Altered) -> Iterator[str]:
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
         fields = (
             f'"name": {json_text(column.name)}, "type": {json_text(str(column.source_type))},'
-            f' "nullable": {json_boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
+            f' "nullable": {json_boolean(column.nullable)}, "was": {text_or_null(old_name)}'
         )
         if old_name is None:
             value = added[column.name]
@@ -120,7 +139,8 @@ def _column_objects(part: Altered) -> Iterator[str]:
         yield f"{{{fields}}}"
 
 
-def _text_or_null(value: str | None) -> str:
+def text_or_null(value: str | None) -> str:
+    """A JSON string, or null."""
     return "null" if value is None else json_text(value)
 
 

@@ -1,9 +1,13 @@
 """What `status` calls the state of a copy, and what readers see of it."""
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
+from lakeingest.config import Config
+from lakeingest.core.freshness import Fresh, age, fresh_as_of
 from lakeingest.core.schema import TableId
-from lakeingest.core.shown import Shown
+from lakeingest.core.shown import Shown, iso_time
 from lakeingest.lake.target import Staged
 
 
@@ -29,6 +33,21 @@ def shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
         progress = staged.progress
         return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
     return None if staged.published is None else recorded
+
+
+def freshness_of(
+    config: Config, table: TableId, shown: Shown | None, lag_bytes: int | None, note: Fresh | None
+) -> dict[str, Any]:
+    """The fields of a status about the freshness of a table. `note`: the last run's, if it has left one."""
+    now, staleness = time.time(), config.tables.of(table).max_staleness
+    position = None if shown is None else shown.position
+    # nothing comes after what readers see, or it is as of when a run has seen that, or of the last transaction
+    as_of = now if position is not None and lag_bytes == 0 else fresh_as_of(position, note)
+    return {
+        "fresh_as_of": iso_time(as_of),
+        "freshness_seconds": age(as_of, now),
+        "max_staleness_seconds": None if staleness is None else staleness.total_seconds(),
+    }
 
 
 def notes_of_start(table: TableId, began_empty: str | None, *, copied_once: bool) -> Iterator[str]:

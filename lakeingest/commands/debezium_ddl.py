@@ -147,7 +147,7 @@ def _column(column: Column, number: int, old_name: str | None, *, is_generated: 
         "typeExpression": source.text,
         "charsetName": column.charset or None,
         "length": column.precision or source.size or None,
-        "scale": column.scale if column.kind in {Kind.DECIMAL, Kind.NUMERAL} else None,
+        "scale": column.scale if source.name == "decimal" else None,
         "position": number,
         "optional": column.nullable,
         "autoIncremented": None,

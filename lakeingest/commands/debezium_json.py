@@ -172,9 +172,10 @@ class DebeziumJson:
 
     def _line(self, op: str, row: _Row, schema: TableSchema, before: str, after: str, snapshot: str = "false") -> str:
         """A line about `row`, with the operation `op`. `before` and `after` are rows as JSON; `null` for no row."""
-        source, now = compact_json(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
+        source, now = compact_json(self._source(row, schema, snapshot)), time.time_ns()
         payload = (
-            f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}","ts_ms":{now}}}'
+            f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}",'
+            f'"ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}'
         )
         return f'{{"schema":{_line_schema(schema, self.pipeline)},"payload":{payload}}}'
 
@@ -228,7 +229,7 @@ def _line_schema(schema: TableSchema, pipeline: str) -> str:
                         "field": "transaction",
                     },
                     {"type": "string", "optional": False, "field": "op"},
-                    {"type": "int64", "optional": True, "field": "ts_ms"},
+                    *({"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "ts_us", "ts_ns")),
                 ],
                 "optional": False,
                 "name": f"{table}.Envelope",

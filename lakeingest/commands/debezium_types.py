@@ -21,6 +21,7 @@ from lakeingest.commands.change_lines import (
     json_vector,
     time_encoder,
 )
+from lakeingest.core.kinds import is_cast_number
 from lakeingest.core.schema import EWKB, Column, Kind
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -34,7 +35,13 @@ _INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int
 
 def connect_field(column: Column) -> dict[str, Any]:
     """The column's field in a schema of Kafka Connect, as a JSON document."""
-    return {"optional": column.nullable, "field": column.name} | _TYPES[column.kind](column)
+    kind = {"type": "string"} if _is_text(column) else _TYPES[column.kind](column)
+    return {"optional": column.nullable, "field": column.name} | kind
+
+
+def _is_text(column: Column) -> bool:
+    """Whether the copy has a number as a text because the user chose so."""
+    return column.kind is Kind.NUMERAL and is_cast_number(column)
 
 
 def _integer_type(column: Column) -> dict[str, Any]:
@@ -111,6 +118,8 @@ _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
 
 def encoder(column: Column) -> Encode:
     """The function that writes a value of this column as JSON. The function is not called for NULL."""
+    if _is_text(column):
+        return json_text
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _decimal_encoder(column.scale)
     if column.kind is Kind.DATETIME:

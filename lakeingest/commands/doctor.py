@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.spark.jars import missing_jars
 from lakeingest.spark.session import java_home
+from lakeingest.spark.settings import needs_session
 from lakeingest.version import VERSION
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "numpy", "numba", "pandas", "PyMySQL", "great_expectations", "boto3")
 _ANSWERS = 5  # of the source, whose median is shown
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
+_WIDTH_MAX = 32  # of a terminal: so wide is the column of things that were looked at
 _UNLIMITED = 1 << 60  # bytes; version 1 has such a number if there is no limit
 
 
@@ -63,6 +66,17 @@ class Diagnosis(Report):
     def to_json(self) -> dict[str, Any]:
         """A JSON document for programs."""
         return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The page for a terminal: each part with its findings, and how to get the page for a report."""
+        width = min(_WIDTH_MAX, max((len(finding.what) for finding in self.findings), default=0))
+        for part, findings in groupby(self.findings, key=lambda finding: finding.part):
+            yield part
+            for finding in findings:
+                mark = "PROBLEM" if finding.is_problem else ""
+                yield f"  {mark:7} {finding.what:{width}} {finding.found}"
+        yield "for a report: lakeingest doctor > doctor.md"
 
     @property
     def markdown(self) -> str:
@@ -102,7 +116,7 @@ def _installation() -> Iterator[Finding]:
     try:
         home = java_home()
     except LakeIngestError as error:
-        yield Finding(part, "Java", error.line, is_problem=True)
+        yield Finding(part, "Java", error.line)  # whether this pipeline needs it, a condition of `check` says
     else:
         yield Finding(part, "Java", str(home or shutil.which("java")))
 
@@ -163,7 +177,7 @@ def _pipeline(config: Config) -> Iterator[Finding]:
     try:
         missing = ", ".join(missing_jars(config))
     except LakeIngestError as error:
-        yield Finding(part, "jars", error.line, is_problem=True)
+        yield Finding(part, "jars", error.line, is_problem=needs_session(config))
     else:
         yield Finding(part, "jars", f"the next session of Spark fetches {missing}" if missing else "all there")
 

@@ -3,7 +3,7 @@
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,9 +14,11 @@ from pydantic import SecretStr
 from lakeingest.config import Source
 from lakeingest.config.source import Tls
 from lakeingest.config.tables import Tables
-from lakeingest.core.schema import TableId
+from lakeingest.core.proposed_partitions import ProposedPartitions
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UsageError
 from lakeingest.mysql.connection import connect, literal
+from lakeingest.mysql.date_spread import proposed_partitions
 from lakeingest.mysql.dialect import MARIADB, MYSQL, Dialect, dialect
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
@@ -30,17 +32,45 @@ DIALECTS = {"MySQL": MYSQL, "MariaDB": MARIADB}
 _PLAIN = re.compile(r"[\w$ -]+")  # names without characters that have a meaning in a glob
 
 
+_EXAMPLE_OF_OPTIONS = (
+    '  # options: {"*.*": {chunk_rows: auto, key: [], types: {zero_dates: error}, deletes: hard, metadata: []}}'
+)
+_WHY_PARTITIONS = (
+    "  # These partitions are only proposed. They speed up queries with a condition on the date, if rows keep their\n"
+    "  # dates. Iceberg only; they count for new copies, which keep them (docs/howto/partition-copies.md)."
+)
+
+
 class _Template(string.Template):
     delimiter = "@"  # not `$`, because the template has texts such as ${MYSQL_PASSWORD}
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The written file, the tables that it includes, and the tables that it excludes (`refused`), with the reasons."""
+    """The written file, the tables that it includes, and the tables that it excludes (`refused`), with the reasons.
+
+    `partitions`: the partitions that it proposes, in comments.
+    """
 
     path: Path
     tables: tuple[TableId, ...]
     refused: Mapping[TableId, str]
+    partitions: Mapping[TableId, ProposedPartitions] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What a source says. `tables`: those that can be copied; `refused`: the others, each with the reason.
+
+    `partitions`: those that are proposed. `dialects`: the entry of DIALECTS for the server. `names_are_patterns`:
+    whether names of databases in GRANT are patterns on this server.
+    """
+
+    tables: tuple[TableId, ...] = ()
+    refused: Mapping[TableId, str] = field(default_factory=dict)
+    partitions: Mapping[TableId, ProposedPartitions] = field(default_factory=dict)
+    dialects: Mapping[str, Dialect] = field(default_factory=lambda: DIALECTS)
+    names_are_patterns: bool = True
 
 
 def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written:
@@ -58,15 +88,15 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if url is None:
-        text, written = _file_text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
+        text, written = _file_text(_EXAMPLE, "shop", ["shop"], _Answers()), Written(path, (), {})
     else:
         source, database = _parse_url(url, environment.get(PASSWORD, ""))
         # The file gets the paths as the URL has them, relative to the file's folder. This process needs usable paths.
         source_from_here = source.model_copy(update={"tls": source.tls.below(path.parent)})
-        tables, refused, dialects, patterns = _read_tables(source_from_here, database)
-        databases = sorted({table.database for table in (*tables, *refused)})
-        text = _file_text(source, database or source.host, databases, refused, dialects, names_are_patterns=patterns)
-        written = Written(path, tuple(tables), refused)
+        answers = _read_tables(source_from_here, database)
+        databases = sorted({table.database for table in (*answers.tables, *answers.refused)})
+        text = _file_text(source, database or source.host, databases, answers)
+        written = Written(path, answers.tables, answers.refused, answers.partitions)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -108,20 +138,15 @@ def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
     return source, unquote(database) or None
 
 
-def _read_tables(
-    source: Source, database: str | None
-) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect], bool]:
-    """Ask the source for what the file is made of.
-
-    Returns the tables that can be copied; the other tables, each with the reason; the entry of DIALECTS for the
-    server; and whether names of databases in GRANT are patterns on this server.
-    """
+def _read_tables(source: Source, database: str | None) -> _Answers:
+    """Ask the source for what the file is made of."""
     refused: dict[TableId, str] = {}
+    schemas: dict[TableId, TableSchema] = {}
     with connect(source) as connection:
         tables = [table for table in list_tables(connection) if database is None or table.database == database]
         for table in tables:
             try:
-                read_schema(connection, table)
+                schemas[table] = read_schema(connection, table)
             except OperatorNeeded as error:
                 # without the table's name and the advice: the file has the reason beside the name, in tables.exclude
                 refused[table] = (
@@ -130,15 +155,18 @@ def _read_tables(
         # only one of the two entries is kept: MariaDB for a MariaDB server, MySQL for all others
         is_mariadb = dialect(connection) is MARIADB
         dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
-        readable = [table for table in tables if table not in refused]
-        refused |= _refused_by_cascades(Server.of(connection, readable), readable)
+        refused |= _refused_by_cascades(Server.of(connection, list(schemas)), list(schemas))
+        copied = tuple(table for table in tables if table not in refused)
+        partitions = {
+            table: proposed for table in copied if (proposed := proposed_partitions(connection, schemas[table]))
+        }
         patterns = has_patterns(connection)
     if not tables:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    return [table for table in tables if table not in refused], refused, dialects, patterns
+    return _Answers(copied, refused, partitions, dialects, patterns)
 
 
 def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
@@ -164,20 +192,12 @@ def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[Ta
             return refused
 
 
-def _file_text(
-    source: Source,
-    title: str,
-    databases: Sequence[str],
-    refused: Mapping[TableId, str],
-    dialects: Mapping[str, Dialect],
-    *,
-    names_are_patterns: bool = True,
-) -> str:
+def _file_text(source: Source, title: str, databases: Sequence[str], answers: _Answers) -> str:
     """The text of a pipeline.yml. The pipeline's name is `title`, with `-` for characters that a name cannot have."""
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_as_one_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
-        for table, reason in refused.items()
+        for table, reason in answers.refused.items()
     ]
     return template.substitute(
         name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", title).strip("_-") or "pipeline"),
@@ -185,16 +205,29 @@ def _file_text(
         port=source.port,
         rights="".join(
             f"\n  #   {_as_one_line(statement)};  -- {name}"
-            for name, kind in dialects.items()
+            for name, kind in answers.dialects.items()
             for statement in grant_statements(
-                kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
+                kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=answers.names_are_patterns
             )
         ),
         user=_quoted(source.user),
         tls=_tls_line(source),
         include=", ".join(_quoted(_pattern(database)) for database in databases),
         exclude="".join(left_out) or " []",
+        options=_options(answers.partitions),
     )
+
+
+def _options(partitions: Mapping[TableId, ProposedPartitions]) -> str:
+    """The lines of the key `options`, commented out: an example, or what is proposed for tables of the source."""
+    if not partitions:
+        return _EXAMPLE_OF_OPTIONS
+    lines = [_WHY_PARTITIONS, "  # options:"]
+    for table, proposed in partitions.items():
+        item = _quoted(str(proposed.field))
+        lines.append(f"  #   # {_as_one_line(f'{proposed.field.column}: {proposed.reason}')}")
+        lines.append(f"  #   {_quoted(_pattern(table.database, table.name))}: {{partition_by: [{item}]}}")
+    return "\n".join(lines)
 
 
 def _tls_line(source: Source) -> str:

@@ -4,17 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
+from lakeingest.core.history_table import FROM_POSITION, TO_POSITION, history_id, in_history
+from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable, UsageError
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import open_target, open_versions
+from lakeingest.lake.formats import open_companions, open_target, open_versions
 from lakeingest.lake.preflight import copied
 from lakeingest.lake.versions import Published, Versions
 from lakeingest.rows import table_schema
 from lakeingest.state.definition import definition
+from lakeingest.state.history_definitions import history_with
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,6 +57,36 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
     schema = _schema_of_version(config, versions, chosen, found[-1].version)
     shown = ShownRows(versions, schema, found[-1])
     return pa.Table.from_batches(shown.batches(), shown.fields).sort_by([(name, "ascending") for name in schema.key])
+
+
+def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
+    """The rows of a table as of a place in the binlog, from its history, as `rows` gives those that readers see now.
+
+    Columns that the table had only then are left out. Raises UsageError if the table has no history, StateUnreadable if
+    nobody knows its columns any more.
+    """
+    [chosen], target = tables_with_copy(config, [table]), open_companions(config)
+    history = history_id(chosen)
+    staged = target.inspect(history)
+    if staged is None or staged.published is None:
+        raise UsageError(f"{chosen} has no history; set history: scd2, and run once")
+    schema = history_with(state_of(config), history, staged.progress.fingerprint, target.properties(history))
+    if schema is None:
+        raise StateUnreadable(f"{history}: nobody knows its columns any more; rename or drop it")
+    shown, limit = rows_shown(config, chosen), f"{place}~"
+    names = in_history(shown.schema).names
+    fields, found = table_schema(schema), [table_schema(schema).empty_table()]
+    readers = target.batch_readers(history, staged.published, fields.names)
+    if readers is None:
+        raise StateUnreadable(f"{history} is not as lakeingest wrote it; rename or drop it")
+    for batch in (batch for reader in readers for batch in reader.batches()):
+        begins, ends = batch[FROM_POSITION], batch[TO_POSITION]
+        is_valid = pc.and_(pc.less(begins, limit), pc.fill_null(pc.greater(ends, limit), fill_value=True))
+        found.append(batch.filter(is_valid).select(fields.names).cast(fields))
+    then = pa.concat_tables(found).select(list(names)).rename_columns(list(shown.schema.names))
+    return (
+        then.select(shown.fields.names).cast(shown.fields).sort_by([(name, "ascending") for name in shown.schema.key])
+    )
 
 
 @dataclass(frozen=True, slots=True)

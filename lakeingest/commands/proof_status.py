@@ -14,7 +14,7 @@ from lakeingest.core.proof import Budget, RangeProof, Round, State
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import iso_time
 from lakeingest.files.file import state_of
-from lakeingest.state.proofs import read_budget, read_proof
+from lakeingest.state.proofs import read_budget, read_proofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ def proofs_of(config: Config, tables: Sequence[TableId]) -> dict[TableId, ProofS
     settings = config.quality.verify
     if settings is None:
         return {}
-    read = ((table, read_proof(state_of(config), table)) for table in tables)
-    proofs = {table: proof for table, proof in read if proof is not None}
+    proofs = read_proofs(state_of(config), tables)
     every, now = settings.every.total_seconds(), time.time()
     round_of_all = Round.of(tuple(proofs.values()), settings.budget, every)
     budget = read_budget(state_of(config), settings.budget)

@@ -3,11 +3,13 @@
 import io
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 UNBOUNDED = 100_000  # a width that no line reaches, so that Rich cuts no line; Rich does not pad lines to this width
 
 _COLUMNS_MIN = 2  # so many columns are shown in any case
+_PADDING = 2  # a space before each cell, and one behind it
 
 
 class Report(ABC):
@@ -64,18 +67,22 @@ class Report(ABC):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table and the notes. The last columns are left out if the terminal has no room; a line names them."""
         sides, rows = self._layout()
-        everything = options.update(max_width=UNBOUNDED)
-        for count in range(len(self.headers), 0, -1):
+        headers = [printable(header) for header in self.headers]
+        widths = [max(map(cell_len, column)) for column in zip(headers, *rows, strict=True)]
+        count = len(headers)
+        while count > _COLUMNS_MIN and _width(widths[:count]) > options.max_width:
+            count -= 1
+        if _width(widths[:count]) <= options.max_width:
+            yield from _lines([headers, *rows], widths[:count], sides, console.get_style("table.header"))
+        else:  # Rich breaks the values of the two columns into lines
             table = Table(box=None)
-            for header, side in zip(self.headers[:count], sides, strict=False):
-                table.add_column(Text(printable(header)), justify=side)
+            for header, side in zip(headers[:count], sides, strict=False):
+                table.add_column(Text(header), justify=side)
             for row in rows:
                 table.add_row(*map(Text, row[:count]))  # as Text, so that Rich does not take a name for markup
-            if count <= _COLUMNS_MIN or Measurement.get(console, everything, table).maximum <= options.max_width:
-                break
-        yield table
-        if left_out := self.headers[count:]:
-            yield Text(f"the terminal is too narrow for: {', '.join(map(printable, left_out))}")
+            yield table
+        if left_out := headers[count:]:
+            yield Text(f"the terminal is too narrow for: {', '.join(left_out)}")
         if self.note:
             yield Text(self.note)
 
@@ -98,3 +105,21 @@ class Report(ABC):
         """The alignment of each column (right if it has a number), and the rows with their values as texts."""
         rows = [tuple(row) for row in self.cells()]
         return sides_of(rows, len(self.headers)), [[cell_text(value) for value in row] for row in rows]
+
+
+def _width(widths: Sequence[int]) -> int:
+    """The width of a line with columns of these widths."""
+    return sum(widths) + _PADDING * len(widths)
+
+
+def _lines(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], sides: Sequence[Side], header: Style
+) -> Iterator[Segment]:
+    """The lines of a table, as Rich draws it without a box. For thousands of rows Rich itself takes seconds."""
+    for number, row in enumerate(rows):
+        cells = []
+        for text, width, side in zip(row, widths, sides, strict=False):
+            filled = " " * (width - cell_len(text))
+            cells.append(f" {filled}{text} " if side == "right" else f" {text}{filled} ")
+        yield Segment("".join(cells), header if number == 0 else None)
+        yield Segment.line()

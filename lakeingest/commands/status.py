@@ -4,13 +4,13 @@ Status needs no Spark. If the source does not answer, status shows what the lake
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from lakeingest.commands.copy_state import notes_of_start, shown_state, state_of_copy
+from lakeingest.commands.companion_status import CompanionsInLake, CompanionStatus, without_companions
+from lakeingest.commands.copy_state import freshness_of, notes_of_start, shown_state, state_of_copy
 from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -20,26 +20,39 @@ from lakeingest.config import Config
 from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
 from lakeingest.core.following import Followed
-from lakeingest.core.freshness import Fresh, age, fresh_as_of
 from lakeingest.core.position import Position
 from lakeingest.core.quarantine import note_of_quarantine
 from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown, iso_time
+from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies
-from lakeingest.lake.target import Target
 from lakeingest.pipeline.opening.absent_tables import copied_once
 from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
-from lakeingest.quality.reports import has_reports
+from lakeingest.quality.reports import tables_with_reports
 from lakeingest.spool.spool import Spool
 from lakeingest.state.following import read_following
 from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
-from lakeingest.state.stopped import Stopped, read_stopped
+from lakeingest.state.stopped import Stopped, StoppedTables
 from lakeingest.state.witness import read_met
 from lakeingest.version import VERSION
+
+_HEADERS = (
+    "table",
+    "state",
+    "freshness",
+    "rows",
+    "lag, bytes",
+    "last gate",
+    "position",
+    "source time",
+    "published",
+    "made NULL",
+    "target",
+    "companions",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,7 @@ class TableStatus:
     `began_empty`: where the copy began without rows (`tables.startup`), so that it lacks rows that never changed since;
     None for any other copy.
     `copied_once`: the table is copied only once (`tables.startup`), and no run changes its copy any more.
+    `companions`: the tables beside the copy that pipeline.yml asks for; none before the first publish.
     """
 
     table: TableId
@@ -106,6 +120,7 @@ class TableStatus:
     proof: ProofStatus | None = None
     began_empty: str | None = None
     copied_once: bool = False
+    companions: tuple[CompanionStatus, ...] = ()
 
     @property
     def is_stale(self) -> bool:
@@ -126,30 +141,24 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     `source_error` is the error if the source did not answer, otherwise None. `last_run` is a text about the failure of
     the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer. `unread`: by
-    reason, how many values and events of the binlog the second decoder has not compared.
+    reason, how many values and events of the binlog the second decoder has not compared. `listing`: the list of
+    transactions, if pipeline.yml asks for it.
     """
 
     source_error: LakeIngestError | None = None
     last_run = ""
     retention: Retention | None = None
     unread: Mapping[str, int] = MappingProxyType({})
+    listing: CompanionStatus | None = None
 
-    headers = (  # what matters first: a narrow terminal has room for the first ones only
-        "table",
-        "state",
-        "freshness",
-        "rows",
-        "lag, bytes",
-        "last gate",
-        "position",
-        "source time",
-        "published",
-        "made NULL",
-        "target",
-    )
+    @property
+    def headers(self) -> Sequence[str]:
+        """What matters first: a narrow terminal has room for the first ones only. The last one if there are any."""
+        return _HEADERS if any(table.companions for table in self) else _HEADERS[:-1]
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
+        width = len(self.headers)
         for table in self:
             position = None if table.position is None else str(table.position.at)
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
@@ -165,7 +174,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 state += ", hidden from the user"
             elif table.in_source is False:
                 state += ", gone from the source"
-            yield (
+            row = (
                 str(table.table),
                 state,
                 "unknown" if table.freshness_seconds is None else spoken(table.freshness_seconds),
@@ -177,7 +186,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 table.shown and table.shown.published_at,
                 table.nulled,
                 table.target,
+                ", ".join(map(str, table.companions)),
             )
+            yield row[:width]
 
     @property
     def notes(self) -> Sequence[str]:
@@ -223,6 +234,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += [
             note for one in self for note in notes_of_start(one.table, one.began_empty, copied_once=one.copied_once)
         ]
+        notes += [note for one in self for companion in one.companions for note in companion.notes(str(one.table))]
+        notes += [] if self.listing is None else self.listing.notes("transactions")
         notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
         if self.unread:
@@ -267,23 +280,23 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         raise held.unopened
     included_copies = set(config.tables.select(all_copies))
     # copies that are no longer included: the reports of their gates show that this pipeline has made them
-    excluded_copies = {
-        table for table in all_copies if table not in included_copies and has_reports(state_of(config), table)
-    }
+    excluded_copies = tables_with_reports(state_of(config), set(all_copies) - included_copies)
     our_included_copies = [table for table in included_copies if _may_be_ours(held, table)]
     if source.error is not None and not our_included_copies:
         raise source.error
     our_excluded_copies = [table for table in excluded_copies if _may_be_ours(held, table)]
-    all_tables = sorted({*our_included_copies, *source.tables, *our_excluded_copies})
+    ours = without_companions(config, [*our_included_copies, *our_excluded_copies])
+    all_tables = sorted({*ours, *source.tables})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     notes, following = read_fresh(state_of(config)), read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
     proofs, states = proofs_of(config, chosen), list[TableStatus]()
-    done = copied_once(config, chosen, held.staged)
+    done, beside = copied_once(config, chosen, held.staged), CompanionsInLake.of(config, chosen)
+    records = StoppedTables(state_of(config)).read_all(chosen)
     for table in chosen:
-        in_lake = _table_status(config, target, held, table, source, spool, signals)
-        stopped = read_stopped(state_of(config), table) or in_lake.stopped
+        in_lake = _table_status(config, held, table, source, spool, signals)
+        stopped = records.get(table) or in_lake.stopped
         is_included = table not in excluded_copies
         is_asked = is_included and not offline and source.error is None  # the source is asked for included tables only
         state = replace(
@@ -298,7 +311,8 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             included=is_included,
             hidden=table in source.hidden,
             following=following,
-            **_freshness(config, in_lake, notes.get(table)),
+            **freshness_of(config, table, in_lake.shown, in_lake.lag_bytes, notes.get(table)),
+            companions=beside.beside(table, held.staged.get(table), in_lake.shown),
             proof=proofs.get(table),
             copied_once=table in done,
             binlog_seconds=None if table in done else in_lake.binlog_seconds,  # no run needs it
@@ -307,22 +321,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         states.append(state)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
-    statuses.last_run = failure(state_of(config))
+    statuses.listing, statuses.last_run = beside.listing, failure(state_of(config))
     statuses.unread = read_met(state_of(config), VERSION).unread
     return statuses
-
-
-def _freshness(config: Config, table: TableStatus, note: Fresh | None) -> dict[str, Any]:
-    """The fields about the freshness of a table. `note`: the last run's, if it has left one."""
-    now, staleness = time.time(), config.tables.of(table.table).max_staleness
-    position = None if table.shown is None else table.shown.position
-    # nothing comes after what readers see, or it is as of when a run has seen that, or of the last transaction
-    as_of = now if position is not None and table.lag_bytes == 0 else fresh_as_of(position, note)
-    return {
-        "fresh_as_of": iso_time(as_of),
-        "freshness_seconds": age(as_of, now),
-        "max_staleness_seconds": None if staleness is None else staleness.total_seconds(),
-    }
 
 
 def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
@@ -350,7 +351,6 @@ def _load_spool(config: Config) -> Spool | None:
 
 def _table_status(
     config: Config,
-    target: Target,
     held: Copies,
     table: TableId,
     source: SourceState,
@@ -368,7 +368,7 @@ def _table_status(
     staged = held.staged.get(table)
     if staged is None:
         return without_copy
-    progress, properties = staged.progress, target.properties(table)
+    progress, properties = staged.progress, held.properties[table]
     shown = shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))  # what readers see; None: nothing yet
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     shows_earlier_commit = shown is not None and not staged.visible

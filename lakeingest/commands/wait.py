@@ -93,24 +93,23 @@ def wait(
 
     """
     began = time.monotonic()
-    chosen = _followed(config, tables)
-    seen = _look(config, chosen)
+    seen = {one.table: one for one in _look(config, _followed(config, tables))}
     if goal is None:
-        goal = _written(config, seen)
+        goal = _written(config, list(seen.values()))
     while True:
         if isinstance(goal, GtidSet):
-            _require_gtids(seen)
-        missing = [one for one in seen if not is_seen(goal, one.complete_to, one.as_of)]
+            _require_gtids(list(seen.values()))
+        missing = [one for one in seen.values() if not is_seen(goal, one.complete_to, one.as_of)]
         seconds = time.monotonic() - began
         if not missing:
-            return Waited(tuple(seen), seconds)
+            return Waited(tuple(seen.values()), seconds)
         if max_seconds is not None and seconds + every > max_seconds:
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             names = ", ".join(map(str, missing[:_NAMED]))
             raise Retryable(f"readers do not see it yet after {spoken(seconds)}: {names}{more}")
         _require_work(config, missing)
         time.sleep(every)
-        seen = _look(config, chosen)
+        seen |= {one.table: one for one in _look(config, [one.table for one in missing])}
 
 
 def _followed(config: Config, names: Sequence[str]) -> list[TableId]:
@@ -125,8 +124,7 @@ def _followed(config: Config, names: Sequence[str]) -> list[TableId]:
 def _look(config: Config, tables: Sequence[TableId]) -> list[SeenTable]:
     """What readers of each table see. Raises the error of a copy that cannot be read."""
     notes = read_fresh(state_of(config))  # before the copies: then a note is never of a later commit than its copy
-    target = open_target(config)
-    held = copies(target, tables)
+    held = copies(open_target(config), tables)
     if held.unopened is not None:
         raise held.unopened
     seen = []
@@ -134,7 +132,7 @@ def _look(config: Config, tables: Sequence[TableId]) -> list[SeenTable]:
         if table in held.refused:
             raise held.refused[table]
         staged = held.staged.get(table)
-        recorded = None if staged is None else Shown.of_text(target.properties(table).get(SHOWN, ""))
+        recorded = None if staged is None else Shown.of_text(held.properties[table].get(SHOWN, ""))
         shown = None if staged is None else shown_state(staged, recorded)
         position, note = None if shown is None else shown.position, notes.get(table)
         seen.append(SeenTable(table, complete_to(position, note), fresh_as_of(position, note)))

@@ -39,10 +39,12 @@ from lakeingest.errors import ConfigError, NotBuiltYet
 
 _DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
-_NOT_BUILT = (  # patterns of keys that this version does not have yet
-    "tables.options.*.chunk_key",
-    "tables.options.*.columns.cast",
-)
+_NOT_BUILT = {  # patterns of keys that this version does not have yet, and what to do
+    "tables.options.*.chunk_key": (
+        "a change is judged by the chunk that has its key, so tables are cut by their keys; leave it out, or name other"
+        " columns that are unique and never NULL with `key`: then these tell the rows apart, and cut the table"
+    ),
+}
 
 
 class Config(Frozen):
@@ -290,8 +292,9 @@ def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread
         _DependsOnVariable: with `unread`, only values with a variable are refused, and they may be right in a run.
 
     """
-    unbuilt = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
-    not_built = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in unbuilt]  # messages
+    keys = [*_dotted_keys(filled)]
+    unbuilt = {key: advice for pattern, advice in _NOT_BUILT.items() for key in fnmatch.filter(keys, pattern)}
+    not_built = [f"{key.replace(_DOT, '.')} is not built yet: {advice}" for key, advice in unbuilt.items()]  # messages
     config = None
     try:
         config = Config.model_validate(_without_keys(filled, unbuilt), context=cluster)

@@ -4,6 +4,7 @@ A property is refused if it would break a promise of lakeingest, or if it would 
 documentation, "Configuration".
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -47,8 +48,14 @@ USABLE_VALUES = {
 
 def is_usable(name: str, value: str) -> bool:
     """Whether the writers of lakeingest understand this value; True for properties that USABLE_VALUES does not list."""
-    values = next((values for names, values in USABLE_VALUES.items() if re.fullmatch(names, name)), None)
+    values = _usable_values(name)
     return values is None or re.fullmatch(values, value) is not None
+
+
+@functools.lru_cache(maxsize=256)  # each table that is loaded has the same names
+def _usable_values(name: str) -> str | None:
+    """The regular expression for the values of the property of this name; None if USABLE_VALUES does not list it."""
+    return next((values for names, values in USABLE_VALUES.items() if re.fullmatch(names, name)), None)
 
 
 def _values_as_texts(properties: Any) -> Any:

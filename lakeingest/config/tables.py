@@ -4,6 +4,7 @@ import fnmatch
 import hmac
 import re
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
@@ -14,6 +15,7 @@ from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
 from lakeingest.core import partitioning, sorting
+from lakeingest.core.casts import CASTS
 from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.row_filter import parse
 from lakeingest.core.schema import Choices, TableId, TableSchema
@@ -50,6 +52,12 @@ def _checked_key(key: SecretStr) -> SecretStr:
     if len(key) < _KEY_CHARACTERS:
         raise ValueError(f"a key of hashes has {_KEY_CHARACTERS} characters or more")
     return key
+
+
+def _checked_cast(to: str) -> str:
+    if to not in CASTS:
+        raise ValueError(f"{to!r} is no type to which columns are cast; known are {', '.join(sorted(CASTS))}")
+    return to
 
 
 def _checked_condition(text: str) -> str:
@@ -90,20 +98,23 @@ class Columns(BaseModel):
     hash: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
     rename: dict[str, Annotated[str, Field(min_length=1)]] = {}  # by the name at the source, the name in the copy
+    cast: dict[str, Annotated[str, AfterValidator(_checked_cast)]] = {}  # by the name at the source, a key of CASTS
 
     @model_validator(mode="after")
     def _assert_one_name(self) -> "Self":
-        for names in (list(self.rename), list(self.rename.values())):
+        for key, names in (("rename", self.rename), ("rename", self.rename.values()), ("cast", self.cast)):
             folded = [name.casefold() for name in names]
             if twice := [name for name in names if folded.count(name.casefold()) > 1]:
-                raise ValueError(f"rename has {', '.join(twice)} twice")
+                raise ValueError(f"{key} has {', '.join(twice)} twice")
         return self
 
     @model_validator(mode="after")
     def _assert_one_form(self) -> "Self":
-        masked = {name.casefold() for name in self.mask}
-        if both := [name for name in self.hash if name.casefold() in masked]:
-            raise ValueError(f"hash and mask both name {', '.join(both)}")
+        lists = {"hash": self.hash, "mask": self.mask, "cast": tuple(self.cast)}
+        for one, other in combinations(lists, 2):
+            named = {name.casefold() for name in lists[other]}
+            if both := [name for name in lists[one] if name.casefold() in named]:
+                raise ValueError(f"{one} and {other} both name {', '.join(both)}")
         return self
 
 
@@ -170,6 +181,7 @@ class TableOptions(BaseModel):
                 self.columns.hash,
                 self.columns.mask,
                 self._key_id if self.columns.hash else "",
+                tuple(sorted(self.columns.cast.items())),
                 tuple(self.columns.rename.items()),
             ),
             rows=self.rows,
@@ -180,6 +192,9 @@ class TableOptions(BaseModel):
         options = self.model_copy()
         options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
         return options
+
+
+_UNSET = TableOptions()  # of tables that no pattern means, which may be thousands
 
 
 class Tables(BaseModel):
@@ -256,7 +271,7 @@ class Tables(BaseModel):
                 for key in {"types", "properties", "columns", "adopt"} & set_here.keys():
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
-        return TableOptions(**merged).within(self)
+        return (TableOptions(**merged) if merged else _UNSET).within(self)
 
     def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
         """Which history is written of a table. `usual`: that of tables whose options do not say it."""

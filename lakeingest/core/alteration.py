@@ -55,8 +55,7 @@ class Alteration:
     cannot be made from the old rows. For a barrier, `changes` has only the changes of names that could be read.
     `empties`: the statement removed all rows (TRUNCATE).
     `statement`: the beginning of the statement, up to its first value, because logs must have no values.
-    `text`: the whole statement, only for readers of the changelog; '' for a barrier, or if it is not known, as in a
-    document of an older version.
+    `text`: the whole statement, only for readers of the changelog; '' for a barrier.
     """
 
     changes: tuple[Change, ...] = ()
@@ -79,8 +78,8 @@ class Alteration:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
-        barrier, empties = (doc.get(name) is True for name in ("barrier", "empties"))
-        statement, text = (str(doc.get(name, "")) for name in ("statement", "text"))
+        barrier, empties = (doc[name] is True for name in ("barrier", "empties"))
+        statement, text = (str(doc[name]) for name in ("statement", "text"))
         return cls(tuple(changes), barrier, empties, statement, text)
 
 

@@ -1,4 +1,4 @@
-"""The user's choice of columns: which are copied, of which the copy hides the values, and which get another name."""
+"""The user's choice of columns: which are copied, hidden or cast to another type, and which get another name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,12 +11,13 @@ HIDDEN = frozenset({HASHED, MASKED})
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The names of columns that are copied, left out, hidden or renamed. All are names that columns have at the source.
+    """The columns that are copied, left out, hidden, cast or renamed, by the names that they have at the source.
 
     `include`: only these columns are copied; () for all columns.
     `exclude`: these columns are left out, even if `include` names them.
     `hash`, `mask`: the copy has these columns in the form HASHED or MASKED.
     `key_id`: a short digest of the key of the hashes; '' if `hash` is empty, or if there is no key.
+    `cast`: pairs of a column's name and the type that it has in the copy, a key of `core.casts.CASTS`.
     `rename`: pairs of a column's name and the name that it has in the copy. Choices that differ only in `rename` are
     equal, because each renamed column of a definition says itself how it is named (`Column.renamed_from`).
 
@@ -28,6 +29,7 @@ class ColumnChoice:
     hash: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
     key_id: str = ""
+    cast: tuple[tuple[str, str], ...] = ()
     rename: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def form(self, name: str) -> str:
@@ -35,6 +37,10 @@ class ColumnChoice:
         if _has(self.hash, name):
             return HASHED
         return MASKED if _has(self.mask, name) else ""
+
+    def type_in_copy(self, name: str) -> str:
+        """The type to which a column of this name is cast; '' if it is not cast."""
+        return next((to for old, to in self.cast if old.casefold() == name.casefold()), "")
 
     def leaves_out(self, name: str) -> bool:
         """Whether a column of this name is left out."""
@@ -46,17 +52,15 @@ class ColumnChoice:
         return next((new for old, new in self.rename if old.casefold() == name.casefold()), name)
 
     def copies_as_is(self, name: str) -> bool:
-        """Whether the copy has a column of this name with the same name and values."""
-        return not self.leaves_out(name) and not self.form(name) and self.name_in_copy(name) == name
+        """Whether the copy has a column of this name with the same name, type and values."""
+        is_as_is = not self.leaves_out(name) and not self.form(name) and not self.type_in_copy(name)
+        return is_as_is and self.name_in_copy(name) == name
 
     def without_column(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The chosen names that none of these columns has, in their order."""
         present = tuple(columns)
-        return tuple(
-            name
-            for name in dict.fromkeys((*self.include, *self.exclude, *self.hash, *self.mask, *dict(self.rename)))
-            if not _has(present, name)
-        )
+        named = (*self.include, *self.exclude, *self.hash, *self.mask, *dict(self.cast), *dict(self.rename))
+        return tuple(name for name in dict.fromkeys(named) if not _has(present, name))
 
 
 def _has(names: Iterable[str], name: str) -> bool:

@@ -82,3 +82,13 @@ class Standing:
     def unchanged_to(self, place: Place) -> Self:
         """The same companion as of a later place, up to which its copy has not changed."""
         return replace(self, read_to=ReadTo(place, log=self.read_to.log)) if place > self.read_to.place else self
+
+    def as_noted(self, noted: "Standing | None") -> "Standing":
+        """How far a companion is whose own last commit says this, once what was noted about it is known, too.
+
+        A note counts only for the version and the changelog that it names. If files are lost, or if somebody rolls the
+        companion back, it is at an older version, which lacks rows: then nobody knows `of`.
+        """
+        if noted is None or (noted.version, noted.read_to.log) != (self.version, self.read_to.log):
+            return self
+        return replace(self, read_to=max(self.read_to, noted.read_to, key=lambda one: one.order), of=noted.of)

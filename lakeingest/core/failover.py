@@ -82,7 +82,7 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
 
     Raises:
         SourceDiverged: the binlog does not have the transaction that the position's history names as the last one, or
-            has another transaction with that GTID; or the position is of an earlier version, and names none.
+            has another transaction with that GTID; or the position names none.
 
     """
     copied = position.gtids or GtidSet()

@@ -5,7 +5,8 @@ last transaction before the position that readers see, and the time at which a r
 see everything before that end. If neither is known, the freshness is unknown.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from lakeingest.core.position import Place, Position
@@ -34,7 +35,8 @@ class Measure:
     much later than the last change that readers see the last spooled change was committed. `error`: the name of the
     error that has stopped the table; '' if the table goes on. `max_staleness`: the objective for the age, in seconds.
     `quarantined`: how many keys have no row in the copy because their rows failed a gate. `proven_since`: every row was
-    last found equal to the source's at this time (seconds since 1970) or later.
+    last found equal to the source's at this time (seconds since 1970) or later. `companions`: for each companion of the
+    copy, by its key of pipeline.yml, the name of the error for which it does not go on; '' if it goes on.
     """
 
     table: TableId
@@ -48,6 +50,7 @@ class Measure:
     max_staleness: float | None
     quarantined: int | None = None
     proven_since: float | None = None
+    companions: Mapping[str, str] = field(default_factory=dict)
 
 
 def committed_at(position: Position | None) -> float | None:

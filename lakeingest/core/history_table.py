@@ -24,6 +24,7 @@ FROM_POSITION, TO_POSITION = "valid_from_position", "valid_to_position"
 FROM_GTID, TO_GTID = "valid_from_gtid", "valid_to_gtid"
 BEGUN_BY, ENDED_BY = "begun_by", "ended_by"
 
+HISTORY = "history"  # the suffix of histories (`core.companion`)
 KEY = FROM_POSITION  # no two versions begin at the same position
 
 _NAMES = {Kind.INT32: "int", Kind.INT64: "bigint"}  # types that `core.widening` knows, because one holds the other
@@ -54,7 +55,7 @@ NAMES = tuple(column.name for column in VALIDITY)
 
 def history_id(table: TableId) -> TableId:
     """The name of the table with the history of `table`."""
-    return companion_of(table, "history")
+    return companion_of(table, HISTORY)
 
 
 def in_history(schema: TableSchema) -> TableSchema:

@@ -1,10 +1,10 @@
-"""Which type of MySQL or MariaDB is which kind of column, and how a value is read whose hash the copy has."""
+"""Which type of MySQL or MariaDB is which kind of column, and how a value is read that the copy hides or casts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from lakeingest.core.column_choice import HASHED
-from lakeingest.core.schema import GEOMETRIES, Column, Kind, SourceType
+from lakeingest.core.schema import GEOMETRIES, INTEGERS, Column, Kind, SourceType
 
 # Kinds whose values a lake stores as those of another kind, in tables that do not show which of the two they were
 STORED_AS: Mapping[Kind, Kind] = {
@@ -76,10 +76,19 @@ def kind_to_hash(type_: SourceType, precision: int) -> Kind | None:
     return None if kind is None or has_no_text else _HASHED_AS.get(kind)
 
 
+def is_cast_number(column: Column) -> bool:
+    """Whether the copy has a number as a text or as a wider integer only because the user chose so (`core.casts`)."""
+    usual = usual_kind(column.source_type, column.precision)
+    is_text = column.kind is Kind.NUMERAL and usual in {*INTEGERS, Kind.DECIMAL}
+    return is_text or (column.kind is Kind.INT64 and usual is Kind.INT32)
+
+
 def as_read(column: Column) -> Column:
-    """The column as its values are read from the source, before the copy's form hides them."""
+    """The column as its values are read from the source, before the copy's form hides or casts them."""
     if not column.is_hidden:
-        return column
+        usual = usual_kind(column.source_type, column.precision)
+        is_cast_integer = is_cast_number(column) and usual in INTEGERS
+        return replace(column, kind=usual) if usual is not None and is_cast_integer else column
     kind = kind_to_hash(column.source_type, column.precision) if column.choice == HASHED else column.kind
     assert kind is not None  # noqa: S101 - the definition was refused otherwise
     return replace(column, kind=kind, choice="")

@@ -318,8 +318,7 @@ class Position:
     """A saved position: the end of a batch on one server.
 
     `gtids`: every transaction up to the position; None if the source has no GTIDs. `at` is valid only on the server
-    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if it is not known, as in a
-    position that an earlier version saved.
+    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if it is not known.
     """
 
     server_uuid: str

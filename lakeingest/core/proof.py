@@ -266,7 +266,7 @@ class TableProof:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         rate = None if doc["rate"] is None else float(doc["rate"])
-        failed = Failed.from_json(doc.get("failed"))  # documents of earlier versions do not have it
+        failed = Failed.from_json(doc["failed"])
         return cls(Facts.from_json(doc["facts"]), tuple(map(RangeProof.from_json, doc["ranges"])), rate, failed)
 
 

@@ -40,7 +40,7 @@ class Shown:
 
     @classmethod
     def of_text(cls, text: str) -> Self | None:
-        """The inverse of `to_text`. None for any other text, such as that of an earlier version's publish."""
+        """The inverse of `to_text`. None for any other text, such as a damaged one."""
         try:
             doc = json.loads(text)
             position = None if doc["position"] is None else Position.from_json(doc["position"])

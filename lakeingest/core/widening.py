@@ -66,7 +66,7 @@ def _text(before: Column, after: Column) -> bool:
 def _is_known(before: Column, after: Column) -> bool:
     """Whether the other rules judge all parts of these two types."""
     old, new = before.source_type.name, after.source_type.name
-    is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64}
+    is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64, Kind.NUMERAL}
     is_string = any(old in family and new in family for family in (_TEXTS, _BLOBS))
     is_of_kind = before.kind is after.kind and after.kind in {Kind.DECIMAL, *_DATED}
     return is_number or is_string or is_of_kind or bool(before.members and after.members)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import pymysql
 import yaml
 from rich.console import Console
 from rich.text import Text
@@ -90,7 +89,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
         server = stack.enter_context(local_server(folder / "server", say=say))
         say(f"MySQL {server.version}, {server.origin}, on {server.host}:{server.port}")
         lake = _keys_for_folder(target) if place == "local" else _start_s3(stack, folder, target, say)
-        with _connect(server) as connection:
+        with server.connect() as connection:
             size = build(connection, rows, seed)
         say(f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied")
         config = _write_config(folder, lake, server, rows)
@@ -201,9 +200,3 @@ def _empty_folder(folder: Path) -> None:
         (folder / MARKER).touch()
     except OSError as error:
         raise OperatorNeeded(f"{folder} cannot be used: {error.strerror}; choose another one with --dir") from error
-
-
-def _connect(server: LocalServer) -> pymysql.Connection:
-    return pymysql.connect(
-        host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
-    )

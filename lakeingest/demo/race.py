@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pymysql
-
 from lakeingest.commands.report import Report
 from lakeingest.core import change
 from lakeingest.core.chunks import Chunk
@@ -159,15 +157,10 @@ def _missing(snapshot: _Snapshot, inserted: dict[int, tuple[FilePosition, str]])
 @contextmanager
 def _inserting(sample: SampleSource) -> Iterator[None]:
     """Within the block, writers insert rows, one in a transaction."""
-    is_over, server = threading.Event(), sample.server
+    is_over = threading.Event()
 
     def write() -> None:
-        with (
-            pymysql.connect(
-                host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
+        with sample.server.connect() as connection, connection.cursor() as cursor:
             while not is_over.wait(_PAUSE):
                 cursor.execute(f"INSERT INTO {_DATABASE}.{_TABLE} (v) VALUES (1)")
 

@@ -6,7 +6,6 @@ digests, and cached.
 
 import hashlib
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +15,10 @@ from lakeingest.demo.debian import assert_private, caches, locked
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
-from lakeingest.spark.jars import digest
+from lakeingest.spark.jars import digest, retrieve
 from lakeingest.spark.session import java_home
 
-_SECONDS, _START_SECONDS = 900, 60.0
+_START_SECONDS = 60.0
 _ICEBERG = "1.12.0"
 _FIXTURES = "1.11.0"  # the last version of Iceberg whose test fixtures contain the reference server
 _MODULES = (
@@ -107,7 +106,7 @@ def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
                 for name, kind in _CLASSIFIED
             ]
             for number, dependencies in enumerate((modules, classified)):
-                _fetch(f"rest{number}", dependencies, folder, partial)
+                _fetch(f"rest{number}", dependencies, folder / "ivy", partial)
             assert_released(partial)
             partial.rename(place)
     return place
@@ -124,20 +123,12 @@ def assert_released(jars: Path) -> None:
         )
 
 
-def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
+def _fetch(name: str, dependencies: list[str], cache: Path, into: Path) -> None:
     """Fetch jars into the folder `into`: the `dependencies` in Ivy's XML, and everything on which they depend.
 
-    PySpark's Ivy fetches the jars. `name` is the name of the Ivy module, and `folder` a folder for Ivy's files. Raises
-    OperatorNeeded if Ivy fails.
+    `name` is the name of the Ivy module, and `cache` a folder for Ivy's files. Raises OperatorNeeded if Ivy fails.
     """
-    import pyspark
-
-    [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
-    module = folder / f"{name}.xml"
-    module.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))
-    pattern = str(into / "[artifact]-[revision](-[classifier]).[ext]")
-    command = [_java(), "-jar", str(ivy), "-ivy", str(module), "-cache", str(folder / "ivy"), "-retrieve", pattern]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    if result.returncode != 0:
-        last = (result.stdout.strip().splitlines() or ["no reason given"])[-1]
-        raise OperatorNeeded(f"the jars of the REST catalog cannot be fetched: {last}")
+    module = _IVY.format(name=name, dependencies="".join(dependencies))
+    has_all, reason = retrieve(module, cache, str(into / "[artifact]-[revision](-[classifier]).[ext]"), java_home())
+    if not has_all:
+        raise OperatorNeeded(f"the jars of the REST catalog cannot be fetched: {reason}")

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pymysql
-
 from lakeingest.config import Source
 from lakeingest.config.source import Tls
 from lakeingest.demo.server import LocalServer, local_server
@@ -48,18 +46,7 @@ class SampleSource:
 
     def sql(self, *statements: str) -> None:
         """Execute statements in the shop, each in a transaction of its own."""
-        server = self.server
-        with (
-            pymysql.connect(
-                host=server.host,
-                port=server.port,
-                user=server.user,
-                password=server.password,
-                database=DATABASE,
-                autocommit=True,
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
+        with self.server.connect(DATABASE) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
@@ -83,8 +70,6 @@ def sample_source(folder: Path, rows: int = ROWS) -> Iterator[SampleSource]:
     Raises OperatorNeeded if no server can be started.
     """
     with local_server(folder) as server:
-        with pymysql.connect(
-            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
-        ) as connection:
+        with server.connect() as connection:
             size = build(connection, rows, seed=1)
         yield SampleSource(server, size)

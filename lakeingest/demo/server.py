@@ -70,6 +70,17 @@ class LocalServer:
     pid: int | None
     flavor: Flavor = field(default=MYSQL, repr=False)
 
+    def connect(self, database: str | None = None, *, autocommit: bool = True) -> pymysql.Connection:
+        """A connection of the administrator, which the caller closes."""
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=database,
+            autocommit=autocommit,
+        )
+
 
 @contextmanager
 def local_server(

@@ -67,14 +67,7 @@ class Workload:
         """The work of one thread: transactions until all changes are made, with pauses while no more are allowed."""
         chance = random.Random(seed)
         try:
-            connection = pymysql.connect(
-                host=self._server.host,
-                port=self._server.port,
-                user=self._server.user,
-                password=self._server.password,
-                database=DATABASE,
-            )
-            with connection, connection.cursor() as cursor:
+            with self._server.connect(DATABASE, autocommit=False) as connection, connection.cursor() as cursor:
                 while not self._stop and self.made < self._quota:
                     if self.made >= self._allowed:
                         time.sleep(0.005)

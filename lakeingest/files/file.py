@@ -62,6 +62,12 @@ class File(Protocol):
         If several writers call this at the same time, exactly one gets True.
         """
 
+    def create_from(self, contents: bytes) -> bool:
+        """Make a file, durably and at once, and return True. If it exists with other contents, return False.
+
+        If several writers call this with different contents at the same time, exactly one gets True.
+        """
+
     def put_document(self, doc: Mapping[str, Any]) -> Any:
         """Make or replace a document. Readers see the old or the new document.
 

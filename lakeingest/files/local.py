@@ -39,6 +39,15 @@ class Local(PosixPath):
                 return self.samefile(new)
         return True
 
+    def create_from(self, contents: bytes) -> bool:
+        """Write a durable hidden file, then link this name to the file."""
+        with self._new_file(contents, hidden=True) as new:
+            try:
+                os.link(new, self)
+            except FileExistsError:
+                return self.samefile(new) or self.read_bytes() == contents
+        return True
+
     def put_document(self, doc: Mapping[str, Any]) -> None:
         """Write a durable file under another name, then rename it to this name."""
         with self._new_file(json.dumps(doc).encode()) as new:
@@ -210,13 +219,14 @@ class Local(PosixPath):
         return next(path for path in (self, *self.parents) if path.exists())
 
     @contextmanager
-    def _new_file(self, contents: bytes) -> Iterator[Self]:
-        """A durable new file with these contents in the same folder.
+    def _new_file(self, contents: bytes, *, hidden: bool = False) -> Iterator[Self]:
+        """A durable new file with these contents in the same folder. Engines do not read a `hidden` one as data.
 
         The block links or renames the new file. After the block, the name that the block gave it is durable, and the
         first name is removed.
         """
-        new = self.with_name(f"{self.stem}-{uuid.uuid4().hex}.new")  # unique, so that two runs never share a file
+        stem = f".{self.stem}" if hidden else self.stem
+        new = self.with_name(f"{stem}-{uuid.uuid4().hex}.new")  # unique, so that two runs never share a file
         try:
             with new.open("wb") as file:
                 file.write(contents)

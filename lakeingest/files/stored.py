@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import obstore
 from obstore import exceptions
 
-from lakeingest.errors import StorageAway, StorageFailed
+from lakeingest.errors import StorageAway
 from lakeingest.files import kept
 from lakeingest.files.bucket import PATIENCE_SECONDS, Bucket, Seen, counted, version_of
 from lakeingest.files.ranges import Ranges
+from lakeingest.files.store_errors import away, failed
 
 if TYPE_CHECKING:
     from lakeingest.config.place import Place
@@ -185,13 +186,20 @@ class Stored:
         with self._errors(), self._in_bucket():
             self.bucket.put(self.key, contents)
 
+    def create_from(self, contents: bytes) -> bool:
+        """Put the contents on the condition that there is no such file; equal contents count as those of this call."""
+        return self._put_bytes_if(contents, None) is not None
+
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
         """Put a document if the store still has the version `seen` of the file, or no such file if `seen` is None.
 
         Returns the metadata of the new version; None if the store has another version than `seen`. Raises StorageAway
         if the store does not answer, and StorageFailed if it denies access or has no such bucket.
         """
-        body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
+        return self._put_bytes_if(json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode(), seen)
+
+    def _put_bytes_if(self, body: bytes, seen: Seen | None) -> Seen | None:
+        """Put these contents on the condition of `put_if`. Contents that are already stored were put by this call."""
         mode: Any = "create" if seen is None else dict(seen.version)
         last_error: Exception | None = None
         began = time.monotonic()
@@ -202,15 +210,15 @@ class Stored:
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket
-                    raise self._failed(error) from error
+                    raise failed(self, error) from error
                 last_error, is_refused = error, True
             except _FORBIDDEN as error:
-                raise self._failed(error) from error
+                raise failed(self, error) from error
             except (exceptions.BaseError, OSError) as error:
                 last_error = error
             # Even a put that failed or was refused may have succeeded: its client repeats a put whose answer is lost.
             stored, stored_seen = self._get_or_none() or (None, None)
-            if stored == body:  # the nonce tells that this call put it
+            if stored == body:  # the nonce of a document tells that this call put it
                 return stored_seen
             stored_version = stored_seen and stored_seen.version  # None: there is no file
             wanted_version = seen and seen.version
@@ -219,7 +227,7 @@ class Stored:
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
             time.sleep(pause)  # a repetition is safe: the store still has the version `seen`
-        raise self._away(last_error)
+        raise away(self, last_error)
 
     def put_document(self, doc: Mapping[str, Any]) -> Seen:
         """Replace the present version. The put has a condition, so that a late request cannot undo a later version."""
@@ -370,9 +378,9 @@ class Stored:
         except FileNotFoundError as error:
             raise FileNotFoundError(str(self)) from error
         except _FORBIDDEN as error:
-            raise self._failed(error) from error
+            raise failed(self, error) from error
         except (exceptions.BaseError, OSError) as error:
-            raise self._away(error) from error
+            raise away(self, error) from error
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
@@ -380,20 +388,4 @@ class Stored:
         try:
             yield
         except FileNotFoundError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: Exception) -> StorageFailed:
-        return StorageFailed(
-            f"{self} cannot be read or written: {_first_line(error)}; correct target.storage, the credentials or the"
-            " rights"
-        )
-
-    def _away(self, error: Exception | None) -> StorageAway:
-        return StorageAway(
-            f"{self}: the store does not answer, or fails: {_first_line(error)}; run the same command again"
-        )
-
-
-def _first_line(error: Exception | None) -> str:
-    """The first line of an error's message. The other lines show structures of the client."""
-    return str(error).partition("\n")[0]
+            raise failed(self, error) from error

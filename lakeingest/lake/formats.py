@@ -4,12 +4,13 @@ import importlib
 from collections.abc import Callable, Mapping
 
 from lakeingest.config import Config
+from lakeingest.config.companions import companion_options
 from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import ForeignTables
-from lakeingest.lake.format_package import FormatPackage, Options
+from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
@@ -45,9 +46,9 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
 
 
-def open_companions(config: Config, options: Options, open_spark: OpenSpark = no_spark) -> Target:
-    """The target for companions of copies (`core.companion`), which have `options`: no pattern of users means them."""
-    return package_of(config).target(config, options, ownership_of(config), open_spark)
+def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:
+    """The target for companions of copies (`core.companion`), which have options of ours."""
+    return package_of(config).target(config, companion_options, ownership_of(config), open_spark)
 
 
 def logs_of(config: Config, target: Target) -> Logs | None:

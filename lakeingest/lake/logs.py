@@ -45,6 +45,3 @@ class Logs(Protocol):
         Readers of the rows that were added since a commit see none of them again. Returns `staged` if there is nothing
         to do.
         """
-
-
-PARTITION_BY = "day({})"  # of a log from which rows leave by the day of the time in this column

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.target import Staged, Tables
+from lakeingest.lake.target import Looked, Staged, Tables
 from lakeingest.side_by_side import side_by_side
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has. `staged` are those that a run can continue.
+    """The copies that the lake has. `staged` are those that a run can continue, and `properties` those of their tables.
 
     `refused` has, for each other copy, the reason why no run can continue the copy. `unopened` is the reason why the
     catalog cannot be opened; None if it can be opened.
@@ -20,6 +20,7 @@ class Copies:
 
     staged: Mapping[TableId, Staged] = field(default_factory=dict)
     refused: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+    properties: Mapping[TableId, Mapping[str, str]] = field(default_factory=dict)
     unopened: LakeIngestError | None = None
 
 
@@ -40,14 +41,16 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
         return Copies(unopened=error)
     all_tables = list(tables)
 
-    def inspect(table: TableId) -> Staged | LakeIngestError | None:
+    def look(table: TableId) -> Looked | LakeIngestError | None:
         try:
-            return target.inspect(table)
+            return target.look(table)
         except LakeIngestError as error:
             return error
 
-    answers = dict(zip(all_tables, side_by_side(inspect, all_tables, target.settings.tables_at_once), strict=True))
+    answers = dict(zip(all_tables, side_by_side(look, all_tables, target.settings.tables_at_once), strict=True))
+    found = {table: answer for table, answer in answers.items() if isinstance(answer, Looked)}
     return Copies(
-        {table: answer for table, answer in answers.items() if isinstance(answer, Staged)},
+        {table: looked.staged for table, looked in found.items()},
         {table: answer for table, answer in answers.items() if isinstance(answer, LakeIngestError)},
+        {table: looked.properties for table, looked in found.items()},
     )

@@ -40,7 +40,8 @@ class Staged:
     `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
     because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
-    is True if `version` has the same rows as `published`, and differs only in its progress.
+    is True if `version` has the same rows as `published`, and differs only in its progress. `taken_back` names the
+    commits of others that our publish of `version` took out of the table: clusterings, which have changed no row.
     """
 
     progress: Progress
@@ -49,6 +50,7 @@ class Staged:
     lost: str = field(default="", compare=False)
     changed: float = field(default=0.0, compare=False)
     same_rows: bool = field(default=False, compare=False)
+    taken_back: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def visible(self) -> bool:
@@ -62,6 +64,14 @@ class Staged:
         The copy was started over, or went on although changes were lost.
         """
         return self.published is not None and (self.progress.gap or not self.progress.splits.complete)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look at a table finds: `staged`, which `recover` would return, and the table properties."""
+
+    staged: Staged
+    properties: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +171,11 @@ class Tables(Protocol):
     def exists(self) -> bool:
         """Whether the lake exists. The call also opens a lake that exists."""
 
-    def names(self) -> Collection[tuple[str, str]]:
-        """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included."""
+    def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
+        """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included.
+
+        With `shown`, our tables that are only in staging are left out: readers do not find them.
+        """
 
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.
@@ -180,6 +193,11 @@ class Tables(Protocol):
 
     def inspect(self, table: TableId) -> Staged | None:
         """Return what `recover` would return, but change nothing. This is safe while a run is at work."""
+        looked = self.look(table)
+        return None if looked is None else looked.staged
+
+    def look(self, table: TableId) -> Looked | None:
+        """Return what `inspect` returns, with the table's properties as of the same time; None if that is None."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.

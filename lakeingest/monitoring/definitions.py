@@ -47,6 +47,10 @@ _FAILED = (
     "1: the table has stopped; `error` names the error and its runbook, `exit_code` says who acts: 75 means that the"
     " next run tries again. 0, with both labels empty: it goes on."
 )
+_COMPANION_FAILED = (
+    "1: a companion of the copy does not go on, such as its history: `companion` is the key of pipeline.yml, `error`"
+    " and `exit_code` are as above. The copy itself goes on. 0: it goes on. Absent without companions."
+)
 _EXIT_CODE = (
     "The exit code of the last run; `error` names the error and its runbook, and is empty without one. Absent while a"
     " run is at work."
@@ -77,6 +81,7 @@ _ALL = (
     _gauge("lag_seconds", _SECONDS, _TABLE, _LAG_SECONDS),
     _gauge("rows", "rows", _TABLE, "The rows that readers see. Absent before the first publish."),
     _gauge("table_failed", _FLAG, "table error exit_code", _FAILED),
+    _gauge("companion_failed", _FLAG, "table companion error exit_code", _COMPANION_FAILED),
     _gauge("table_paused", _FLAG, _TABLE, "1: someone has paused the table."),
     _gauge("quarantined_keys", "keys", _TABLE, _QUARANTINED),
     _gauge("proven_age_seconds", _SECONDS, _TABLE, _PROVEN),

@@ -29,6 +29,7 @@ from lakeingest.pipeline.events import (
     StartedOver,
     TableStopped,
     Throttled,
+    TookBack,
     TookOver,
     Undelivered,
     Unusual,
@@ -39,7 +40,16 @@ from lakeingest.pipeline.events import (
 Level = Literal["info", "warning", "error"]
 HEARTBEAT_SECONDS = 60.0  # so long after the last line, a run that follows says that it is at work
 _WARNINGS = (
-    ClockWrong | LeftAsItIs | Quarantined | RowsDiffer | ShownApart | SourceLost | Undelivered | Unusual | WentBack
+    ClockWrong
+    | LeftAsItIs
+    | Quarantined
+    | RowsDiffer
+    | ShownApart
+    | SourceLost
+    | TookBack
+    | Undelivered
+    | Unusual
+    | WentBack
 )
 _SHOWN_ALWAYS = (
     PointMade
@@ -52,6 +62,7 @@ _SHOWN_ALWAYS = (
     | Lifted
     | RowsDiffer
     | Throttled
+    | TookBack
     | TookOver
     | Undelivered
     | Unusual
@@ -189,6 +200,11 @@ def _line_of_copy(event: Event) -> str | None:
         case TookOver():
             whose = f"table of {event.stopped}, {event.rows:,} rows"
             return f"{event.table}: the {whose}, is compared with the source; readers see it until that is complete"
+        case TookBack():
+            return (
+                f"{event.table}: its publish took back a clustering of someone else ({', '.join(event.commits)});"
+                " queries on its files fail, and can be repeated; do not cluster a copy that changes, or pause it first"
+            )
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
         case Unusual():

@@ -149,6 +149,11 @@ class Figures:
             "table_failed": {
                 (str(table.table), table.error, _exit_code(table.error)): float(bool(table.error)) for table in tables
             },
+            "companion_failed": {
+                (str(table.table), key, error, _exit_code(error)): float(bool(error))
+                for table in tables
+                for key, error in table.companions.items()
+            },
             "table_paused": {(str(table.table),): float(table.paused) for table in tables},
             "rows": _known(tables, "rows"),
             "lag_bytes": _known(tables, "lag_bytes"),

@@ -18,8 +18,7 @@ from lakeingest.mysql.binlog_reader import dump_events
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, literal, query_dicts, query_row
 from lakeingest.mysql.wire.events import HEARTBEATS, Event, Type, has_checksums, read_gtid
 
-_LIST = "Gtid_list"
-_FIRST_EVENTS = 4  # how many events of a file are read to find `_LIST`, which is among the first events
+_FIRST_EVENTS = 4  # how many events of a file are read to find the one that names the GTIDs before the file
 # The types of events that are outside of transactions, or begin one
 _BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Type.GTID_LIST, Type.FORMAT_DESCRIPTION}
 
@@ -72,11 +71,20 @@ def _last_before(connection: pymysql.Connection, file: str) -> int:
 
     Raises BinlogGone if the file does not say which GTIDs are before it.
     """
+    listed = gtids_before(connection, file, "Gtid_list").strip("[]")
+    return max((gtid.number for gtid in _parsed(listed)), default=0)
+
+
+def gtids_before(connection: pymysql.Connection, file: str, event: str) -> str:
+    """The GTIDs before a binlog file, as the event of this type among its first events names them.
+
+    Raises BinlogGone if there is no such event.
+    """
     sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
     events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(connection, sql)}
-    if _LIST not in events:
+    if event not in events:
         raise BinlogGone(f"the source's {file} does not say which transactions are before it")
-    return max((gtid.number for gtid in _parsed(events[_LIST].strip("[]"))), default=0)
+    return events[event]
 
 
 def _parsed(text: str) -> list[DomainGtid]:

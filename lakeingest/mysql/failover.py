@@ -33,18 +33,14 @@ from lakeingest.mysql.connection import (
     connect,
     file_sizes,
     free_server_id,
-    literal,
     query_dicts,
     query_row,
     written_position,
 )
 from lakeingest.mysql.continuity import executed_with, file_began, wait_until_over
 from lakeingest.mysql.dialect import MARIADB, dialect
-from lakeingest.mysql.domains import find_on, has_gtid, transactions_of
+from lakeingest.mysql.domains import find_on, gtids_before, has_gtid, transactions_of
 from lakeingest.rows import Part
-
-_PREVIOUS = "Previous_gtids"
-_FIRST_EVENTS = 4  # how many events of a file are read to find `_PREVIOUS`, which is among the first events
 
 
 class ThisServer:
@@ -226,11 +222,7 @@ class ThisServer:
         if self._purged is None:  # gtid_purged has the transactions of purged files and of restored data
             self._purged = GtidSet.parse(str(query_row(self._connection, "SELECT @@global.gtid_purged", 1)[0]))
         if file not in self._before:
-            sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
-            events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(self._connection, sql)}
-            if _PREVIOUS not in events:
-                raise BinlogGone(f"the source's {file} does not say which transactions are before it")
-            self._before[file] = self._purged | GtidSet.parse(events[_PREVIOUS])
+            self._before[file] = self._purged | GtidSet.parse(gtids_before(self._connection, file, "Previous_gtids"))
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:

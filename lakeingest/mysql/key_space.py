@@ -69,17 +69,20 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 
 
 def _part(column: Column, text: str) -> int | str:
-    """The part of a boundary for one column, from the text that `_literal` selects.
-
-    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`, so that a condition can list
-    all numbers from the boundary to the last.
-    """
+    """The part of a boundary for one column, from the text that `_literal` selects."""
     if column.kind in INTEGERS:
         return int(text)
-    if not column.members:
-        return text
+    return part_of_number(column, int(text)) if column.members else text
+
+
+def part_of_number(column: Column, number: int) -> str:
+    """The part of a boundary for the number of an ENUM's member or a SET's value.
+
+    With at most `_LISTED` numbers, the part is `number/last number`, so that a condition can list all numbers from the
+    boundary to the last.
+    """
     last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-    return f"{text}/{last_number}" if last_number <= _LISTED else text
+    return f"{number}/{last_number}" if last_number <= _LISTED else str(number)
 
 
 def _literal(column: Column) -> str:

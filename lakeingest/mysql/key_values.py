@@ -11,10 +11,10 @@ import pyarrow as pa
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.errors import UsageError
+from lakeingest.mysql.key_space import part_of_number
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.rows import arrow_type
 
-_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists
 _BITS = {"0": False, "1": True, "False": False, "True": True}  # the values of a BIT(1), by the texts of JSON's values
 
 
@@ -108,16 +108,11 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
-    """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column does.
-
-    For an ENUM or SET with at most `_LISTED` numbers, the part is `number/last number`.
-    """
+    """A value of Arrow as a part of a bound: an integer, or an SQL literal that compares as the column does."""
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
-        number = number_of(column, value)
-        last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-        return f"{number}/{last_number}" if last_number <= _LISTED else str(number)
+        return part_of_number(column, number_of(column, value))
     if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import pymysql
 
+from lakeingest.core.casts import kind_in_copy, why_not
 from lakeingest.core.column_choice import HASHED, MASKED, ColumnChoice
 from lakeingest.core.default import Default, Value
 from lakeingest.core.kinds import kind_to_hash, usual_kind
@@ -35,6 +36,7 @@ _LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNOR
 _RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
 _BYTES = {"", "binary"}  # the charset that MySQL or MariaDB shows for an ENUM or SET whose members are bytes
+_OF_KEYS = "bigint"  # the only type to which columns of a key are cast: it keeps their order, too
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -178,6 +180,12 @@ class _Descriptions:
             for column in unskipped
             if column.name in key and (column.name in left_out or column.is_hidden)
         ]
+        reasons += [
+            f"key column {column.name} is cast to {to}, and rows are found by the keys of the source; a key can be cast"
+            f" to {_OF_KEYS} alone"
+            for column in unskipped
+            if column.name in key and (to := choices.columns.type_in_copy(column.name)) not in {"", _OF_KEYS}
+        ]
         if choices.rows:
             reasons += faults(parse(choices.rows), columns, is_mariadb=self.is_mariadb)
         if reasons:
@@ -294,10 +302,13 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     kind, choice = _kind_by_choices(usual_kind(type_, precision), type_, choices)
     form = choices.columns.form(name)
     is_text = kind is Kind.STRING and not type_.members
+    cast_to = choices.columns.type_in_copy(name)
+    cast = kind_in_copy(type_, precision, cast_to) if cast_to else None
     refusals = (
         (form == HASHED and kind_to_hash(type_, precision) is None, "its values have no exact text to be hashed"),
         (form == MASKED and not is_text, "only texts can be masked; hash it, or leave it out"),
         (kind is None, "this type is not built yet"),
+        (bool(kind and cast_to) and cast is None, why_not(cast_to) if cast_to else ""),
         (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not in_copy.isprintable() or in_copy.startswith("."), "its name cannot be printed, or begins with a dot"),
         (not name.isprintable() and in_copy != name, "its name cannot be printed"),
@@ -305,6 +316,8 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         *((type_.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {type_}: {reason}" for is_refused, reason in refusals if is_refused]
+    if cast is not None:
+        kind, choice = cast, ""
     if form:
         kind, choice = Kind.STRING, form
     return Column(

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,10 +70,11 @@ class Workspace:
         return cls(folder / "pipeline.yml", table, sample.url, sample, stack=stack)
 
     @classmethod
-    def practice(cls) -> Self:
+    def practice(cls, *, companions: bool = False) -> Self:
         """A place with tables and state of its own, in a folder that is removed, so that a copy may be broken there.
 
         The source is that of LAKEINGEST_CONFIG, with only the table LAKEINGEST_TABLE; or the sample source.
+        `companions`: beside each copy are its history and, on Iceberg, its changes as a table.
 
         Raises UsageError if LAKEINGEST_CONFIG is set, and LAKEINGEST_TABLE is not.
         """
@@ -84,10 +85,10 @@ class Workspace:
         (folder / "quality").mkdir()
         if config is None or table is None:
             sample, path = _started_sample(folder, stack), folder / "pipeline.yml"
-            _write_pipeline(path, sample)
+            _write_pipeline(path, sample, _beside("iceberg") if companions else {})
             return cls(path, table or TABLE, sample=sample, is_practice=True, stack=stack)
         path = Path(config).absolute()
-        overrides = _of_practice(load_config(path), table, folder)
+        overrides = _of_practice(load_config(path), table, folder, companions=companions)
         return cls(path, table, overrides=overrides, is_practice=True, stack=stack)
 
     @property
@@ -189,13 +190,19 @@ def _started_sample(folder: Path, stack: ExitStack) -> SampleSource:
     return sample
 
 
-def _write_pipeline(path: Path, sample: SampleSource) -> None:
+def _beside(lake_format: str) -> dict[str, Any]:
+    """The keys that ask for tables beside copies, as far as the format has them."""
+    return {"history": "scd2", "changelog": {"table": lake_format == "iceberg"}}
+
+
+def _write_pipeline(path: Path, sample: SampleSource, more: Mapping[str, Any]) -> None:
     """Write a pipeline.yml for the shop, which is copied in many small chunks."""
     account = {"host": sample.server.host, "port": sample.server.port, "user": sample.server.user}
     doc = {
         "name": "practice",
         "source": {**account, "password": f"${{{PASSWORD}}}"},
         "tables": {"include": ["shop.*"], "options": {"shop.*": {"chunk_rows": _CHUNK_ROWS}}},
+        **more,
     }
     path.write_text(json.dumps(doc, indent=2), encoding="utf-8")
 
@@ -207,7 +214,7 @@ def _own_folder() -> tuple[Path, ExitStack]:
     return folder, stack
 
 
-def _of_practice(config: Config, table: str, folder: Path) -> tuple[str, ...]:
+def _of_practice(config: Config, table: str, folder: Path, *, companions: bool) -> tuple[str, ...]:
     """The overrides with which a pipeline copies only this table, to a folder of its own, and tells nobody of it."""
     values: dict[str, Any] = {
         "name": "practice",
@@ -220,5 +227,6 @@ def _of_practice(config: Config, table: str, folder: Path) -> tuple[str, ...]:
         "notify": {},
         "spark": {},
         "submit": {},
+        **(_beside(config.target.format) if companions else {}),
     }
     return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())

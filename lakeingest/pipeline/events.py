@@ -149,6 +149,14 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class TookBack:
+    """A publish took these `commits` of others out of a Hudi table: clusterings. Queries that read their files fail."""
+
+    table: TableId
+    commits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Following:
     """The run has caught up with the source after so many seconds, and follows it from now on."""
 
@@ -314,6 +322,7 @@ OfTable = (
     | StartedOver
     | Lifted
     | TookOver
+    | TookBack
     | RowsDiffer
     | Unusual
 )

@@ -24,6 +24,7 @@ from lakeingest.pipeline.run.foreign_tables import refusals
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import spark_finding
+from lakeingest.spark.settings import needs_session
 from lakeingest.state.folder import privacy_finding, space_finding, write_finding
 
 if TYPE_CHECKING:
@@ -285,5 +286,12 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
 
 
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
-    """The condition that a session can be started, or that the given `session` has all settings lakeingest needs."""
-    return Checked("Java and PySpark", spark_finding(config, session))
+    """The condition that a session can be started, or that the given `session` has all settings lakeingest needs.
+
+    Without a session, a warning for a pipeline whose runs need none as a rule.
+    """
+    finding = spark_finding(config, session)
+    if finding is not None and session is None and not needs_session(config):
+        without = "this pipeline runs without it; quality suites, Pipeline.spark and Hudi tables need it"
+        return Checked("Java and PySpark", f"{finding}; {without}", fatal=False)
+    return Checked("Java and PySpark", finding)

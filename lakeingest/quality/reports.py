@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 from lakeingest.core.file_names import file_name
@@ -11,14 +12,16 @@ from lakeingest.files.file import File
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
+FOLDER = "quality"
 REPORTS_PER_TABLE = 50
 _MOMENT = "%Y%m%dT%H%M%S.%fZ"
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z", re.ASCII)
 
 
-def has_reports(state: File, table: TableId) -> bool:
-    """Whether the state folder has a report of a gate on the table."""
-    return bool(_folder(state, table).listed("*.html"))
+def tables_with_reports(state: File, tables: Collection[TableId]) -> set[TableId]:
+    """Those of the tables of which the state folder has reports of gates. One listing says it for all of them."""
+    folders = set((state / FOLDER).subfolders()) if tables else set()
+    return {table for table in tables if file_name(str(table)) in folders}
 
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
@@ -61,4 +64,4 @@ def _unique_time(folder: File, now: datetime) -> str:
 
 
 def _folder(state: File, table: TableId) -> File:
-    return state / "quality" / file_name(str(table))
+    return state / FOLDER / file_name(str(table))

@@ -90,25 +90,34 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
         f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default->master"/>'
         for group, artifact, version in parts
     )
-    program = (shutil.which("java") or "java") if java is None else str(java / "bin" / "java")
     pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")
-    with tempfile.TemporaryDirectory(prefix="lakeingest-") as work:
-        module = Path(work) / "ivy.xml"
-        module.write_text(_MODULE.format(dependencies=dependencies))
-        options = ["-ivy", str(module), "-cache", str(folder / "cache"), "-retrieve", pattern]
-        result = subprocess.run(
-            [program, "-jar", str(_ivy()), *options], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+    has_all, reason = retrieve(_MODULE.format(dependencies=dependencies), folder / "cache", pattern, java)
     missing = [name for name in names if not _copy_path(folder, name).exists()]
-    if result.returncode or missing:
-        lines = result.stdout.strip().splitlines() or ["no reason given"]
-        failures = [line.strip() for line in lines if "UNRESOLVED" in line or "FAILED" in line]
-        reason = "; ".join(failures[:3]) or lines[-1]
+    if missing or not has_all:
         raise OperatorNeeded(
             f"Ivy cannot fetch {', '.join(missing or names)}: {reason}; name jars of yours (spark.jars)"
         )
     for name in names:
         assert_released(name, _copy_path(folder, name))
+
+
+def retrieve(module: str, cache: Path, pattern: str, java: Path | None = None) -> tuple[bool, str]:
+    """Let Ivy fetch what a module in its XML needs, to the paths of this pattern.
+
+    Returns whether it has fetched everything, and what it says last, above all of failures. `cache`: the folder of
+    Ivy's files. `java`: the home of Java; None: the Java on PATH.
+    """
+    program = (shutil.which("java") or "java") if java is None else str(java / "bin" / "java")
+    with tempfile.TemporaryDirectory(prefix="lakeingest-") as work:
+        path = Path(work) / "ivy.xml"
+        path.write_text(module)
+        options = ["-ivy", str(path), "-cache", str(cache), "-retrieve", pattern]
+        result = subprocess.run(
+            [program, "-jar", str(_ivy()), *options], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    lines = result.stdout.strip().splitlines() or ["no reason given"]
+    failures = [line.strip() for line in lines if "UNRESOLVED" in line or "FAILED" in line]
+    return result.returncode == 0, "; ".join(failures[:3]) or lines[-1]
 
 
 def _ivy() -> Path | None:

@@ -69,6 +69,15 @@ def runs_here(config: Config, master: str | None = None) -> bool:
     return is_on_this_machine(master) if master is not None else SUBMITTED not in os.environ
 
 
+def needs_session(config: Config) -> bool:
+    """Whether runs need a session of Spark: for tasks on other machines, for the user's suites, where Spark writes.
+
+    Other runs start one only for rows that were not checked while they were copied, which are few.
+    """
+    by_spark = config.target.format != "iceberg" or config.target.way_of_merging == "statement"
+    return by_spark or config.quality.suites is not None or not runs_here(config)
+
+
 def local_slots() -> int:
     """The number of parallel tasks on this machine, if pipeline.yml does not set it: the number of processors."""
     return os.cpu_count() or 1

@@ -66,18 +66,15 @@ def named_files(spool: File) -> set[str]:
 
 
 def name_of(spool: File) -> str:
-    """The name of this changelog; '' if the name cannot be read, or is missing, as in a spool of an earlier version."""
-    try:
-        return str(store.read(spool / "archive" / "id.json")["id"])
-    except (OSError, *DAMAGED):
-        return ""
+    """The name of this changelog; '' if the name cannot be read, or is missing."""
+    return store.read_or(spool / "archive" / "id.json", lambda doc: str(doc["id"]), "")
 
 
 def ensure_name(spool: File) -> str:
     """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
     if name := name_of(spool):
         return name
-    clear(spool)  # the spool is of an earlier version, or the run that opened it ended before it gave the name
+    clear(spool)  # the run that opened the spool ended before it gave the name
     give_name(spool)
     return name_of(spool)
 

@@ -1,6 +1,6 @@
 """The noted ends of transactions after the end of the spool, where a later read may cut the binlog."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lakeingest.core.position import FilePosition, Place
@@ -20,15 +20,10 @@ class Boundaries:
 
     @classmethod
     def load(cls, folder: File) -> "Boundaries":
-        """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged.
-
-        An earlier version stored a list of ends without seconds. Such a list is dropped: the seconds tell whether
-        the source still has the same binlog files.
-        """
+        """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged."""
         file = folder / "boundaries.json"
-        document: Mapping[str, int] | Sequence[str] = store.read(file) if file.exists() else {}
-        known = document.items() if isinstance(document, Mapping) else ()
-        return cls(file, {FilePosition.parse(at): int(began) for at, began in known})
+        known: Mapping[str, int] = store.read(file) if file.exists() else {}
+        return cls(file, {FilePosition.parse(at): int(began) for at, began in known.items()})
 
     def after(self, place: Place) -> Mapping[FilePosition, int]:
         """The boundaries after this place, in the place's epoch."""

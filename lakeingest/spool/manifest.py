@@ -19,13 +19,13 @@ class Manifest:
 
     The names are relative to the spool's folder. `tables` names every watched table, with its file and row count, or
     with None if the segment has no change of the table. `nulled` counts the values in new rows that are NULL by the
-    user's choice. `history` identifies the binlog at `stop`; None in a manifest of an older version.
+    user's choice. `history` identifies the binlog at `stop`; None if it is not known.
 
     `alterations` names the tables that a segment of DDL alters. Such a segment has no other transaction, and does not
     watch these tables. `followed` tells how copies of these tables followed the DDL.
 
-    `pending` are the XA transactions that are prepared at `stop`, as far as the spool knows; None in a manifest of an
-    older version. `lacks_cascades`: the source can log what foreign keys change, but did not.
+    `pending` are the XA transactions that are prepared at `stop`, as far as the spool knows; None if it does not
+    know. `lacks_cascades`: the source can log what foreign keys change, but did not.
     """
 
     start: FilePosition

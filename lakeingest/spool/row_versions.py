@@ -10,8 +10,9 @@ from lakeingest.core import change
 from lakeingest.core.cascades import Row, RowChange
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
-from lakeingest.errors import SpoolGap, StateUnreadable
-from lakeingest.files.file import File, parquet
+from lakeingest.errors import SpoolGap
+from lakeingest.files.file import File
+from lakeingest.spool.errors import opened_file
 
 Filter = Callable[[pa.Table], pa.Table]
 
@@ -90,12 +91,7 @@ def _changes(
 
 def _read(file: File, columns: Sequence[str]) -> pa.Table:
     """These columns of a file of change rows. Raises SpoolGap if the file lacks a column."""
-    try:
-        with parquet(file) as opened:
-            if missing := set(columns) - set(opened.schema_arrow.names):
-                raise SpoolGap(f"{file} has no {', '.join(sorted(missing))}")
-            return opened.read(list(columns))
-    except (OSError, pa.ArrowException) as error:
-        raise StateUnreadable(
-            f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
-        ) from error
+    with opened_file(file) as opened:
+        if missing := set(columns) - set(opened.schema_arrow.names):
+            raise SpoolGap(f"{file} has no {', '.join(sorted(missing))}")
+        return opened.read(list(columns))

@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 
-import pyarrow as pa
-
 from lakeingest.core.position import Gtid, GtidSet, Place
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
-from lakeingest.errors import StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.spool.errors import opened_file
 from lakeingest.spool.spool import Spool
 
 BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
@@ -33,12 +30,9 @@ def log_of(spool: Spool) -> TransactionLog:
 
 def _read(path: File) -> Iterator[tuple[Gtid, Place]]:
     """Yield the GTID and the place of each transaction in a file, without transactions that have no GTID."""
-    try:
-        with files.parquet(path) as opened:
-            for batch in opened.iter_batches(BATCH_ROWS, columns=_COLUMNS):
-                columns = batch.to_pydict()
-                for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in _COLUMNS), strict=True):
-                    if server is not None:
-                        yield Gtid(server, number, tag or ""), Place(epoch, file, pos)
-    except (OSError, pa.ArrowException) as error:
-        raise StateUnreadable(f"{path} of the spool cannot be read: {error}") from error
+    with opened_file(path) as opened:
+        for batch in opened.iter_batches(BATCH_ROWS, columns=_COLUMNS):
+            columns = batch.to_pydict()
+            for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in _COLUMNS), strict=True):
+                if server is not None:
+                    yield Gtid(server, number, tag or ""), Place(epoch, file, pos)

@@ -1,11 +1,13 @@
 """How far the companions of a pipeline are (`core.companion.Standing`), as far as their own commits do not tell.
 
-companions.json   by the key of pipeline.yml and by table: the companion's version, the copy's version, the position
+companions.json   by the key of pipeline.yml and by table: the companion's version, the copy's version, the position;
+                  the day (UTC) on which all companions were tidied
 
 A document is valid for the version of the companion that it names: after any other commit, that commit counts.
 """
 
 from collections.abc import Mapping
+from datetime import date
 
 from lakeingest.core.companion import Standing
 from lakeingest.core.reading import ReadTo
@@ -30,10 +32,18 @@ def read_companions(state: File) -> dict[tuple[str, TableId], Standing]:
         return {}
 
 
-def store_companions(state: File, standings: Standings) -> None:
-    """Replace all stored standings. Raises StorageFailed if they cannot be written."""
+def read_tidied(state: File) -> date | None:
+    """The day (UTC) on which all companions were tidied; None if nobody knows: then it is done again."""
+    try:
+        return date.fromisoformat(store.read(state / NAME)["tidied"])
+    except (OSError, *DAMAGED, StateUnreadable):
+        return None
+
+
+def store_companions(state: File, standings: Standings, tidied: date | None = None) -> None:
+    """Replace all that is stored. Raises StorageFailed if it cannot be written."""
     companions: dict[str, dict[str, list[object]]] = {}
     for (key, table), standing in standings.items():
         entry: list[object] = [standing.version, standing.of, str(standing.read_to)]
         companions.setdefault(key, {})[str(table)] = entry
-    store.replace(state / NAME, {"companions": companions})
+    store.replace(state / NAME, {"companions": companions, "tidied": None if tidied is None else tidied.isoformat()})

@@ -16,7 +16,6 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -116,6 +115,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     # so that earlier versions can read the document
     if not schema.choices.rows:
         del doc["choices"]["rows"]
+    if not schema.choices.columns.cast:
+        del doc["choices"]["columns"]["cast"]
     if not schema.choices.columns.rename:
         del doc["choices"]["columns"]["rename"]
         if schema.choices.columns == ALL_COLUMNS:
@@ -160,8 +161,9 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
     key_id = str(chosen.pop("key_id", ""))
-    rename = tuple((old, new) for old, new in chosen.pop("rename", ()))
-    columns = ColumnChoice(**{name: tuple(names) for name, names in chosen.items()}, key_id=key_id, rename=rename)
+    cast, rename = (tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename"))
+    names = {key: tuple(listed) for key, listed in chosen.items()}
+    columns = ColumnChoice(**names, key_id=key_id, cast=cast, rename=rename)
     lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
     return Choices(**{**doc, **lists, "columns": columns})
 
@@ -199,18 +201,25 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 
     A definition is also stored if it is among the `earlier` ones. For a new copy (`is_new`) these do not count, and a
     document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
-    replaced.
+    replaced. If only choices differ that concern no column of the table, the document keeps the rest.
     """
-    stored = _stored_or_none(state, schema.table)
-    earlier = () if stored is None or is_new else stored.earlier
-    if stored is None or schema not in {stored.schema, *earlier}:
+    document = stored = _stored_or_none(state, schema.table)
+    if stored is not None and _form(stored.schema) == _form(schema):
+        document = replace(stored, schema=schema)
+    earlier = () if document is None or is_new else document.earlier
+    if document is None or schema not in {document.schema, *earlier}:
         document = Definition(schema)
-    elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
-        document = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
-    else:
-        return stored
+    elif is_new and (document.suspect or document.schema.layout != schema.layout):
+        document = replace(document, schema=schema, earlier=(), suspect=False, found=None)
+    elif document == stored:
+        return document
     _keep(state, document)
     return document
+
+
+def _form(schema: TableSchema) -> tuple[object, ...]:
+    """All of a definition but the choices that concern none of its columns."""
+    return schema.fingerprint, schema.layout, replace(schema, choices=Choices())
 
 
 def keep_suspect(state: File, schema: TableSchema) -> None:
@@ -346,11 +355,8 @@ def _stored_or_none(state: File, table: TableId) -> Definition | None:
 
 
 def _keep(state: File, document: Definition) -> None:
-    file = _file(state, document.schema.table)
-    store.make_folder(file.parent)
-    with store.of_one_table(file):
-        store.replace(file, document.to_json())
+    store.replace_of_table(_file(state, document.schema.table), document.to_json())
 
 
 def _file(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+    return store.path_of(state / FOLDER, table)

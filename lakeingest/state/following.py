@@ -4,7 +4,6 @@ following.json   the last count of the run that follows, or that followed last
 """
 
 from lakeingest.core.following import Followed
-from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -13,10 +12,7 @@ NAME = "following.json"
 
 def read_following(state: File) -> Followed | None:
     """The last count; None if no run has followed for long enough, or if the file is damaged."""
-    try:
-        return Followed.of_json(store.read(state / NAME))
-    except (OSError, *DAMAGED, StateUnreadable):
-        return None
+    return store.read_or(state / NAME, Followed.of_json, None)
 
 
 def store_following(state: File, followed: Followed) -> None:

@@ -22,8 +22,8 @@ def read_fresh(state: File) -> dict[TableId, Fresh]:
     """The stored notes. Empty if the file is missing or damaged: then only the times in positions are known."""
     try:
         doc = store.read(state / NAME)
-        positions = [Position.from_json(position) for position in doc.get("positions", ())]
-        complete = {table: positions[number] for table, number in doc.get("complete", {}).items()}
+        positions = [Position.from_json(position) for position in doc["positions"]]
+        complete = {table: positions[number] for table, number in doc["complete"].items()}
         return {
             TableId.parse(table): Fresh(Place.parse(place), float(as_of), complete.get(table))
             for table, (place, as_of) in doc["tables"].items()
@@ -57,7 +57,7 @@ def read_measures(state: File) -> tuple[tuple[Measure, ...], float | None]:
     """The last measures of all tables, and `kept_until`. Empty and None if nothing is stored, or if it is damaged."""
     try:
         doc = store.read(state / NAME)
-        measures = tuple(Measure(**one | {"table": TableId.parse(one["table"])}) for one in doc.get("measures", ()))
-        return measures, doc.get("kept_until")
+        measures = tuple(Measure(**one | {"table": TableId.parse(one["table"])}) for one in doc["measures"])
+        return measures, doc["kept_until"]
     except (OSError, *DAMAGED, StateUnreadable):
         return (), None

@@ -8,9 +8,7 @@ the definition of the commit that readers see.
 
 from collections.abc import Mapping
 
-from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
 from lakeingest.state.definition import as_property, from_property, schema_from_json, schema_to_json
@@ -22,9 +20,9 @@ _MOST = 3  # definitions that are kept: of a commit that readers see, and of one
 def keep_history(state: File, history: TableSchema) -> None:
     """Store the columns of a history, before the commit that has them. Raises StorageFailed if that fails."""
     stored = [schema for schema in _stored(state, history.table) if schema.fingerprint != history.fingerprint]
-    file = _file(state, history.table)
-    store.make_folder(file.parent)
-    store.replace(file, {"definitions": [schema_to_json(schema) for schema in [history, *stored][:_MOST]]})
+    doc = {"definitions": [schema_to_json(schema) for schema in [history, *stored][:_MOST]]}
+    store.make_folder(state / FOLDER)
+    store.replace(store.path_of(state / FOLDER, history.table), doc)
 
 
 def history_with(state: File, table: TableId, fingerprint: str, properties: Mapping[str, str]) -> TableSchema | None:
@@ -41,11 +39,5 @@ def property_of(history: TableSchema) -> Mapping[str, str]:
 
 def _stored(state: File, table: TableId) -> list[TableSchema]:
     """The stored definitions of a history, the newest first; none if the document is missing or damaged."""
-    try:
-        return [schema_from_json(doc) for doc in store.read(_file(state, table))["definitions"]]
-    except (OSError, *DAMAGED, StateUnreadable):
-        return []
-
-
-def _file(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+    path = store.path_of(state / FOLDER, table)
+    return store.read_or(path, lambda doc: list(map(schema_from_json, doc["definitions"])), [])

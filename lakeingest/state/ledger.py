@@ -52,10 +52,7 @@ def remove_results(state: File, paths: Sequence[File]) -> None:
 
 def given_proofs(state: File) -> str:
     """The digest of the rows that the table of proofs was last given; '' if it is not known."""
-    try:
-        return str(store.read(_proofs(state))["digest"])
-    except (OSError, *DAMAGED):
-        return ""
+    return store.read_or(_proofs(state), lambda doc: str(doc["digest"]), "")
 
 
 def note_proofs(state: File, given: str) -> None:
@@ -66,10 +63,7 @@ def note_proofs(state: File, given: str) -> None:
 
 def trimmed_on(state: File) -> str:
     """The day on which old results were last removed from the table; '' if it is not known."""
-    try:
-        return str(store.read(_trimmed(state))["day"])
-    except (OSError, *DAMAGED):
-        return ""
+    return store.read_or(_trimmed(state), lambda doc: str(doc["day"]), "")
 
 
 def note_trimmed(state: File, day: str) -> None:

@@ -6,7 +6,6 @@ notified.json   for each table, the fields of `core.notices.Known`
 from collections.abc import Mapping
 
 from lakeingest.core.notices import Known
-from lakeingest.errors import DAMAGED
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -15,10 +14,9 @@ NAME = "notified.json"
 
 def read_notified(state: File) -> dict[str, Known]:
     """What was told last. Empty if the file is missing or damaged: then what is wrong now is told once more."""
-    try:
-        return {table: Known.from_json(doc) for table, doc in store.read(state / NAME)["told"].items()}
-    except (OSError, *DAMAGED):
-        return {}
+    return store.read_or(
+        state / NAME, lambda doc: {table: Known.from_json(told) for table, told in doc["told"].items()}, {}
+    )
 
 
 def store_notified(state: File, known: Mapping[str, Known]) -> None:

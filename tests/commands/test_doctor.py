@@ -1,6 +1,7 @@
 """`doctor`: one page for a report, without secrets."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,22 @@ def test_what_is_broken_is_on_the_page(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["| part | what | found |", "| --- | --- | --- |"]
     assert any(line.startswith("| pipeline | ") and "PROBLEM: " in line for line in lines)
+
+
+def test_a_terminal_gets_no_markdown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part has its findings below its name, problems are marked, and the last line says how to get the page."""
+    findings = Finding("machine", "memory", "1 GB"), Finding("check", "a|b", "no", is_problem=True)
+    monkeypatch.setattr("lakeingest.commands.doctor.doctor", lambda *_: Diagnosis(findings))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(CheckFailed, match=r"not ready: a\|b"):
+        app(["doctor"], standalone_mode=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "machine",
+        "          memory 1 GB",
+        "check",
+        "  PROBLEM a|b    no",
+        "for a report: lakeingest doctor > doctor.md",
+    ]
 
 
 def test_names_are_data_in_the_page() -> None:

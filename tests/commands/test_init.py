@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, ServerUnproven, SourceAway, UsageError
 from lakeingest.exits import message
+from tests.mysql.database import Db, database_on
 
 PASSWORD = "p@ss:w/o#r?d%41"
 TABLES = (
@@ -236,6 +237,24 @@ def test_the_password_may_come_from_the_environment(tmp_path: Path, account: Acc
 
 
 @pytest.mark.mysql
+def test_tables_that_the_user_may_not_read_yet_are_written_without_partitions(
+    tmp_path: Path, mysql_server: LocalServer
+) -> None:
+    """The file has the missing GRANTs, so it has to be there before they are."""
+    with database_on(mysql_server) as db:
+        db.run(
+            *(f"CREATE TABLE {name} (id INT PRIMARY KEY, d DATE)" for name in ("a", "b")),
+            f"CREATE USER sees_little IDENTIFIED BY '{PASSWORD}'",
+            f"GRANT SELECT ON `{db.name}`.a TO sees_little",
+            f"GRANT INSERT ON `{db.name}`.b TO sees_little",
+        )
+        account = Account(mysql_server.host, mysql_server.port, "sees_little")
+        written = init(tmp_path / "pipeline.yml", account.url(db.name), {})
+        db.run("DROP USER sees_little")
+    assert [table.name for table in written.tables] == ["a", "b"]
+
+
+@pytest.mark.mysql
 def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes ./pipeline.yml or the path that is given, and names the variable to set, unless it is set."""
     monkeypatch.chdir(tmp_path)
@@ -250,3 +269,64 @@ def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeyp
     said = runner.invoke(app, ["init", "shop.yml", "--from-source", account.url("init_shop")])
     assert said.output.splitlines()[0] == "shop.yml: tables to copy: 2, left out: 2 (it says why)"
     assert isinstance(runner.invoke(app, ["init"]).exception, UsageError)
+
+
+@pytest.mark.mysql
+def test_partitions_are_proposed_from_the_dates_of_large_tables(tmp_path: Path, any_server: LocalServer) -> None:
+    """In comments, with the reason. Without the comment signs they are options of that table alone."""
+    with database_on(any_server) as db:
+        _fill(db)
+        url = f"mysql://{quote(db.source.user)}@{db.source.host}:{db.source.port}/{db.name}"
+        written = init(tmp_path / "pipeline.yml", url, {"MYSQL_PASSWORD": db.source.password.get_secret_value()})
+        name = db.name
+    text = (tmp_path / "pipeline.yml").read_text()
+    assert {table.name: str(found.field) for table, found in written.partitions.items()} == {
+        "event ☕.`2`": 'month(`when: "it", ☕`)',
+        "visits": "month(day)",
+    }
+    assert not loaded(tmp_path / "pipeline.yml").tables.options
+    assert re.search(
+        r"#   # when: \"it\", ☕: about \d{3},\d{3} rows from 2024-01-01 to 2024-05-29, in 100 rows that were read:"
+        r" 5 months with about \d{2},\d{3} rows each\n",
+        text,
+    )
+    assert re.search(r"#   # day: about .* rows from 2024-01-01 to 2024-05-29, by its index: 5 months with", text)
+    tables = loaded(tmp_path / "pipeline.yml", _in_force(text)).tables
+    for table in (*written.tables, TableId(name, "event ☕x`2`")):
+        proposed = written.partitions.get(table)
+        assert tables.of(table).partition_by == ((str(proposed.field),) if proposed else ())
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def _in_force(text: str) -> str:
+    """The file with its proposals in force."""
+    head, options, rest = text.partition("  # options:\n")
+    proposals, target, tail = rest.partition("target:\n")
+    assert options
+    assert target
+    return f"{head}  options:\n{re.sub('^  # ', '  ', proposals, flags=re.MULTILINE)}{target}{tail}"
+
+
+def _fill(db: Db) -> None:
+    """Tables with and without sound partitions; in the large ones a day has 2,000 rows."""
+    day = "DATE('2024-01-01') + INTERVAL (id - 1) DIV 2000 DAY"
+    event = "`event ☕.``2```"
+    when = '`when: "it", ☕`'
+    db.run(
+        # columns that are no candidates come first: of the last change, with zero dates, and one with a default
+        f"CREATE TABLE {event} (id INT PRIMARY KEY, changed TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP"
+        f" ON UPDATE CURRENT_TIMESTAMP, zero DATE, few DATE NOT NULL DEFAULT '1970-01-01', {when} DATETIME(6))",
+        "CREATE TABLE numbers (id INT PRIMARY KEY)",
+        "INSERT INTO numbers VALUES (1)",
+        *(f"INSERT INTO numbers SELECT id + {2**power} FROM numbers" for power in range(18)),
+        "INSERT INTO numbers SELECT id + 262144 FROM numbers WHERE id <= 37856",
+        f"INSERT INTO {event} (id, changed, zero, {when}) SELECT id, {day}, '0000-00-00', {day} FROM numbers",
+        # the index of another kind of key
+        "CREATE TABLE visits (a CHAR(8), b INT, unindexed DATE, day DATE NOT NULL, PRIMARY KEY (a, b), KEY (day))",
+        f"INSERT INTO visits SELECT 'a', id, {day}, {day} FROM numbers",
+        "CREATE TABLE `hidden index` (a CHAR(8), b INT, c INT, day DATE, PRIMARY KEY (a, b), KEY (c, day))",
+        f"INSERT INTO `hidden index` SELECT 'a', id, 1, {day} FROM numbers",
+        "CREATE TABLE small (id INT PRIMARY KEY, day DATE NOT NULL, KEY (day))",
+        f"INSERT INTO small SELECT id, {day} FROM numbers WHERE id <= 20000",
+        f"ANALYZE TABLE {event}, numbers, visits, `hidden index`, small",
+    )

@@ -150,6 +150,31 @@ def test_names_of_columns_in_the_copy_are_pairs_of_names() -> None:
             parsed(f"tables/options={{'*.*': {{columns: {{rename: {rename}}}}}}}")
 
 
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (
+            "{cast: {a: int}}",
+            r"columns\.cast\.a: .*'int' is no type to which columns are cast; known are bigint, boolean, string",
+        ),
+        ("{cast: {a: string, A: string}}", "cast has a, A twice"),
+        ("{cast: {A: string}, hash: [a]}", "hash and cast both name a"),
+        ("{cast: {a: string}, mask: [a]}", "mask and cast both name a"),
+    ],
+)
+def test_a_cast_that_means_nothing_certain_is_refused(columns: str, reason: str) -> None:
+    """When the file is read."""
+    with pytest.raises(ConfigError, match=reason):
+        parsed(f"tables/options={{'*.*': {{columns: {columns}}}}}")
+
+
+def test_casts_are_choices_of_their_tables() -> None:
+    """Later patterns replace the whole list."""
+    tables = parsed("tables/options={'shop.*': {columns: {cast: {a: string, b: bigint}}}}").tables
+    assert tables.of(TableId("shop", "t")).choices.columns.cast == (("a", "string"), ("b", "bigint"))
+    assert tables.of(TableId("crm", "t")).choices.columns == ALL_COLUMNS
+
+
 def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> None:
     """Options of tables without hashes do not depend on it. A short one is refused without being shown."""
     options = "tables/options={'shop.*': {columns: {hash: [email]}}}"
@@ -171,10 +196,9 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         (
-            "tables/options/shop.orders/columns={exclude: [ssn], cast: {a: int}}",
-            r"shop\.orders\.columns\.cast is not",
+            "tables/options/shop.orders/chunk_key=id",
+            r"tables\.options\.shop\.orders\.chunk_key is not built yet: .* are cut by their keys; .* with `key`",
         ),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),

@@ -74,3 +74,12 @@ def test_a_quiet_companion_moves_on_without_a_commit() -> None:
     later = Place(1, 8, 4)
     assert standing.unchanged_to(later) == Standing(5, ReadTo(later, log="1f0c83aa"), of=3)
     assert standing.unchanged_to(Place(1, 7, 4)) is standing
+
+
+def test_a_note_counts_for_the_version_and_the_changelog_that_it_names() -> None:
+    """A companion that has gone back to an older version lacks rows: it goes on from its own commit."""
+    own, later = Standing(5, READ_TO), ReadTo(Place(1, 8, 4), log="1f0c83aa")
+    assert own.as_noted(Standing(5, later, of=3)) == Standing(5, later, of=3)
+    assert own.as_noted(Standing(5, READ_TO, of=3)) == Standing(5, READ_TO, of=3)
+    for noted in (None, Standing(6, later, of=3), Standing(4, later, of=3), Standing(5, ReadTo(later.place), of=3)):
+        assert own.as_noted(noted) == own

@@ -60,7 +60,7 @@ def test_a_position_that_is_found_has_the_errant_transactions_too() -> None:
     assert found.position(replace(SAVED, gtids=None), B, 2, None).gtids is None
 
 
-@pytest.mark.parametrize("history", [None, History(1)], ids=["of an earlier version", "without a transaction"])
+@pytest.mark.parametrize("history", [None, History(1)], ids=["unknown", "without a transaction"])
 def test_a_position_that_names_no_transaction_is_not_proven(history: History | None) -> None:
     """Its set alone does not tell reused GTIDs."""
     with pytest.raises(SourceDiverged, match="that the last transaction of the position is"):

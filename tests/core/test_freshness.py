@@ -24,7 +24,7 @@ def note(pos: int, as_of: float, epoch: int = 1) -> Fresh:
     [
         (None, None, None),  # nothing is published
         (None, note(10, 50.0), None),
-        (at(10), None, None),  # an earlier version saved the position
+        (at(10), None, None),  # its time is not known
         (at(10, 7.5), None, 7.5),
         (at(10, 7.5), note(10, 50.0), 50.0),  # the table is quiet since
         (at(20, 7.5), note(10, 50.0), 50.0),

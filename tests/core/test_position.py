@@ -240,8 +240,8 @@ def test_a_damaged_position_is_unreadable(position: Position, part: str, damage:
 
 
 @given(st.from_type(Position))
-def test_a_position_of_the_previous_version_has_no_history(position: Position) -> None:
-    """Where none was noted the document is as it always was, and is read as such."""
+def test_a_position_without_a_known_history_is_read_as_such(position: Position) -> None:
+    """Its document does not name one."""
     doc = replace(position, history=None).to_json()
     assert doc.keys() == {"server_uuid", "epoch", "at", "gtids"}
     assert Position.from_json(doc) == replace(position, history=None)

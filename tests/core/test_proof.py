@@ -197,13 +197,6 @@ def test_the_document_of_a_table_is_read_back() -> None:
         assert TableProof.from_json(json.loads(json.dumps(proof.to_json()))) == proof
 
 
-def test_a_document_of_an_earlier_version_is_read() -> None:
-    """It does not say whether the last comparison has failed."""
-    document = TableProof(FACTS).to_json()
-    del document["failed"]
-    assert TableProof.from_json(document) == TableProof(FACTS)
-
-
 def test_a_comparison_that_succeeds_ends_the_failure_of_the_last_one() -> None:
     """Also if it finds a difference; doubts do not end it."""
     failed = TableProof(FACTS, failed=Failed(NOW, "away"))

@@ -30,7 +30,7 @@ def test_a_text_is_read_back(shown: Shown) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"position": {}, "rows": 1, "at": null}'])
 def test_another_text_says_nothing(text: str) -> None:
-    """An earlier version has published it, or somebody changed it."""
+    """Somebody changed it."""
     assert Shown.of_text(text) is None
 
 

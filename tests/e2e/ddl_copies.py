@@ -229,12 +229,18 @@ class CopiesInLake:
 
 
 @contextmanager
-def in_memory(server: LocalServer, folder: Local) -> Iterator[Stage]:
-    """A stage on an empty database, with copies in memory, whose files are in the folder."""
+def in_memory(
+    server: LocalServer, folder: Local, chosen: Callable[[Tables, str], Tables] = with_options
+) -> Iterator[Stage]:
+    """A stage on an empty database, with copies in memory, whose files are in the folder.
+
+    `chosen` adds the options of its tables.
+    """
     database, source = "e2e_ddl", copier_of(server)
     source = source.model_copy(update={"tls": source.tls.model_copy(update={"mode": "disabled"})})  # it costs a third
     account = {"user": server.user, "password": SecretStr(server.password)}
-    options = with_options(Tables(include=(f"{database}.*",)), database)
+    options = chosen(Tables(include=(f"{database}.*",)), database)
+    source = source.with_hash_key(options.secret)
     copies = CopiesInMemory(source, database, lambda name: options.of(TableId(database, name)).choices, folder)
     with pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password) as connection:
         with connection.cursor() as cursor:
@@ -247,9 +253,10 @@ def in_memory(server: LocalServer, folder: Local) -> Iterator[Stage]:
 
 
 @contextmanager
-def in_lake(pipe: Pipe) -> Iterator[Stage]:
-    """A stage on the database of a pipeline, with its copies."""
-    tables = with_options(pipe.config.tables, pipe.database)
-    pipe.config = pipe.config.model_copy(update={"tables": tables})
+def in_lake(pipe: Pipe, chosen: Callable[[Tables, str], Tables] = with_options) -> Iterator[Stage]:
+    """A stage on the database of a pipeline, with its copies; `chosen` adds the options of its tables."""
+    tables = chosen(pipe.config.tables, pipe.database)
+    source = pipe.config.source.with_hash_key(tables.secret)
+    pipe.config = pipe.config.model_copy(update={"tables": tables, "source": source})
     with staged(pipe.config.source, pipe.administrator, pipe.database, CopiesInLake(pipe), tables) as stage:
         yield stage

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.config.tables import Tables
+from lakeingest.config.tables import Columns, Tables
 from lakeingest.core.schema import GEOMETRIES, SRID_BYTES, TableId
 from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable, UnsupportedValue
 from tests.e2e.ddl_grammar import KID
+from tests.e2e.shaped_values import SUITABLE, UNFIT, role_of, shaped_reader
 
 Row = tuple[object, ...]
 # A zero or partial date of a change row, in the words of an error
@@ -37,12 +38,15 @@ class Comparer:
         Columns that are left out count as columns that the source lacks.
         """
         types = self._types(name)
-        if missing := [column for column in types if column not in copy.column_names]:
+        in_copy = {column: self._columns(name).rename.get(column, column) for column in types}
+        if missing := [column for column in in_copy.values() if column not in copy.column_names]:
             return f"the copy has no columns {', '.join(missing)}"
-        if full := [one for one in copy.column_names if one not in types and copy[one].null_count < copy.num_rows]:
+        extra = [one for one in copy.column_names if one not in in_copy.values()]
+        if full := [one for one in extra if copy[one].null_count < copy.num_rows]:
             return f"columns that the source has dropped are not NULL: {', '.join(full)}"
-        wanted = Counter(map(repr, self._rows(name, types, copy.schema)))
-        columns = [[_plain(value) for value in copy[column].to_pylist()] for column in types]
+        in_copy_types = {column: copy.schema.field(one).type for column, one in in_copy.items()}
+        wanted = Counter(map(repr, self._rows(name, types, in_copy_types)))
+        columns = [[_plain(value) for value in copy[column].to_pylist()] for column in in_copy.values()]
         found = Counter(map(repr, zip(*columns, strict=True)))
         if wanted == found:
             return ""
@@ -68,7 +72,13 @@ class Comparer:
             either = " OR ".join([*zero, *empty, *beyond, *self._lacking(name)]) or "FALSE"
             has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
             return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
+        if type(error).__name__ == "PartitionsDiffer":  # its column may be another one, or of another type
+            return bool(self._options.of(TableId(self._database, name)).partition_by)
+        if isinstance(error, SchemaChanged) and "may be that column" in str(error):
+            return self._lacks_chosen(name)
         if isinstance(error, UnsupportedTable | PreflightFailed):
+            if any(words in str(error) for words in UNFIT):
+                return self._is_unfit(name)
             if "leaves out" in str(error):
                 return self._lacks_key(name.removesuffix(KID))
             of_key = f"column_key = 'PRI' AND ({listed} OR data_type IN ('float', 'double'))"
@@ -78,11 +88,28 @@ class Comparer:
         return isinstance(error, SchemaChanged) and bool(is_minimal) and "does not name the members" in str(error)
 
     def _lacks_key(self, name: str) -> bool:
-        """Whether a column of the key is left out."""
-        types = self._types(name)
+        """Whether a column of the key is left out or hidden."""
+        types = [one for one in self._types(name) if role_of(self._columns(name), one) not in {"hash", "mask"}]
         return any(
             bytes(column).decode() not in types for column, *_ in self._found(self._asked(name, "column_key = 'PRI'"))
         )
+
+    def _is_unfit(self, name: str) -> bool:
+        """Whether a column has a type that its role cannot have, is cast and of the key, or is chosen by and gone."""
+        types, columns = self._types(name), self._columns(name)
+        key = {bytes(one).decode() for one, *_ in self._found(self._asked(name, "column_key = 'PRI'"))}
+        is_wrong = any(
+            type_ not in SUITABLE.get(role_of(columns, one), {type_}) or (one in key and one in columns.cast)
+            for one, type_ in types.items()
+        )
+        condition = self._options.of(TableId(self._database, name)).rows
+        return is_wrong or bool(condition and "c1" not in types)
+
+    def _lacks_chosen(self, name: str) -> bool:
+        """Whether the source lacks a column that is named, as after a rename."""
+        chosen, types = self._columns(name), self._types(name)
+        named = {*chosen.hash, *chosen.mask, *chosen.rename, *chosen.exclude}
+        return not named <= types.keys()
 
     def _lacking(self, name: str) -> Iterator[str]:
         """For each column of text, whether a value is another one after the server has read it as characters."""
@@ -115,15 +142,24 @@ class Comparer:
             types = {bytes(column).decode(): bytes(type_).decode().lower() for column, type_ in cursor.fetchall()}
         return {column: type_ for column, type_ in types.items() if not leaves_out(column)}
 
-    def _rows(self, name: str, types: dict[str, str], schema: pa.Schema) -> Iterator[Row]:
-        """The source's rows, each value as Python has those of the copy's type."""
+    def _columns(self, name: str) -> Columns:
+        """How the copy has the columns of a table."""
+        return self._options.of(TableId(self._database, name)).columns
+
+    def _rows(self, name: str, types: dict[str, str], copied: dict[str, pa.DataType]) -> Iterator[Row]:
+        """The source's rows that are copied, each value as Python has those of the copy; `copied`: its types."""
         selected = ", ".join(
             f"CAST(`{column}` AS DOUBLE)" if type_ in {"float", "double"} else f"`{column}`"
             for column, type_ in types.items()
         )
-        readers = [_reader(type_, schema.field(column).type) for column, type_ in types.items()]
+        roles = {column: role_of(self._columns(name), column) for column in types}
+        readers = [
+            shaped_reader(role, types[column]) if role else _reader(types[column], copied[column])
+            for column, role in roles.items()
+        ]
+        condition = self._options.of(TableId(self._database, name)).rows or "TRUE"
         with self._source.cursor() as cursor:
-            cursor.execute(f"SELECT {selected} FROM `{self._database}`.`{name}`")
+            cursor.execute(f"SELECT {selected} FROM `{self._database}`.`{name}` WHERE {condition}")
             for row in cursor.fetchall():
                 yield tuple(None if one is None else read(one) for read, one in zip(readers, row, strict=True))
 

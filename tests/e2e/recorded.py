@@ -5,7 +5,7 @@ with a history of the table (`history: scd2`), read as the page about histories 
 """
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -154,6 +154,11 @@ class Recorder:
         with self.connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+
+def rows_of(found: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Rows of any program, as `Recorded.rows` has them, in order."""
+    return sorted(_row(row, row.keys()) for row in found)
 
 
 def _row(values: Mapping[str, Any], columns: Collection[str]) -> Row:

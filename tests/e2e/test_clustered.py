@@ -3,7 +3,8 @@
 import pytest
 
 from lakeingest.commands.status import status
-from lakeingest.pipeline.events import Event, Merged, WaveCommitted
+from lakeingest.monitoring.event_lines import level, line_maker
+from lakeingest.pipeline.events import Event, Merged, TookBack, WaveCommitted
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -31,6 +32,7 @@ def test_runs_go_on_after_a_clustering(pipe: Pipe, operation: str) -> None:
     assert [table.state for table in status(pipe.config)] == ["published"]
     pipe.run()
     pipe.assert_equal()
+    assert not pipe.seen(TookBack)  # nothing was published
     pipe.sql(*CHANGES)
 
     def beside(event: Event) -> None:
@@ -39,9 +41,17 @@ def test_runs_go_on_after_a_clustering(pipe: Pipe, operation: str) -> None:
 
     pipe.run(observe=beside)
     pipe.assert_equal()
+    told = [line_maker()(event) or "" for event in pipe.seen(TookBack)]
+    assert len(told) == 1
+    assert "took back a clustering of someone else (20" in told[0]
+    assert {level(event) for event in pipe.seen(TookBack)} == {"warning"}
     cluster(pipe, operation)
     pipe.sql("INSERT INTO orders VALUES (100, 'later')")
     pipe.run()
     pipe.assert_equal()
-    assert (100, "later") in pipe.rows("orders")
+    assert len(pipe.seen(TookBack)) == 2  # each once: a later publish finds nothing to take back
+    pipe.sql("DELETE FROM orders WHERE id = 100")
+    pipe.run()
+    assert len(pipe.seen(TookBack)) == 2
+    assert (100, "later") not in pipe.rows("orders")
     assert len(pipe.seen(WaveCommitted)) == waves

@@ -1,5 +1,9 @@
-"""Points: versions of all copies are kept as of one place in the binlog, and readers never see half of one."""
+"""Points: versions of all copies are kept as of one place in the binlog, and readers never see half of one.
 
+LAKEINGEST_POINTS sets how many are made while coins move.
+"""
+
+import os
 import random
 import re
 import threading
@@ -33,6 +37,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.ma
 
 TABLES = ("one", "two", "quiet")
 ROWS, COINS = 20, 100
+POINTS = int(os.environ.get("LAKEINGEST_POINTS", "10"))
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def in_source(pipe: Pipe) -> dict[str, dict[int, int]]:
     for table in TABLES:
         with pipe.connection.cursor() as cursor:
             cursor.execute(f"SELECT id, coins FROM {table}")
-            rows[table] = dict(cursor.fetchall())
+            rows[table] = {int(key): int(coins) for key, coins in cursor.fetchall()}
     return rows
 
 
@@ -180,34 +185,39 @@ def test_a_point_that_a_dead_run_left_is_made_anew(bank: Pipe, step: str, monkey
 
 @pytest.mark.long("follows on each server")
 def test_no_coin_is_lost_at_any_point(bank: Pipe) -> None:
-    """While coins move all the time: at each point readers find all of them, and the rows are those of one moment."""
-    ended, moved = threading.Event(), 0
+    """While coins move all the time: at each point readers find all of them, and the rows are those of one moment.
+
+    They are all rows of all tables as the source had them after one of its transactions, and points go on in time.
+    """
+    ended, states = threading.Event(), [in_source(bank)]
 
     def write() -> None:
-        nonlocal moved
         chance = random.Random(5)
         with connect(bank.administrator) as connection:
             writer = Pipe(bank.config, bank.database, connection, bank.spark, [])
             writer.sql("SET autocommit = 1", f"USE {bank.database}")
             while not ended.is_set():
                 move(writer, chance)
-                moved += 1
+                states.append(in_source(writer))  # nobody else writes
 
     def work() -> None:
         writing = threading.Thread(target=write)
         writing.start()
         try:
-            for number in range(10):
+            for number in range(POINTS):
                 opened(bank).create_point(f"point-{number}")
         finally:
             ended.set()
             writing.join()
 
     follow_while(bank, work)
-    assert moved > 10
-    for number in range(10):
+    assert len(states) > POINTS
+    last = 0
+    for number in range(POINTS):
         rows = as_of(bank, f"point-{number}")
         assert sum(sum(rows[table].values()) for table in TABLES[:2]) == 2 * ROWS * COINS
+        assert rows in states[last:]
+        last = states.index(rows, last)
 
 
 @pytest.mark.long("a process for each command")

@@ -166,7 +166,7 @@ def test_an_estimate_that_is_far_too_small_leaves_ranges_out(pipe: Pipe, monkeyp
     assert 400 <= few.rows.num_rows <= 1_100
     found = [int(text) for text in few.rows["id"].to_pylist()]
     assert min(found) < 400
-    assert max(found) >= 3_600
+    assert max(found) >= 3_000  # the last skip, a random number, is at most 700 rows
     monkeypatch.setattr(BinlogSource, "estimated_rows", lambda *_: 10**12)
     assert 0 < drawn(pipe, "t", 500, 1).rows.num_rows <= 500
     pipe.sql("DELETE FROM t")

@@ -6,7 +6,7 @@ LAKEINGEST_DDL_FIRST on. A failure names the seed, and the shortest statements t
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]
     return server_of(flavor, **settings)
 
 
-def told(stage: Stage, tables: list[Drawn], found: dict[str, str], shrink: int = SHRUNK) -> list[str]:
+def told(stage: Stage, tables: Sequence[Drawn], found: dict[str, str], shrink: int = SHRUNK) -> list[str]:
     """What differs, with the statements that lead to it: the shortest ones for some of the tables."""
     histories = {one.name: (tuple(map(tuple, one.rounds)), found[one.name]) for one in tables if one.name in found}
     for name in [*histories][: max(0, shrink)]:

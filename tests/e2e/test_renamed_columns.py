@@ -185,7 +185,9 @@ def test_foreign_keys_that_change_rows_unseen_need_the_names_of_the_source(
         "INSERT INTO c VALUES (1, 1), (2, 2)",
     )
     choose(pipe, columns={"rename": {"p": "parent", "v": "value"}})
-    with pytest.raises(PreflightFailed, match=r"leaves out, hides or renames p of e2e_\w+\.c; a foreign key needs it"):
+    with pytest.raises(
+        PreflightFailed, match=r"leaves out, hides, casts or renames p of e2e_\w+\.c; a foreign key needs it"
+    ):
         pipe.run()
     choose(pipe, columns={"rename": {"v": "value"}})
     pipe.run()

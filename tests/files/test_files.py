@@ -68,6 +68,25 @@ def test_of_writers_at_once_one_makes_a_document(any_folder: File) -> None:
         assert sum(won) == 1
 
 
+def test_a_file_is_made_once_with_its_contents(any_folder: File) -> None:
+    """Another one with the same contents is the same file; one with others is refused. No other file is left."""
+    file = any_folder / "a.parquet"
+    assert file.create_from(b"one")
+    assert file.create_from(b"one")
+    assert not file.create_from(b"two")
+    assert file.read() == b"one"
+    assert names(any_folder.tree()) == ["a.parquet"]
+
+
+def test_of_writers_at_once_one_makes_a_file(any_folder: File) -> None:
+    """For each number one writer made the file, which has its contents."""
+    for number in range(20):
+        file = any_folder / f"{number}.parquet"
+        with ThreadPoolExecutor(WRITERS) as pool:
+            won = list(pool.map(lambda who, file=file: file.create_from(b"%d" % who), range(WRITERS)))
+        assert [who for who, is_won in enumerate(won) if is_won] == [int(file.read())]
+
+
 def test_of_writers_at_once_one_is_last(any_folder: File) -> None:
     """A document is one of those that were written, whole."""
     file = any_folder / "head.json"
@@ -236,6 +255,7 @@ def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
     for who, numbers in enumerate(won):
         assert all(files.document(there / f"{number}.json")["who"] == who for number in numbers)
     for number in range(20):
+        assert (behind / f"{number}.parquet").create_from(b"%d" % number)
         (behind / "head.json").put_document({"at": number})
         assert files.document(there / "head.json") == {"at": number}
 

@@ -3,8 +3,10 @@
 import ast
 import base64
 import json
+import os
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,75 @@ def test_a_release_has_notes_and_one_version() -> None:
     assert headings[0] == "[Unreleased]"
     for heading in headings[1:]:
         assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
+
+
+RELEASE = yaml.safe_load((INFRA.parent / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+
+
+def test_a_release_names_its_repository_and_its_documents(tmp_path: Path) -> None:
+    """The step adds them to pyproject.toml, which stays as it is otherwise, before anything is built of it."""
+    names = [step.get("name") for step in RELEASE["build"]["steps"]]
+    step = RELEASE["build"]["steps"][names.index("Name the repository and the documents in the packages")]
+    assert names.index(step["name"]) < names.index("Build, check, install and run the packages")
+    text = (INFRA.parent / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text)
+    names_of_run = {
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "someone/lakeingest",
+        "GITHUB_REPOSITORY_OWNER": "someone",
+    }
+    subprocess.run(["bash", "-euc", step["run"]], cwd=tmp_path, env=os.environ | names_of_run, check=True)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    assert project == tomllib.loads(text)["project"] | {
+        "urls": {
+            "Documentation": "https://someone.github.io/lakeingest/latest/",
+            "Source": "https://github.com/someone/lakeingest",
+            "Issues": "https://github.com/someone/lakeingest/issues",
+            "Changelog": "https://someone.github.io/lakeingest/latest/changelog/",
+        }
+    }
+
+
+def step_of(job: str, name: str) -> str:
+    """The script of a step of the release."""
+    [script] = [step["run"] for step in RELEASE[job]["steps"] if step.get("name") == name]
+    return str(script)
+
+
+def test_a_release_lays_the_documents_of_all_releases_side_by_side(tmp_path: Path) -> None:
+    """The newest is `latest`, too, by the numbers of its version; the list is of the form that the site asks for."""
+    (tmp_path / "packed").mkdir()
+    for version in ("0.9.0", "0.10.1", "0.10.0"):
+        (tmp_path / "build" / "site").mkdir(parents=True, exist_ok=True)
+        for page in ("index.html", "404.html"):
+            (tmp_path / "build" / "site" / page).write_text(f"{page} of {version}")
+        pack = step_of("build", "Build the documents").replace("make docs PYTHON=python", "mkdir -p dist")
+        environment = os.environ | {"GITHUB_REF_NAME": f"v{version}"}
+        subprocess.run(["bash", "-euc", pack], cwd=tmp_path, env=environment, check=True)
+        [packed] = (tmp_path / "dist").glob("*.tgz")
+        packed.rename(tmp_path / "packed" / packed.name)
+    subprocess.run(["bash", "-euc", step_of("site", "Lay them side by side")], cwd=tmp_path, check=True)
+    site = tmp_path / "site"
+    for folder, version in {"0.9.0": "0.9.0", "0.10.1": "0.10.1", "latest": "0.10.1"}.items():
+        assert (site / folder / "index.html").read_text() == f"index.html of {version}"
+    assert "url=latest/" in (site / "index.html").read_text()
+    assert (site / "404.html").read_text() == "404.html of 0.10.1"
+    assert json.loads((site / "versions.json").read_text()) == [
+        {"version": "0.10.1", "title": "0.10.1", "aliases": ["latest"]},
+        {"version": "0.10.0", "title": "0.10.0", "aliases": []},
+        {"version": "0.9.0", "title": "0.9.0", "aliases": []},
+    ]
+
+
+def test_what_publishes_runs_no_code_of_the_repository() -> None:
+    """It may write the release, or the site; PyPI gets the packages alone."""
+    assert RELEASE["publish"]["permissions"] == {"contents": "write", "id-token": "write"}
+    assert RELEASE["site"]["permissions"] == {"contents": "read", "pages": "write", "id-token": "write"}
+    for job in ("publish", "site"):
+        assert not [step for step in RELEASE[job]["steps"] if "checkout" in step.get("uses", "")]
+    settings = yaml.safe_load((INFRA.parent / "mkdocs.yml").read_text())
+    assert f"-C {settings['site_dir']} ." in step_of("build", "Build the documents")
+    assert step_of("publish", "Publish on PyPI").endswith("dist/*.whl dist/*.tar.gz")
 
 
 def test_what_others_publish_is_pinned() -> None:

@@ -418,7 +418,7 @@ def test_a_history_follows_ddl(seed: int, tmp_path: Path, monkeypatch: pytest.Mo
 def copied_part(source: Source, *documents: Mapping[str, Any]) -> Copied:
     """A copy of these rows, as of the place of the source."""
     rows = pa.Table.from_pylist(list(documents), table_schema(source.schema))
-    [batch] = rows.to_batches()
+    [batch] = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     return Copied(batch, source.schema, source.place, last=True)
 
 
@@ -551,3 +551,21 @@ def test_a_gap_ends_all_versions_and_invents_none(tmp_path: Path) -> None:
     ends = {row["ended_by"] for row in found.to_pylist() if as_of_position(before)(row)}
     begins = {row["begun_by"] for row in found.to_pylist() if row["is_current"]}
     assert (ends, begins) == ({"gap"}, {"copy"})
+
+
+@pytest.mark.parametrize("before", ["rows", "nothing"])
+def test_a_history_that_begins_anew_without_rows_begins_once(before: str, tmp_path: Path) -> None:
+    """It has nothing to write, but the next run goes on from there, also if all versions had ended before."""
+    source = Source(random.Random(5))
+    source.copy()
+    lake = Lake(tmp_path)
+    if before == "rows":
+        write(lake, source.parts)
+    for log in ("otherlog", "thirdlog"):
+        source.number += 10
+        writing = HistoryWriting(lake.opened(), log, lambda _: 9, None)
+        writing.take(copied_part(source))
+        writing.finish(ReadTo(source.place, log=log))
+        assert companion.read_to_of(lake.opened().staged.progress) == ReadTo(source.place, log=log)
+    ends = [row["ended_by"] for row in lake.rows().to_pylist()]
+    assert ends == ["gap"] * (len(source.rows) if before == "rows" else 0)

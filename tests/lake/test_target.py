@@ -203,6 +203,9 @@ def test_a_target_without_spark_tells_what_is_there(lake: Lake) -> None:
     assert (found.version, found.visible) == (staged.version, True)
     assert looking.count(lake.table, staged.version) == 2
     assert looking.properties(lake.table)["lakeingest.gate"] == "{}"
+    looked = looking.look(lake.table)
+    assert looked is not None
+    assert (looked.staged, dict(looked.properties)) == (found, dict(looking.properties(lake.table)))
     with pytest.raises(RuntimeError, match="opened without Spark"):
         looking.read(lake.table, staged.version)
 

@@ -20,6 +20,7 @@ from lakeingest.pipeline.events import (
     ShownApart,
     Spooled,
     TableStopped,
+    TookBack,
     Undelivered,
 )
 
@@ -79,6 +80,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (GateRun(ORDERS, "before publish", 3, 0, 1, 0.1), "warning"),
         (GateRun(ORDERS, "before publish", 3, 1, 0, 0.1), "warning"),
         (Quarantined(ORDERS, 1, 1), "warning"),
+        (TookBack(ORDERS, ("20261130010203004",)), "warning"),
         (Undelivered("metrics.push", "away"), "warning"),
         (ShownApart(3, "the request is too long"), "warning"),
         (TableStopped(ORDERS, GateFailed("x"), again=True), "warning"),

@@ -39,7 +39,7 @@ LOAD = Load(threads_running=3, history_list_length=40, replica_lag=2.5)
 def measure(name: str, now: float) -> Measure:
     """A healthy table."""
     known = Measure(TableId("shop", name), 7, "binlog.000001:4", now - 30, 12, 1.5, "", paused=False, max_staleness=900)
-    return replace(known, quarantined=2, proven_since=now - 60)
+    return replace(known, quarantined=2, proven_since=now - 60, companions={"history": ""})
 
 
 def figures_of_all_events(now: float) -> Figures:
@@ -115,6 +115,7 @@ def test_what_is_not_known_has_no_series() -> None:
         quarantined=None,
         proven_since=None,
         error="GateFailed",
+        companions={},
     )
     figures.observe(Measured((unknown,), Load(), None))
     text = generate_latest(registry_of("nightly", figures)).decode()

@@ -14,7 +14,10 @@ POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
 # Column -> what the driver gives for its text, and the values in Arrow
 TEXTS: dict[Column, tuple[list[Any], list[Any]]] = {
     Column("c", Kind.TIME, source_type("time(6)")): (["-838:59:59.000000", None], ["-838:59:59.000000", None]),
-    Column("c", Kind.NUMERAL, source_type("decimal(65,30)")): (["9" * 65, None], ["9" * 65, None]),
+    Column("c", Kind.NUMERAL, source_type("decimal(65,30)"), precision=65, scale=30): (
+        ["9" * 65, None],
+        ["9" * 65, None],
+    ),
     Column("c", Kind.JSON, source_type("json")): (['{"a": null}', "null", None], ['{"a": null}', "null", None]),
     Column("c", Kind.BOOLEAN, source_type("bit(1)")): ([b"\1", b"\0", None], [True, False, None]),
     Column("c", Kind.BINARY, source_type("bit(9)")): ([b"\1\xff", None], [b"\1\xff", None]),

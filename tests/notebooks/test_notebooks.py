@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ def judge_replay(cells: dict[str, Any]) -> None:
     """The changelog leaves the rows of the copy, and the run that was watched has moved on."""
     assert "<svg" in html(cells["watch"])
     assert text(cells["replay"]) == "True"
+    assert "versions" in html(cells["history"])
+    assert set(re.findall(r"True|False", text(cells["as-of"]))) == {"True"}
     assert "source = target" in text(cells["verify"])
 
 
@@ -130,6 +133,10 @@ def test_a_notebook_runs_as_it_is_shipped(name: str, tmp_path: Path) -> None:
     if name == "replay_and_time_travel":
         assert "+U" in text(cells["changes"])
         assert text(cells["travel"]).endswith("False)")
+        assert "RESET" in html(cells["log"])
+        assert re.search("insert|update", html(cells["audit"]))
+        assert text(cells["at-point"]).endswith("False)")
+        assert text(cells["as-of"]).count("True") > 2
     if name == "operate":
         assert "source ≠ target" in text(cells["difference"])
         assert "source ≠ copy" in text(cells["both-sides"])

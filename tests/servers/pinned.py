@@ -4,11 +4,13 @@ It is fetched by the Ivy that comes with PySpark, as Spark fetches its own jars,
 the kind is there for MySQL: tests take the one of Debian's sid, whatever its version is.
 """
 
+import hashlib
 import platform
 import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from lakeingest.demo import debian
@@ -21,6 +23,9 @@ _IVY = """<ivy-module version="2.0"><info organisation="tests" module="pinned"/>
 <configurations><conf name="default"/></configurations><dependencies defaultconfmapping="default->master">
 <dependency org="{group}" name="{name}" rev="{version}" transitive="false">
 <artifact name="{name}" type="{kind}" ext="{kind}"/></dependency></dependencies></ivy-module>"""
+_IVY_OF_MANY = """<ivy-module version="2.0"><info organisation="tests" module="jars"/>
+<configurations><conf name="default"/></configurations>
+<dependencies defaultconfmapping="default->master">{}</dependencies></ivy-module>"""
 
 
 def program(flavor: Flavor) -> Path | None:
@@ -42,20 +47,51 @@ def program(flavor: Flavor) -> Path | None:
 
 def fetched(group: str, name: str, version: str, folder: Path, kind: str = "jar") -> Path:
     """The jar or another kind of file, fetched into a folder."""
+    done = _retrieve(_IVY.format(group=group, name=name, version=version, kind=kind), folder, "[artifact].[ext]")
+    file = folder / f"{name}.{kind}"
+    assert file.exists(), f"{group}:{name}:{version} cannot be fetched:\n{done}"
+    return file
+
+
+def jars(name: str, wanted: Sequence[tuple[str, str, str]]) -> list[Path]:
+    """Jars in a folder of the cache, fetched the first time, without the jars that they need.
+
+    `name` is for the folder. Each jar is given by its group, name and version.
+    """
+    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
+    dependencies = "".join(
+        f'<dependency org="{group}" name="{one}" rev="{version}" transitive="false"/>' for group, one, version in wanted
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        [cache, *_] = debian.caches(Path(folder))
+        cache.mkdir(parents=True, exist_ok=True)
+        place = cache / f"{name}-{digest}"
+        with debian.locked(cache / "jars.lock"):
+            if not place.exists():
+                new = Path(tempfile.mkdtemp(dir=cache))
+                done = _retrieve(_IVY_OF_MANY.format(dependencies), new, "[artifact]-[revision].[ext]")
+                shutil.rmtree(new / "ivy")
+                (new / "ivy.xml").unlink()
+                missing = [one for _, one, version in wanted if not (new / f"{one}-{version}.jar").exists()]
+                assert not missing, f"{missing} cannot be fetched:\n{done}"
+                new.rename(place)
+        return sorted(place.glob("*.jar"))
+
+
+def _retrieve(ivy_file: str, folder: Path, pattern: str) -> str:
+    """Let Ivy fetch what its file says into a folder; the end of what it says."""
     import pyspark
 
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
     home = java_home()
     java = home / "bin" / "java" if home else "java"
     wanted = folder / "ivy.xml"
-    wanted.write_text(_IVY.format(group=group, name=name, version=version, kind=kind))
-    into = ["-cache", str(folder / "ivy"), "-retrieve", str(folder / "[artifact].[ext]")]
+    wanted.write_text(ivy_file)
+    into = ["-cache", str(folder / "ivy"), "-retrieve", str(folder / pattern)]
     done = subprocess.run(
         [java, "-jar", ivy, "-ivy", wanted, *into], capture_output=True, text=True, timeout=SECONDS, check=False
     )
-    file = folder / f"{name}.{kind}"
-    assert file.exists(), f"{group}:{name}:{version} cannot be fetched:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return file
+    return f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
 def unpack(jar: Path, place: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lakeingest.core.column_choice import ColumnChoice
 from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet, Position
+from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.local import Local
@@ -206,3 +206,26 @@ def test_names_in_the_copy_come_back_and_an_earlier_version_has_none() -> None:
     hashed = replace(plain, choices=Choices(columns=ColumnChoice(hash=("t",))))
     document = schema_to_json(hashed)
     assert not {"rename", "renamed_from"} & {*document["choices"]["columns"], *document["columns"][0]}
+
+
+def test_types_in_the_copy_come_back_and_an_earlier_version_has_none() -> None:
+    """Also those of columns that are not there yet. An earlier version can read a document without types."""
+    plain = laid_out("latin1")
+    choice = ColumnChoice(cast=(("t", "string"), ("later", "bigint")))
+    schema = replace(plain, choices=Choices(columns=choice))
+    read = schema_from_json(json.loads(json.dumps(schema_to_json(schema))))
+    assert (read, read.choices.columns.cast) == (schema, choice.cast)
+    assert "rename" not in schema_to_json(schema)["choices"]["columns"]
+    renamed = replace(plain, choices=Choices(columns=ColumnChoice(exclude=("x",), rename=(("t", "u"),))))
+    assert "cast" not in schema_to_json(renamed)["choices"]["columns"]
+
+
+def test_choices_that_concern_no_column_keep_the_document(tmp_path: Local) -> None:
+    """Where readers of the changelog begin anew, and where the copy was first published, are not forgotten."""
+    choices = (Choices(columns=ColumnChoice(exclude=names)) for names in (("a", "b"), ("b", "a"), ("nobody",)))
+    one, *others = (replace(SCHEMA, choices=chosen) for chosen in choices)
+    keep_definition(tmp_path, one)
+    keep_restart(tmp_path, one, 0, Place(1, 1, 7))
+    for other in others:
+        kept = keep_definition(tmp_path, other)
+        assert (kept.schema.choices, kept.restarted) == (other.choices, Place(1, 1, 7))

@@ -21,9 +21,9 @@ def tables_that_are_read(monkeypatch: pytest.MonkeyPatch) -> list[TableId]:
     asked = []
     read = stopped.read_stopped
 
-    def noted(state: File, table: TableId) -> Stopped | None:
+    def noted(state: File, table: TableId, folder: str) -> Stopped | None:
         asked.append(table)
-        return read(state, table)
+        return read(state, table, folder)
 
     monkeypatch.setattr(stopped, "read_stopped", noted)
     return asked

@@ -182,8 +182,10 @@ def has_clusterings(folder: File) -> bool:
     return any(file.name.endswith((_COMPLETED, *_PENDING)) for file in timeline(folder, "*.*"))
 
 
-def take_back(folder: File) -> None:
+def take_back(folder: File) -> list[str]:
     """Take each clustering out of the timeline, whether it is completed or not, and delete its files.
+
+    Returns the instants of these clusterings.
 
     Callers know that no completed one has changed a row and that our files are there, and hold the lock of the table.
     An interrupted call is finished by the next one, or by `roll_back`.
@@ -191,9 +193,11 @@ def take_back(folder: File) -> None:
     completed = [file.name.partition("_")[0] for file in clusterings_of(writes(folder))]
     pending = {file.name.partition(".")[0] for file in timeline(folder, "*.*") if file.name.endswith(_PENDING)}
     remove_indexes(folder)  # first: an index would name deleted files
-    for instant in [*sorted(pending - set(completed), reverse=True), *reversed(completed)]:
+    instants = [*sorted(pending - set(completed), reverse=True), *reversed(completed)]
+    for instant in instants:
         _make_incomplete(folder, instant)
     roll_back(folder)
+    return instants
 
 
 def _make_incomplete(folder: File, instant: str) -> None:

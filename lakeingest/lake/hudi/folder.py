@@ -6,7 +6,7 @@ On a disk, the first publish ends with a rename of that folder. An object store 
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,18 +91,19 @@ class TableFolder(ABC):
             self.ownership.assert_ours(self.table, properties)
         return instant
 
-    def take_back_clusterings(self) -> None:
+    def take_back_clusterings(self) -> Sequence[str]:
         """Let readers see our files again if others have clustered the table, or are at it. The caller holds its lock.
+
+        Returns the instants of the clusterings that were taken back.
 
         Raises ForeignWrite if a clustering may have changed rows, and StateUnreadable if a file of ours is gone.
         """
-        if not has_clusterings(self.current):
-            return
-        if (published := self.published()) is not None:
-            found = clusterings_of(writes(self.current))
-            assert_harmless(self.table, self.current, published, found, anew=True)
-            assert_whole(self.table, self.current)
-            take_back(self.current)
+        if not has_clusterings(self.current) or (published := self.published()) is None:
+            return ()
+        found = clusterings_of(writes(self.current))
+        assert_harmless(self.table, self.current, published, found, anew=True)
+        assert_whole(self.table, self.current)
+        return take_back(self.current)
 
     def claimed(self) -> Mapping[str, str] | None:
         """The content of the claim file: the owner property of the pipeline that makes the first copy.

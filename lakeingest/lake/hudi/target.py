@@ -44,7 +44,7 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.staged.staging import files_of, is_started_over, tables_in
 from lakeingest.lake.staged.target import StagedTarget
-from lakeingest.lake.target import Bounds, Inventory, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Inventory, Looked, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
@@ -80,7 +80,7 @@ class HudiTarget(StagedTarget[Instant]):
         return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
-    def names(self) -> set[tuple[str, str]]:
+    def names(self, *, shown: bool = False) -> set[tuple[str, str]]:
         """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
         names: set[tuple[str, str]] = set()
         for namespace in self._warehouse.subfolders():
@@ -89,7 +89,7 @@ class HudiTarget(StagedTarget[Instant]):
                 if is_table(folder / name):
                     # a table before its first publish is in a folder with the suffix BUILDING
                     names.add((decode(namespace), decode(name.removesuffix(BUILDING))))
-        return names | set(map(self.settings.identifier, tables_in(self._folder)))
+        return names if shown else names | set(map(self.settings.identifier, tables_in(self._folder)))
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
@@ -119,9 +119,12 @@ class HudiTarget(StagedTarget[Instant]):
         return self.mark(staged, staged.progress)
 
     @names_storage_errors
-    def inspect(self, table: TableId) -> Staged | None:
-        """The commit from which a run would continue after `recover`; None if there is none. Nothing is changed."""
-        return self._resume_point(table, self._published(table))
+    def look(self, table: TableId) -> Looked | None:
+        """Look at the table, and at the properties of the commit that readers see."""
+        published = self._published(table)
+        if (staged := self._resume_point(table, published)) is None:
+            return None
+        return Looked(staged, {} if published is None else published.properties)
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
@@ -158,16 +161,17 @@ class HudiTarget(StagedTarget[Instant]):
     ) -> Staged:
         """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
+        taken_back: list[str] = []  # `_write_commit` adds to it
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
-        if not self._write_commit(staged, folder, properties, audit, spark=None):
-            self._write_commit(staged, folder, properties, audit, spark=self._open_spark())
+        if not self._write_commit(staged, folder, properties, audit, taken_back, spark=None):
+            self._write_commit(staged, folder, properties, audit, taken_back, spark=self._open_spark())
             clean(folder.current, waiting_of(self._removals, table, self.settings.history))
         # Step 2: update the metastore
         if self._metastore.is_configured:  # otherwise no session of Spark is opened
             self._metastore.register(table, folder.final, self._open_spark())
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
-        return Staged(staged.progress, staged.version, staged.version)
+        return Staged(staged.progress, staged.version, staged.version, taken_back=tuple(taken_back))
 
     @names_storage_errors
     def batch_readers(
@@ -247,15 +251,18 @@ class HudiTarget(StagedTarget[Instant]):
         folder: TableFolder,
         properties: Mapping[str, str],
         audit: Auditing,
+        taken_back: list[str],
         spark: "SparkSession | None",
     ) -> bool:
         """Publish with the session `spark`, or without Spark if `spark` is None. The call holds the lock of the table.
+
+        Adds the clusterings that it takes back to `taken_back`.
 
         Returns False, and readers see no difference, if the publish needs Spark and `spark` is None.
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):
-            _make_ready(folder, archives=spark is not None)
+            taken_back += _make_ready(folder, archives=spark is not None)
             publication = self._publication(staged, folder, properties, audit)
             published = publication.published
             if published is None:
@@ -323,8 +330,12 @@ class HudiTarget(StagedTarget[Instant]):
         return TableFolder.of(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)
 
 
-def _make_ready(folder: TableFolder, *, archives: bool) -> None:
-    """Take back clusterings of others before a publish. `archives`: Hudi makes it, and may archive commits."""
-    folder.take_back_clusterings()
+def _make_ready(folder: TableFolder, *, archives: bool) -> Sequence[str]:
+    """Take back clusterings of others before a publish, and return them.
+
+    `archives`: Hudi makes the publish, and may archive commits.
+    """
+    taken_back = folder.take_back_clusterings()
     if archives:
         remove_strays(folder.current)
+    return taken_back

@@ -6,12 +6,11 @@ except manifests that it has found complete before. At some publishes it checks 
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask, Table
 
 from lakeingest.core.schema import TableId
@@ -22,7 +21,7 @@ from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_dele
 from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.held import IcebergHeld
 from lakeingest.lake.iceberg.kept_files import manifests_read_anew
-from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
+from lakeingest.lake.iceberg.manifest_notes import ListedFile, ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.store import in_threads
@@ -92,22 +91,33 @@ def find_damage(
     `complete` names manifests whose files were all found before; None: none is known. With `thorough`, the files of all
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
     Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
-    does not have are removed from the set. With `notes`, a manifest that has a note is not read.
+    does not have are removed from the set. With `notes`, a manifest or a list of them that has a note is not read.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     complete = set() if complete is None else complete
+    if notes is not None and (listings := notes.all_under(snapshot.manifest_list)) is not None:
+        problem = _problem_with(loaded, [file for listed in listings.values() for file in listed])
+        if problem is None:
+            complete |= listings.keys()
+        return problem
     read_path = snapshot.manifest_list  # the file that is being read: an error names it
     try:
         # the newest first
         all_manifests = manifests_read_anew(snapshot, loaded.io)
         manifests = sorted(all_manifests, key=lambda each: each.sequence_number or 0, reverse=True)
-        to_check = manifests
-        if not thorough:
-            to_check = [each for each in manifests[:NEWEST] if each.manifest_path not in complete]
+        to_check = manifests if thorough else manifests[:NEWEST]
+        if notes is not None:
+            notes.note_list(read_path, len(loaded.io.new_input(read_path)), to_check)
         for manifest in to_check:
+            if not thorough and manifest.manifest_path in complete:
+                if notes is not None:
+                    notes.keep(manifest)
+                continue
             read_path = manifest.manifest_path
-            if problem := _problem_in(loaded, manifest, notes):
+            listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
+            # the manifest is the first of these files, because it is not read if it has a note
+            if problem := _problem_with(loaded, [(read_path, manifest.manifest_length), *listed]):
                 return problem
             complete.add(manifest.manifest_path)
     except FileNotFoundError:
@@ -119,15 +129,9 @@ def find_damage(
     return None
 
 
-def _problem_in(loaded: Table, manifest: ManifestFile, notes: ManifestNotes | None) -> str | None:
-    """The problem with a manifest's first file that is gone or has another length; None if all files are complete.
-
-    The manifest is the first of these files, because it is not read if it has a note. Raises FileNotFoundError if it is
-    read and is gone; EOFError or ValueError if it is read and is damaged.
-    """
-    listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
-    files = [(manifest.manifest_path, manifest.manifest_length), *listed]
-    sizes = in_threads(manifest.manifest_path, lambda file: _size(loaded, file[0]), files)
+def _problem_with(loaded: Table, files: Sequence[ListedFile]) -> str | None:
+    """The problem with the first of these files that is gone or has another length; None if all are complete."""
+    sizes = in_threads(files[0][0], lambda file: _size(loaded, file[0]), files)
     for (path, length), size in zip(files, sizes, strict=True):
         if size is None:
             return f"{path} is gone"

@@ -62,8 +62,13 @@ def is_ours(settings: config.Target, options: TableOptions, table: TableId, loca
         scheme, path = _scheme_and_path(location)
     except ValueError:  # no location of a folder
         return False
-    is_new = scheme == our_scheme and re.fullmatch(f"{re.escape(path_start)}[0-9a-f]{{8}}", path) is not None
+    is_new = scheme == our_scheme and path.startswith(path_start) and _is_random(path[len(path_start) :])
     return is_new or (chosen is not None and (scheme, path) == _scheme_and_path(chosen))
+
+
+def _is_random(ending: str) -> bool:
+    """Whether these are the digits of `new_location`. One pattern for all tables: Python keeps few compiled ones."""
+    return re.fullmatch("[0-9a-f]{8}", ending) is not None
 
 
 def _scheme_and_path(location: str) -> tuple[str, str]:

@@ -1,13 +1,15 @@
-"""Notes of the files that manifests list. With them a run that begins checks the files, but reads no manifest twice.
+"""Notes of the files that manifests list, and of the manifests that lists of manifests have.
 
-<state>/manifests/<database>.<table>.json   for each noted manifest, the names and lengths of the files that it lists
+With them a run that begins checks the files, but reads no manifest and no list twice.
 
-A manifest never changes, and no two manifests have one name. So a note stays right. If a note is lost or damaged, the
-manifest is read again.
+<state>/manifests/<database>.<table>.json   for each noted manifest and list, the names and lengths of what it lists
+
+Neither a manifest nor a list ever changes, and no two of them have one name. So a note stays right. If a note is lost
+or damaged, the manifest or the list is read again.
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -34,7 +36,7 @@ class ManifestNotes:
 
     file: File
     _noted: Mapping[str, Sequence[ListedFile]]  # as in the document
-    _used: dict[str, Sequence[ListedFile]] = field(default_factory=dict, init=False)  # what `files_of` has returned
+    _used: dict[str, Sequence[ListedFile]] = field(default_factory=dict, init=False)  # what `store` will store
 
     @classmethod
     def read(cls, folder: File, table: TableId) -> Self:
@@ -46,6 +48,30 @@ class ManifestNotes:
         except (FileNotFoundError, *DAMAGED):
             return cls(file, {})
 
+    def all_under(self, manifest_list: str) -> Mapping[str, Sequence[ListedFile]] | None:
+        """What this list of manifests and each manifest in it lists; None if one of them has no note.
+
+        The list itself is the first of its files.
+        """
+        if manifest_list not in self._noted:
+            return None
+        paths = [path for path, _ in self._noted[manifest_list]]
+        if not self._noted.keys() >= set(paths):
+            return None
+        listings = {path: self._noted[path] for path in paths}
+        self._used |= listings
+        return listings
+
+    def note_list(self, path: str, length: int, manifests: Iterable[ManifestFile]) -> None:
+        """Note these manifests of a list."""
+        listed = [(manifest.manifest_path, manifest.manifest_length) for manifest in manifests]
+        self._used[path] = [(path, length), *listed]
+
+    def keep(self, manifest: ManifestFile) -> None:
+        """Store the note of a manifest again, if it has one."""
+        if (noted := self._noted.get(manifest.manifest_path)) is not None:
+            self._used[manifest.manifest_path] = noted
+
     def files_of(self, manifest: ManifestFile, io: FileIO) -> Sequence[ListedFile]:
         """The files that a manifest lists. The manifest is read if it has no note.
 
@@ -56,7 +82,7 @@ class ManifestNotes:
         return self._used[path]
 
     def store(self) -> None:
-        """Store the notes of the manifests for which `files_of` was called, as far as MOST_FILES allows."""
+        """Store the notes that were used or made, as far as MOST_FILES allows."""
         kept: dict[str, Sequence[ListedFile]] = {}
         room = MOST_FILES
         for path, listed in self._used.items():

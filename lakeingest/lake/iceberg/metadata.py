@@ -30,6 +30,8 @@ _SHARED = "snapshots", "snapshot_log", "metadata_log", "schemas", "partition_spe
 
 def with_shared_lists(metadata: TableMetadata) -> TableMetadata:
     """The same metadata, whose deep copies share its lists of snapshots, of definitions and of earlier versions."""
+    if all(isinstance(getattr(metadata, name), Shared) for name in _SHARED):
+        return metadata
     return metadata.model_copy(update={name: Shared(getattr(metadata, name)) for name in _SHARED})
 
 

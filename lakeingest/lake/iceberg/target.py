@@ -24,6 +24,7 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files.file import File
+from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.iceberg import leftovers
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 _Write = Callable[[Transaction], None]
 
 
-class IcebergTarget:
+class IcebergTarget(port.Tables):
     """`lake.target.Target` on an Iceberg catalog."""
 
     def __init__(
@@ -82,7 +83,7 @@ class IcebergTarget:
     ) -> None:
         """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
-        self._options, self._ownership = options or (lambda _: TableOptions()), ownership
+        self._options, self._ownership = functools.cache(options or (lambda _: TableOptions())), ownership
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
         self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
@@ -105,7 +106,7 @@ class IcebergTarget:
         return exists and bool(self._catalog)  # the first access to `_catalog` opens it
 
     @names_storage_errors
-    def names(self) -> set[tuple[str, str]]:
+    def names(self, *, shown: bool = False) -> set[tuple[str, str]]:  # noqa: ARG002 - staging is in the tables
         """All names in the catalog."""
         return self._entries.all_names()
 
@@ -152,15 +153,14 @@ class IcebergTarget:
         return self.recover(table)
 
     @names_storage_errors
-    def inspect(self, table: TableId) -> Staged | None:
-        """Return what `recover` would return, without any change. Raises NotOurTable if no copy can be made."""
-        loaded = self._entries.find_anew(table)
-        if loaded is None:
+    def look(self, table: TableId) -> port.Looked | None:
+        """Look at the table, and at its properties. Raises NotOurTable if no copy can be made."""
+        if (loaded := self._entries.find_anew(table)) is None:
             assert_folder_usable(self._catalog, self.settings, self._options(table), table)
-            return None
-        if (staged := resume_point(table, loaded)) is not None:
+        elif (staged := resume_point(table, loaded)) is not None:
             assert_not_rewritten(table, loaded, staged.version)
-        return staged
+            return port.Looked(staged, loaded.properties)
+        return None
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:

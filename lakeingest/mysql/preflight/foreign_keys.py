@@ -135,7 +135,7 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
             choice = options.of(of).choices.columns
             if lacking := [name for name in names if not choice.copies_as_is(name)]:
                 return (
-                    f"tables.options → columns leaves out, hides or renames {', '.join(lacking)} of {of};"
+                    f"tables.options → columns leaves out, hides, casts or renames {', '.join(lacking)} of {of};"
                     " a foreign key needs it"
                 )
         # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well

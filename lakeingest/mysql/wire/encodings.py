@@ -19,6 +19,7 @@ from lakeingest.mysql.wire.hiding import hidden
 from lakeingest.mysql.wire.json_text import json_texts
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import PACKED
+from lakeingest.rows import arrow_type
 
 
 class Mismatch(ValueError):
@@ -81,7 +82,8 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    `shown`: the column as the copy has it, if the copy hides its values; `column` is then the column as it is read.
+    `shown`: the column as the copy has it, if the copy hides or casts its values; `column` is then the column as it is
+    read.
 
     With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for a value that could
     become equal to another value.
@@ -111,6 +113,8 @@ class Encoding:
         """
         if self.shown is None:
             return self.reader(values, self)
+        if not self.shown.is_hidden:
+            return self.reader(values, self).cast(arrow_type(self.shown))
         try:
             read = self.reader(values, self)
         except ValueError:  # its text may have a part of the value
@@ -283,7 +287,8 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
 
     Raises Mismatch if there is no such reader, or the sent digits of a decimal are not those of the column.
     """
-    shown, column = column if column.is_hidden else None, as_read(column)
+    in_copy, column = column, as_read(column)
+    shown = None if column == in_copy else in_copy
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     # each integer type has a reader for every kind of integers, so the kinds are compared, too; a flag is no integer

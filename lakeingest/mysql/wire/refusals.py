@@ -4,6 +4,7 @@ A value that the column's Arrow type cannot hold exactly is refused. It is never
 user chose so.
 """
 
+from lakeingest.core.kinds import is_cast_number
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 
@@ -33,6 +34,10 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose how the column is mapped. Only the fast decoders can carry out such choices."""
+    """Whether the user chose how the column is mapped, by a choice that only the fast decoders can carry out.
+
+    An integer that is cast to a wider one is none: all decoders read it.
+    """
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
-    return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}
+    is_text = column.kind is Kind.NUMERAL and is_cast_number(column)
+    return is_flag or bool(column.choice) or is_text or column.kind in {Kind.MOMENT, Kind.MICROS}

@@ -89,9 +89,8 @@ class Changelog:
         self._versions: Versions = versions or open_versions(config)
         self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
         self._restarted_at = self._stored_definition().restarted  # None if the copy was never started over
-        suffix = ""
-        if self._restarted_at is not None:
-            suffix = f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
+        restarted = self._restarted_at
+        suffix = "" if restarted is None else f"r{zlib.crc32(str(restarted).encode()):08x}"
         self._log = StoredChangelog(self._state / "spool", self._newest_published_place, suffix)
         self._stored_name = self._held().name  # the name of the stored changelog, which is the same for all tables
         self.name = self._stored_name + suffix
@@ -100,6 +99,10 @@ class Changelog:
     def end(self) -> FilePosition:
         """The position in the source's binlog at which the stored changes end."""
         return self._held().end.at
+
+    def read_to_end(self) -> ReadTo:
+        """The position of a reader that has read all changes of the table that are stored now."""
+        return ReadTo(self._log.stretch(self.table)[1].end, log=self.name)
 
     def time_of(self, place: Place) -> int | None:
         """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
@@ -111,7 +114,7 @@ class Changelog:
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
-    ) -> Iterator[Part]:
+    ) -> Generator[Part, None, None]:
         """The parts of the changelog up to the end of the spool; with `follow`, also later parts.
 
         With `follow`, the reading ends when `stopping()` returns True. Without `since`, or with a time before the first
@@ -200,8 +203,7 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                # The first batch is read within the `try`. Until then a run may remove files; after it, all are open.
-                batch = next(batches, None)
+                batch = next(batches, None)  # until then a run may remove files; after it, all are open
             except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
                     raise
@@ -288,8 +290,7 @@ class Changelog:
         the table has not changed.
         """
         published = self._versions.published(self.table, self._stored_definition().before)
-        quiet = read_quiet(self._state).get(self.table)
-        last = published[-1] if published else None
+        quiet, last = read_quiet(self._state).get(self.table), published[-1] if published else None
         if last is None or quiet is None or quiet.version != last.version:  # not quiet since the last version
             return published
         return [*published, replace(last, place=max(last.place, quiet.position.place))]
@@ -306,10 +307,9 @@ class Changelog:
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        # The time of the first publish is unknown. But `moment` is before the first publish if two conditions hold:
-        # 1. The stored changes begin before the first publish. If the place of the first publish is unknown, too, it is
-        #    still to come, unless a version is published.
-        # 2. `moment` is before the first stored transaction. Then no place is found for `moment`.
+        # The time of the first publish is unknown. But `moment` is before it if the stored changes begin before it, and
+        # no place is found for `moment`, because it is before the first stored transaction. If the place of the first
+        # publish is unknown, too, it is still to come, unless a version is published.
         begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
         return begins_before_publish and self._log.place_of_time(held, moment) is None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakeingest.config.companions import CHANGELOG_KEY
 from lakeingest.core.companion import Standing, companion_of, read_to_of
 from lakeingest.core.lift import Lift
 from lakeingest.core.log_columns import columns_of, followed, lift_of, new_log
@@ -23,7 +24,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.followed import Altered
 
-KEY, SUFFIX = "changelog.table", "changelog"
+SUFFIX = "changelog"
 FILE_BYTES = 64 << 20  # a file of rows is written when so many bytes wait in memory
 COMMIT_ROWS = 1_000_000  # a commit is made, where a transaction ends, after so many rows
 
@@ -31,7 +32,7 @@ COMMIT_ROWS = 1_000_000  # a commit is made, where a transaction ends, after so 
 class ChangelogTable:
     """`companions.companion.Companion` for `changelog.table`."""
 
-    key = KEY
+    key, tidies = CHANGELOG_KEY, True
 
     def __init__(self, edges: Edges) -> None:
         self._tables = LogTables(edges)
@@ -77,11 +78,11 @@ class ChangelogTable:
             self._begins[table] = "" if log is None else log.begins
         return self._begins[table]
 
-    def tidy(self, table: TableRun) -> int | None:
+    def tidy(self, table: TableRun, *, now: bool = False) -> int | None:
         """Remove days that are too old, and combine small files."""
         log = self._open[table.id]
         version = log.staged.version
-        self._tables.tidy(log)
+        self._tables.tidy(log, now=now)
         return None if log.staged.version == version else log.staged.version
 
 

@@ -52,6 +52,10 @@ class Companion(Protocol):
     def key(self) -> str:
         """The key of pipeline.yml that asks for it, which names it in messages."""
 
+    @property
+    def tidies(self) -> bool:
+        """Whether `tidy` can have something to do: no companion is opened to be tidied by a kind that never does."""
+
     def is_wanted(self, table: TableRun) -> bool:
         """Whether the table is to have such a companion."""
 
@@ -74,10 +78,11 @@ class Companion(Protocol):
         commit.
         """
 
-    def tidy(self, table: TableRun) -> int | None:
-        """Called after each `write`: what is to be done from time to time, such as removing what is too old.
+    def tidy(self, table: TableRun, *, now: bool = False) -> int | None:
+        """Called after each `write`, and with `now` once a day: what is to be done from time to time.
 
-        Returns the companion's version if it made a commit; None if it made none.
+        Such as removing what is too old. `write` or `standing` was called before. Returns the companion's version if
+        it made a commit; None if it made none.
         """
 
 
@@ -100,3 +105,6 @@ class ListOfAll(Protocol):
 
         `since` is None if there is no table yet.
         """
+
+    def tidy(self) -> int | None:
+        """Called once a day, after `standing` or `write`; as `Companion.tidy` with `now`."""

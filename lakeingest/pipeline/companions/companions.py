@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from lakeingest.core.companion import Standing
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.core.transaction_list import complete_to
-from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable, UnsupportedTable
+from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable, StorageFailed, UnsupportedTable
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
 from lakeingest.pipeline.changelog.shown import ShownChangelog
@@ -31,7 +32,8 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.spool.spool import Spool
-from lakeingest.state.companions import read_companions, store_companions
+from lakeingest.state.companions import read_companions, read_tidied, store_companions
+from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 
 RETRY_SECONDS = 60.0  # after an error of a companion
 Name = tuple[str, TableId]  # the key of the companion's kind, and the table of the source
@@ -61,15 +63,23 @@ class Companions:
     _must_note: bool = field(default=False, init=False)
     _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
     _reader: Reader | None = field(default=None, init=False)
+    _stopped: StoppedTables = field(init=False)
+    _dropped: set[Name] | None = field(default=None, init=False)  # noted ones that the lake lacks; None: not looked
+    _tidied: date | None = field(default=None, init=False)  # the day (UTC) on which all were tidied
+    _tidying: date | None = field(default=None, init=False)  # the day (UTC) on which `_looked_at` were
+    _looked_at: set[Name] = field(default_factory=set, init=False)  # those that were tidied, or need not be
 
     def __post_init__(self) -> None:
+        self._stopped = StoppedTables(self.edges.state, COMPANIONS)
         self._noted = read_companions(self.edges.state)
-        self._standings = dict(self._noted)
+        self._standings, self._tidied = dict(self._noted), read_tidied(self.edges.state)
 
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
-        """Write what companions lack. Whether there was work. Raises LeaseLost."""
-        worked = False
-        for table in tables:
+        """`run.companion_tables.CompanionTables.catch_up`. Raises LeaseLost."""
+        worked, all_tables = False, list(tables)
+        if self._dropped is None:
+            self._dropped = self._find_dropped()
+        for table in all_tables:
             for kind in self.kinds:
                 if self._is_due(kind, table):
                     name, companion = (kind.key, table.id), kind.table_of(table.id)
@@ -77,6 +87,64 @@ class Companions:
         if self.listing is not None:
             worked |= self._catch_up_list(self.listing)
         return worked
+
+    def _find_dropped(self) -> set[Name]:
+        """The noted companions that somebody has dropped or renamed: they begin anew at once, also of quiet tables."""
+        edges, names = self.edges, {kind.key: kind.table_of for kind in self.kinds}
+        noted = {(key, table): names[key](table) for key, table in self._noted if key in names}
+        if not noted:
+            return set()
+        try:
+            with translate_errors(edges.source.settings, edges.target):
+                present = set(edges.target.names(shown=True))
+        except LakeIngestError:  # whoever writes a companion meets it, and reports it
+            return set()
+        return {name for name, companion in noted.items() if edges.config.target.identifier(companion) not in present}
+
+    def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:
+        """`run.companion_tables.CompanionTables.tidy`. Rows leave by whole days, so once a day is often enough.
+
+        Raises LeaseLost.
+        """
+        today, tidied = datetime.now(UTC).date(), 0
+        if not self.takes_all or self._tidied == today:
+            return False
+        if self._tidying != today:
+            self._tidying, self._looked_at = today, set()
+        for name, companion, tidy in self._tidyings(tables):
+            if name in self._looked_at:
+                continue
+            if stopping() or tidied == at_most:
+                return tidied > 0
+            self._looked_at.add(name)
+            if name in self._standings and name not in self._behind:
+                self._tried(name, companion, tidy)
+                tidied += 1
+        self._tidied, self._must_note = today, True
+        return True
+
+    def _tidyings(self, tables: Iterable[TableRun]) -> Iterator[tuple[Name, TableId, Callable[[], None]]]:
+        """For each companion that can have something to tidy: its names, and what tidies it."""
+        for table in tables:
+            for kind in self.kinds:
+                if kind.tidies and kind.is_wanted(table):
+                    name, standing = (kind.key, table.id), partial(kind.standing, table)
+                    tidy = partial(self._tidy, name, standing, partial(kind.tidy, table, now=True))
+                    yield name, kind.table_of(table.id), tidy
+        if self.listing is not None:
+            name = self.listing.key, self.listing.name
+            yield name, self.listing.name, partial(self._tidy, name, self.listing.standing, self.listing.tidy)
+
+    def _tidy(self, name: Name, standing: Callable[[], Standing | None], tidy: Callable[[], int | None]) -> None:
+        """Tidy one that this run may not have opened yet."""
+        if self._standing(name, standing) is not None:
+            self._tidied_to(name, tidy())
+
+    def _tidied_to(self, name: Name, version: int | None) -> None:
+        """Note the version of a companion after it was tidied; None: it made no commit."""
+        if version is not None:
+            self._standings[name] = replace(self._standings[name], version=version)
+            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
         """Whether the companion lacks something, and may be tried now. Notes that a quiet table is as of a later place.
@@ -88,7 +156,9 @@ class Companions:
             return False
         self._seen.add(name)
         standing = self._standings.get(name)
-        if standing is not None and standing.of == copy.published and copy.visible:
+        has_failed = not self._stopped.is_empty and self._stopped.read(kind.table_of(table.id)) is not None
+        must_look = has_failed or name in (self._dropped or ())
+        if not must_look and standing is not None and standing.of == copy.published and copy.visible:
             if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
                 self._standings[name] = standing.unchanged_to(place)
                 self._must_note = True
@@ -109,17 +179,45 @@ class Companions:
                 self.edges.profile.stage(key),
             ):
                 write()
+                self._stopped.remove(companion)
         except LeaseLost:
             raise
         except LakeIngestError as error:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
             self._changelogs.pop(table, None)
-            self._loaded.discard(name)  # nobody knows which commits were made
+            self._forget(name)
+            self.edges.lease.assert_held()
             self.edges.observe(Undelivered(key, error.line))
+            self._record(key, Stopped.of(companion, error))
             return False
-        self._behind.discard(name)
+        (self._dropped or set()).discard(name)
         self._not_before.pop(name, None)
         return True
+
+    def _forget(self, name: Name) -> None:
+        """After an error nobody knows which commits were made: the companion is asked, and lacks something until then.
+
+        If it goes on from an earlier position, the archive may have no longer what follows; then it begins anew.
+        """
+        self._loaded.discard(name)
+        self._behind.add(name)
+        if name in self._standings:
+            self._standings[name] = replace(self._standings[name], of=0)
+            self._must_note = True
+
+    def _record(self, key: str, stopped: Stopped) -> None:
+        """Keep for `status` why a companion stands still. If that cannot be written, the run says so, and goes on."""
+        try:
+            self._stopped.record(stopped)
+        except StorageFailed as failed:
+            self.edges.observe(Undelivered(key, failed.line))
+
+    def errors_of(self, table: TableRun) -> Mapping[str, str]:
+        """`run.companion_tables.CompanionTables.errors_of`."""
+        records = {
+            kind.key: self._stopped.read(kind.table_of(table.id)) for kind in self.kinds if kind.is_wanted(table)
+        }
+        return {key: "" if record is None else record.error for key, record in records.items()}
 
     def _catch_up_list(self, listing: ListOfAll) -> bool:
         """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
@@ -137,7 +235,7 @@ class Companions:
             return False
 
         def write() -> None:
-            before = present or self._noted_or_own(name, listing.standing())
+            before = self._standing(name, listing.standing)
             self._note(name, before, listing.write(None if before is None else before.read_to, to, wanted))
 
         return self._tried(name, listing.name, write)
@@ -149,7 +247,7 @@ class Companions:
                 f"{companion} is a table of the source, and has the name of the {kind.key} of {table.id}; leave it out"
                 " by tables.exclude, or do without"
             )
-        standing = self._standing(kind, table)
+        standing = self._standing(name, partial(kind.standing, table))
         reading_on = self._reading(table, standing, "it is new")
         try:
             written = kind.write(table, reading_on)
@@ -163,32 +261,35 @@ class Companions:
         of = table.copy.published if table.copy.visible else None
         written = replace(written, of=of or 0)
         self._note(name, standing, written)
-        version = kind.tidy(table)
-        if version is not None:
-            self._standings[name] = replace(written, version=version)
-            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
+        self._tidied_to(name, kind.tidy(table))
 
     def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
         """Note how far a companion is now; the state folder must have it if no commit tells it."""
         self._standings[name] = after
         self._loaded.add(name)
-        is_same_commit = before is not None and before.version == after.version
-        self._must_note = self._must_note or is_same_commit or name not in self._noted
+        self._behind.discard(name)
+        is_new_or_same = before is None or before.version == after.version
+        self._must_note = self._must_note or is_new_or_same or name not in self._noted
 
-    def _standing(self, kind: Companion, table: TableRun) -> Standing | None:
-        """How far the companion is: by its last commit, or as of a later place that is noted for this commit."""
-        name = (kind.key, table.id)
+    def _standing(self, name: Name, standing: Callable[[], Standing | None]) -> Standing | None:
+        """How far the companion is: by its last commit, or as of a later place that is noted for this commit.
+
+        `standing`: asks the companion for its last commit. If that is not the noted one, such as after a rollback, it
+        counts from now on, and the companion lacks something: until it is written, the archive keeps what follows.
+        """
         if name in self._loaded:
             return self._standings[name]
-        return self._noted_or_own(name, kind.standing(table))
-
-    def _noted_or_own(self, name: Name, standing: Standing | None) -> Standing | None:
-        """How far a companion is that is at this commit: as of a later place, if that is noted for the commit."""
-        noted = self._standings.get(name)
-        if standing is None or noted is None or noted.version != standing.version:
-            return standing
-        is_later = noted.read_to.log == standing.read_to.log and noted.read_to.order > standing.read_to.order
-        return replace(standing, read_to=noted.read_to) if is_later else standing
+        own, noted = standing(), self._standings.get(name)
+        known = None if own is None else own.as_noted(noted)
+        if known is None:
+            self._standings.pop(name, None)
+        else:
+            self._standings[name] = known
+            self._loaded.add(name)
+        if known != noted:
+            self._behind.add(name)
+            self._must_note = True
+        return known
 
     def _reading(self, table: TableRun, standing: Standing | None, why: str) -> Reading:
         place = _shown_place(table)
@@ -210,7 +311,7 @@ class Companions:
             self._loaded.discard(name)
             self._must_note = True
         if self._must_note:
-            store_companions(self.edges.writing, self._standings)
+            store_companions(self.edges.writing, self._standings, self._tidied)
             self._noted, self._must_note = dict(self._standings), False
         least = self._least_unread()
         if least is None:

@@ -3,9 +3,9 @@
 import time
 from dataclasses import dataclass, field
 
-from lakeingest.config.tables import TableOptions
+from lakeingest.config.companions import HISTORY_KEY
 from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
-from lakeingest.core.history_table import IS_CURRENT, described, history_id, in_history, latest_of, new_history
+from lakeingest.core.history_table import described, history_id, in_history, latest_of, new_history
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StateUnreadable
@@ -25,16 +25,13 @@ def history_of(edges: Edges) -> "Histories | None":
     return Histories(edges) if "scd2" in kinds else None
 
 
-# rows that have ended are in files of their own, so that whoever asks for the current ones reads no others
-_OPTIONS = TableOptions(partition_by=(IS_CURRENT,))
-
-
 @dataclass(slots=True)
 class Histories:
     """`pipeline.companions.companion.Companion` for histories."""
 
     edges: Edges
-    key: str = field(default="history", init=False)
+    key: str = field(default=HISTORY_KEY, init=False)
+    tidies: bool = field(default=False, init=False)
     _target: Target | None = field(default=None, init=False)
     _known: dict[TableId, HistoryTable] = field(default_factory=dict, init=False)  # by the table of the source
 
@@ -69,7 +66,7 @@ class Histories:
         self._known[table.id] = history
         return Standing(history.staged.version, reading.reached)
 
-    def tidy(self, table: TableRun) -> None:
+    def tidy(self, table: TableRun, *, now: bool = False) -> None:
         """Nothing is to be done: no version is ever removed."""
 
     def _loaded(self, table: TableRun) -> HistoryTable | None:
@@ -119,5 +116,5 @@ class Histories:
     @property
     def _lake(self) -> Target:
         if self._target is None:
-            self._target = open_companions(self.edges.config, lambda _: _OPTIONS, self.edges.executors.open)
+            self._target = open_companions(self.edges.config, self.edges.executors.open)
         return self._target

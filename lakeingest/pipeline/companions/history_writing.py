@@ -188,9 +188,13 @@ class HistoryWriting:
     _copied: list[Copied] = field(default_factory=list, init=False)
     _copied_rows: int = field(default=0, init=False)
     _has_begun: bool = field(default=False, init=False)
+    _begins_anew: bool = field(init=False)
+    _before: ReadTo | None = field(init=False)  # the position of the last commit before this
 
     def __post_init__(self) -> None:
         self.time_of = cache(self.time_of)
+        self._begins_anew = self.since is None
+        self._before = companion.read_to_of(self.history.staged.progress)
 
     def take(self, part: Part) -> None:
         """Take the next part. It may be committed later, by a later part or by `finish`."""
@@ -218,7 +222,10 @@ class HistoryWriting:
         if self._waiting:
             self._commit(self._waiting, reached)
             self._waiting = []
-        if self.history.staged.published is None:  # the table has no rows
+        committed = companion.read_to_of(self.history.staged.progress)
+        # the table has no rows: nothing was committed, but the next run is to go on from here
+        has_only_begun = self.history.staged.published is None or (self._begins_anew and committed == self._before)
+        if has_only_begun:
             self.history.commit([], reached, 0, self.history.latest)
 
     def _begin(self, first: Part | None) -> None:
@@ -227,7 +234,7 @@ class HistoryWriting:
         They were valid there. From then on nobody knows what they were. If the new copy is as of the same place, they
         end before it, so that no row is there twice as of the place.
         """
-        before = companion.read_to_of(self.history.staged.progress)
+        before = self._before
         if not self._has_begun and self.since is None and before is not None:
             position = f"{before.place}~{Ended.GAP}"
             if isinstance(first, Copied):

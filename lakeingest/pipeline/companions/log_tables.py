@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.config.tables import TableOptions
 from lakeingest.core.companion import begun, read_to_of, written
 from lakeingest.core.counted import count_of
 from lakeingest.core.lift import Lift
@@ -21,7 +20,7 @@ from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable
 from lakeingest.lake.formats import logs_of, open_companions
-from lakeingest.lake.logs import PARTITION_BY, Logs
+from lakeingest.lake.logs import Logs
 from lakeingest.lake.target import Staged, Target, Written
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.rows import INSTANT
@@ -30,7 +29,6 @@ from lakeingest.state.definition import as_property, from_property
 DEFINITION, READ_TO = "lakeingest.definition", "lakeingest.read_to"  # properties of each of these tables
 COLUMNS, BEGINS = "lakeingest.columns", "lakeingest.begins"  # `Log.columns` as JSON, and `Log.begins`
 TIDY_EVERY = 16  # of so many writes of a table, one looks whether files are to be combined or removed
-_OPTIONS = TableOptions(partition_by=(PARTITION_BY.format(LOGGED_AT),))
 
 
 @dataclass(slots=True)
@@ -58,7 +56,7 @@ class LogTables:
 
     def __init__(self, edges: Edges) -> None:
         self._edges = edges
-        self._target: Target = open_companions(edges.config, lambda _: _OPTIONS)
+        self._target: Target = open_companions(edges.config)
         logs = logs_of(edges.config, self._target)
         assert logs is not None  # noqa: S101 - pipeline.yml is refused otherwise
         self._logs: Logs = logs
@@ -114,9 +112,12 @@ class LogTables:
             log.staged = self._logs.append(log.staged, files, progress, properties, lift)
         log.writes += 1
 
-    def tidy(self, log: Log) -> None:
-        """After each write, and done from time to time: remove rows that are too old, and combine small files."""
-        if log.writes % TIDY_EVERY != 1:
+    def tidy(self, log: Log, *, now: bool = False) -> None:
+        """After each write, and done from time to time: remove rows that are too old, and combine small files.
+
+        With `now` it is done in any case.
+        """
+        if not now and log.writes % TIDY_EVERY != 1:
             return
         settings, progress = self._edges.config.changelog, log.staged.progress
         read_to = read_to_of(progress)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeingest.config.companions import TRANSACTIONS_KEY
 from lakeingest.core import change
 from lakeingest.core.companion import Standing, read_to_of
 from lakeingest.core.position import Place
@@ -22,7 +23,6 @@ from lakeingest.spool.changelog import StoredChangelog
 from lakeingest.spool.held import Held
 from lakeingest.spool.manifest import Manifest
 
-KEY = "changelog.transactions"
 COMMIT_ROWS = 200_000  # rows of a commit, about
 _COUNT, _FRAGMENT = "_lakeingest_count", "_lakeingest_fragment"
 _GROUP = (*change.PLACE, change.COMMITTED_AT, change.GTID)
@@ -37,6 +37,10 @@ _FIELDS = pa.schema(
         (_COUNT, pa.int64()),
     ]
 )
+
+
+class _Lost(Exception):
+    """A file with change rows is not there any more."""
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class Transactions:
     @property
     def key(self) -> str:
         """The key of pipeline.yml."""
-        return KEY
+        return TRANSACTIONS_KEY
 
     @property
     def name(self) -> TableId:
@@ -74,7 +78,8 @@ class Transactions:
     def write(self, since: ReadTo | None, to: Place, tables: Collection[TableId]) -> Standing:
         """Write the transactions of these tables after `since` and up to the place `to`.
 
-        If they are not stored any more, or if there is no list yet, a row says that they are not in the list.
+        If they are not stored any more, if a file of them is lost, or if there is no list yet, a row says that they are
+        not in the list. Raises StateUnreadable if a file of them is damaged.
         """
         changelog = StoredChangelog(self.edges.state / "spool")
         held = changelog.held()
@@ -86,16 +91,27 @@ class Transactions:
             self._add(log, _gap(to), reached)
         else:
             waiting: list[pa.Table] = []
-            for rows, stop in self._transactions(held, since.place, to, tables):
-                waiting.append(rows)
-                if sum(part.num_rows for part in waiting) >= COMMIT_ROWS:
-                    self._add(log, pa.concat_tables(waiting), ReadTo(min(stop, to), log=held.name))
-                    waiting = []
+            try:
+                for rows, stop in self._transactions(held, since.place, to, tables):
+                    waiting.append(rows)
+                    if sum(part.num_rows for part in waiting) >= COMMIT_ROWS:
+                        self._add(log, pa.concat_tables(waiting), ReadTo(min(stop, to), log=held.name))
+                        waiting = []
+            except _Lost:
+                waiting.append(_gap(to))
             if waiting:
-                self._add(log, pa.concat_tables(waiting), reached)
+                self._add(log, pa.concat_tables(waiting, promote_options="default"), reached)
         self._log = log
         self._tables.tidy(log)
         return Standing(log.staged.version, reached)
+
+    def tidy(self) -> int | None:
+        """Remove days that are too old, and combine small files."""
+        if self._log is None:
+            return None
+        version = self._log.staged.version
+        self._tables.tidy(self._log, now=True)
+        return None if self._log.staged.version == version else self._log.staged.version
 
     def _add(self, log: Log, rows: pa.Table, read_to: ReadTo) -> None:
         self._tables.commit(log, [self._tables.write(log, rows, 0)], rows.num_rows, read_to)
@@ -123,8 +139,13 @@ class Transactions:
             try:
                 with files.parquet(path) as opened:
                     rows = opened.read(columns=list(_GROUP))
+            except FileNotFoundError as error:
+                raise _Lost from error
             except (OSError, pa.ArrowException) as error:
-                raise StateUnreadable(f"{path} of the spool cannot be read: {error}") from error
+                raise StateUnreadable(
+                    f"{path} of the spool cannot be read: {error}; if it stays so, rename or drop {self.name}, and the"
+                    " next run begins the list anew, with a gap"
+                ) from error
             counted = rows.group_by(list(_GROUP), use_threads=False).aggregate([([], "count_all")])
             counted = counted.filter(pc.greater(place_texts(counted), self.begin_of(table)))
             counts = counted["count_all"].cast(pa.int64())

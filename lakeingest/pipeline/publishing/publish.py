@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.lake.held import Auditing, Held
 from lakeingest.lake.target import Staged
-from lakeingest.pipeline.events import Published
+from lakeingest.pipeline.events import Published, TookBack
 from lakeingest.pipeline.publishing.audit import audit, must_be_full, note_publish
 from lakeingest.pipeline.publishing.gate import Checked, gate
 from lakeingest.pipeline.publishing.quarantine import close_evidence, move_failing
@@ -108,6 +108,8 @@ def note_published(edges: Edges, ready: Ready, published: Staged, seconds: float
     table = ready.table
     published = replace(published, progress=ready.staged.progress.published())
     table.advance(published)
+    if published.taken_back:
+        edges.observe(TookBack(table.id, published.taken_back))
     note_publish(edges, table, seconds)
     position = published.progress.position
     edges.observe(Published(table.id, ready.rows, "" if position is None else str(position.at), seconds))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from lakeingest.core.position import Place
-from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.catch_up import catch_up, trim_spool
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.points import Keeping
 from lakeingest.pipeline.rounds.ledger import Ledger
@@ -36,6 +36,8 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
         measuring.measure()
         if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
             _finish(run, proving)
+            if run.companions.tidy(run.requested, stopping):
+                trim_spool(run)
             return True
     measuring.measure()
     _finish(run, proving)

@@ -88,6 +88,7 @@ class Measuring:
             max_staleness=None if staleness is None else staleness.total_seconds(),
             quarantined=None if table.copy is None else len(table.progress.quarantine),
             proven_since=self._proving.proven_since(table),
+            companions=self._run.companions.errors_of(table),
         )
 
     def _what_readers_see(self, table: TableRun) -> Shown | None:

@@ -29,6 +29,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.pipeline.signals.documents import process_signals
 
+TIDIED_AT_ONCE = 4  # companions in a round: publishes wait for them
 RETRY_SECONDS = 300.0  # between two tries of a stopped table (`worth_a_retry`)
 
 
@@ -74,14 +75,16 @@ def _work(
     has_published = not pace.seconds_left and _publish_due(run, stopping, worked_at)
     if has_published:
         pace.worked()
-    # Step 3: write the companions of what is published now, and those that could not be written before
+    # Step 3: write the companions of what is published now, and those that could not be written before. Once a day they
+    # are tidied, too, by a run that follows; a bounded run does that at its end
     has_written = run.companions.catch_up(run.requested)
+    has_tidied = beside is not None and not stopping() and run.companions.tidy(run.requested, stopping, TIDIED_AT_ONCE)
     # Step 4: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
     # watermarks, and may then merge the wave
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
     if committed and has_new_copy(run):
         pace.hurry()  # readers wait for the table
-    if has_published or has_written or committed:
+    if has_published or has_written or has_tidied or committed:
         trim_spool(run)
     return has_published or committed
 

@@ -1,6 +1,6 @@
 """What stages of a run ask of the companions of its copies; `companions/` has what does it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from lakeingest.pipeline.run.table_run import TableRun
@@ -13,7 +13,20 @@ class CompanionTables(Protocol):
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
         """Write what the companions of these tables lack of what readers see. Whether there was work.
 
-        An error is reported, and the run goes on.
+        An error is reported, and kept for `status` until the companion goes on. The run goes on.
+        """
+
+    def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:
+        """Once a day (UTC), tidy the companions of these tables that lack nothing: those of quiet tables, too.
+
+        None is begun after `stopping`, nor after `at_most` in this call: then a later call goes on. Whether something
+        was done, which `hold` notes. Errors are reported, and kept, as those of `catch_up`.
+        """
+
+    def errors_of(self, table: TableRun) -> Mapping[str, str]:
+        """For each companion of the table, by its key of pipeline.yml, the name of the error for which it stands still.
+
+        '' if it goes on.
         """
 
     def hold(self, spool: Spool) -> None:
@@ -26,6 +39,19 @@ class NoCompanions:
     def catch_up(self, tables: Iterable[TableRun]) -> bool:  # noqa: ARG002 - as the protocol says
         """Nothing is written."""
         return False
+
+    def tidy(
+        self,
+        tables: Iterable[TableRun],  # noqa: ARG002 - as the protocol says
+        stopping: Callable[[], bool],  # noqa: ARG002 - as the protocol says
+        at_most: int | None = None,  # noqa: ARG002 - as the protocol says
+    ) -> bool:
+        """Nothing is tidied."""
+        return False
+
+    def errors_of(self, table: TableRun) -> Mapping[str, str]:  # noqa: ARG002 - as the protocol says
+        """There are none."""
+        return {}
 
     def hold(self, spool: Spool) -> None:
         """Nothing is kept."""

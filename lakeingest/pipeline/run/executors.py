@@ -4,13 +4,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakeingest.config import Config, Source
+from lakeingest.errors import OperatorNeeded, Scope
 from lakeingest.spark import scatter
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.own_workers import OwnWorkers
 from lakeingest.spark.scatter import Workers
 from lakeingest.spark.session import open_session
-from lakeingest.spark.settings import local_slots, runs_here, work_folder
+from lakeingest.spark.settings import local_slots, needs_session, runs_here, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,10 +49,18 @@ class Executors:
         self._opening = threading.Lock()  # tables that are published at the same time open one session
 
     def open(self) -> "SparkSession":
-        """The session, which is started if none is running."""
+        """The session, which is started if none is running.
+
+        Raises OperatorNeeded if it cannot be started. The error stops only the table that needs the session, if the
+        pipeline needs none as a rule.
+        """
         with self._opening:
             if self.session is None:
-                self.session = open_session(self._config)
+                try:
+                    self.session = open_session(self._config)
+                except OperatorNeeded as error:
+                    error.scope = Scope.PIPELINE if needs_session(self._config) else Scope.TABLE
+                    raise
             return self.session
 
     def forget(self) -> None:

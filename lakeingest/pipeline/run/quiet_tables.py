@@ -16,7 +16,7 @@ from lakeingest.core.quiet import Quiet
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
-from lakeingest.lake.target import OpenSpark, Staged, Target, no_spark
+from lakeingest.lake.target import Looked, OpenSpark, Staged, Target, no_spark
 from lakeingest.mysql.source import Source
 from lakeingest.state.lease import Lease
 from lakeingest.state.quiet import read_quiet, store_quiet
@@ -85,7 +85,7 @@ class QuietTables:
 
 
 class _TargetWithQuiet:
-    """A target whose `recover` and `inspect` return staged states at their noted positions."""
+    """A target whose `recover`, `inspect` and `look` return staged states at their noted positions."""
 
     def __init__(self, target: Target, quiet: QuietTables) -> None:
         self._target, self._quiet = target, quiet
@@ -98,8 +98,12 @@ class _TargetWithQuiet:
         return staged and self._quiet.at_noted_position(table, staged)
 
     def inspect(self, table: TableId) -> Staged | None:
-        staged = self._target.inspect(table)
-        return staged and self._quiet.at_noted_position(table, staged)
+        looked = self.look(table)  # not the target's, which knows no noted positions
+        return None if looked is None else looked.staged
+
+    def look(self, table: TableId) -> Looked | None:
+        looked = self._target.look(table)
+        return looked and replace(looked, staged=self._quiet.at_noted_position(table, looked.staged))
 
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark, quiet: QuietTables | None = None) -> Target:

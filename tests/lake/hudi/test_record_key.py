@@ -155,7 +155,7 @@ def test_a_table_has_any_key(
 
 
 def test_tables_with_keys_of_integers_have_no_other_column(lake_of: Callable[..., Lake]) -> None:
-    """As those of earlier versions, which go on. Other tables have it in their files, and we never read it."""
+    """Other tables have it in their files, and we never read it."""
     plain, text = lake_of(), lake_of((column("id", Kind.STRING, "varchar(9)"), V))
     plain.published((1, "a"))
     text.published(("1", "a"))

@@ -23,7 +23,6 @@ from lakeingest.errors import StaleWriter
 from lakeingest.lake.iceberg import logs
 from lakeingest.lake.iceberg.logs import IcebergLogs
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.logs import PARTITION_BY
 from lakeingest.lake.target import Staged
 from lakeingest.rows import table_schema
 from tests.lake.shown import catalog_of
@@ -78,7 +77,7 @@ class Log:
 def open_target(tmp_path: Path) -> Callable[[], IcebergTarget]:
     """Another run's target each time."""
     settings = config.Target(warehouse=Place.of(tmp_path / "lake"))
-    options = TableOptions(partition_by=(PARTITION_BY.format(LOGGED_AT),))
+    options = TableOptions(partition_by=(f"day({LOGGED_AT})",))
     return lambda: IcebergTarget(settings, lambda _: options)
 
 

@@ -1,4 +1,4 @@
-"""A run that begins checks the files of manifests that it need not read again."""
+"""A run that begins checks the files of manifests that it need not read again, nor their list."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.snapshots import Snapshot
 
 from lakeingest.config import Config
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
-from lakeingest.lake.iceberg import manifest_notes
+from lakeingest.lake.iceberg import audit, kept_files, manifest_notes
 from tests.lake.iceberg.test_damage import added, empty, local, remove, shorten, start
 from tests.lake.steps import Lake, Raw
 
@@ -25,24 +26,31 @@ def notes(lake_config: Config, lake: Lake) -> File:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The manifests that are read from now on."""
+    """The manifests and lists of manifests that are read from now on."""
     names: list[str] = []
-    read = manifest_notes.read_files
+    read, read_list = manifest_notes.read_files, kept_files.manifests_read_anew
 
     def spy(manifest: ManifestFile, *arguments: Any, **options: Any) -> Any:
         names.append(manifest.manifest_path)
         return read(manifest, *arguments, **options)
 
+    def spy_of_lists(snapshot: Snapshot, *arguments: Any) -> Any:
+        names.append(snapshot.manifest_list)
+        return read_list(snapshot, *arguments)
+
     monkeypatch.setattr(manifest_notes, "read_files", spy)
+    monkeypatch.setattr(audit, "manifests_read_anew", spy_of_lists)
     return names
 
 
 def manifests(raw: Raw) -> list[Path]:
-    """The manifests of the commit that readers see."""
+    """The list of manifests of the commit that readers see, and its manifests."""
     table = raw()
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    return [local(one.manifest_path) for one in snapshot.manifests(table.io)]
+    return [
+        local(path) for path in (snapshot.manifest_list, *(one.manifest_path for one in snapshot.manifests(table.io)))
+    ]
 
 
 def test_a_manifest_is_read_once(lake: Lake, reads: list[str]) -> None:
@@ -55,7 +63,7 @@ def test_a_manifest_is_read_once(lake: Lake, reads: list[str]) -> None:
     lake.publish(lake.merge(lake.loaded(), (4, "d", False), pos=40))
     reads.clear()
     lake.loaded()
-    assert len(reads) == len(set(reads)) == 1
+    assert len(reads) == len(set(reads)) == 2  # the list, and the new manifest
 
 
 @pytest.mark.parametrize("spoil", [empty, remove, shorten])
@@ -71,14 +79,16 @@ def test_a_noted_file_is_missed(lake: Lake, raw: Raw, spoil: Callable[[Path], No
     assert again.progress.position == first.progress.position
 
 
+@pytest.mark.parametrize("of_list", [False, True], ids=["manifest", "list"])
 @pytest.mark.parametrize("spoil", [empty, remove, shorten])
-def test_a_noted_manifest_is_missed(lake: Lake, raw: Raw, spoil: Callable[[Path], None]) -> None:
+def test_a_noted_manifest_is_missed(lake: Lake, raw: Raw, spoil: Callable[[Path], None], of_list: bool) -> None:  # noqa: FBT001
     """It is not read, but readers need it."""
     lake.published((1, "a"), (2, "b"))
     before = set(manifests(raw))
     lake.publish(lake.merge(lake.loaded(), (9, "c", False), pos=30))
     assert lake.loaded().lost == ""
-    (new,) = set(manifests(raw)) - before
+    new_list, new_manifest = (file for file in manifests(raw) if file not in before)
+    new = new_list if of_list else new_manifest
     spoil(new)
     assert new.name in lake.loaded().lost
 

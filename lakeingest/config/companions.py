@@ -1,0 +1,19 @@
+"""Companions of copies (`core.companion`): the keys of pipeline.yml that ask for them, and their options.
+
+The options are ours: no pattern of a user's means companions.
+"""
+
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.history_table import HISTORY, IS_CURRENT
+from lakeingest.core.log_columns import LOGGED_AT
+from lakeingest.core.schema import TableId
+
+CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY = "changelog.table", "history", "changelog.transactions"
+# rows that have ended are in files of their own, so that whoever asks for the current ones reads no others
+_OF_HISTORIES = TableOptions(partition_by=(IS_CURRENT,))
+_OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so rows leave by whole days
+
+
+def companion_options(companion: TableId) -> TableOptions:
+    """The options of a companion of this name, or of the list of transactions."""
+    return _OF_HISTORIES if companion.name.endswith(f"__{HISTORY}") else _OF_LOGS
