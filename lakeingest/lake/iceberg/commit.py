@@ -43,8 +43,8 @@ from lakeingest.errors import CommitUnknown, LakeIngestError
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog, NotOffered, TableCommit
 from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.iceberg.times import not_before
+from lakeingest.lake.joint import JointAnswer
 from lakeingest.lake.refusals import stale
-from lakeingest.lake.target import JointAnswer
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between each try and the look at the table
 TRIES_TOGETHER = 3  # of a commit of several tables, before each table is committed alone
@@ -149,10 +149,7 @@ def commit_together(
         except NotOffered as error:
             return JointAnswer(none, str(error), is_final=True)
         except CommitFailedException as error:
-            refusal, is_refused = (
-                str(error),
-                True,
-            )  # or it answers a second copy: the tables show whether one took effect
+            refusal, is_refused = str(error), True  # or a second copy is refused: the tables show it
         except Exception as error:  # noqa: BLE001 - the tables show what happened
             is_refused = _is_final(error)
         else:

@@ -22,7 +22,8 @@ from lakeingest.lake.iceberg.history import assert_unmoved
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog
 from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.staged_schema import as_staged
-from lakeingest.lake.target import JointAnswer, Prepared, Staged, Tables
+from lakeingest.lake.joint import JointAnswer, Prepared
+from lakeingest.lake.target import Staged, Tables
 
 
 @dataclass(frozen=True, slots=True)
