@@ -50,6 +50,7 @@ def publish_at_one_place(
             merges.to_one_place(tables)
     except LakeIngestError as failed:  # such as SparkLost: it is raised below
         error = failed
+        merges.say_behind("the run ends before they are merged to it")
     merged = parents_first(binlog, merges.merged())
     moved = set(merges.moved)
     try:
@@ -108,8 +109,11 @@ class _Merges:
                 return
             due, looked_at = [], set()
         self._merge_beside(self._changed(looked_at))
+        self.say_behind("foreign keys change their rows all the time, so each is published as of its own place")
+
+    def say_behind(self, why: str) -> None:
+        """Tell of the tables that are to be shown, and are behind the others."""
         if behind := [table for table in self.merged() if has_changes(self.run, table)]:
-            why = "foreign keys change their rows all the time, so each is published as of its own place"
             self.run.edges.observe(ShownApart(len(behind), why))
 
     def _changed(self, looked_at: Collection[TableId]) -> list[TableRun]:

@@ -25,7 +25,7 @@ from lakeingest.config import Target
 from lakeingest.core.joint import REFUSALS
 from lakeingest.core.points import Point
 from lakeingest.core.schema import TableId
-from lakeingest.demo.server import LocalServer
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.errors import AuditFailed, PreflightFailed, SparkLost
 from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg.catalogs import open_catalog
@@ -36,7 +36,7 @@ from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import connect
 from lakeingest.pipeline import joint_round
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.events import Event, Following, Published, RowsReread, ShownApart, TableStopped
+from lakeingest.pipeline.events import Event, Following, Published, ShownApart, TableStopped
 from lakeingest.pipeline.publishing import at_once as at_once_module
 from lakeingest.pipeline.publishing import publish
 from lakeingest.pipeline.publishing.audit import audit
@@ -56,10 +56,23 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 POLLS = int(environ.get("LAKEINGEST_POLLS", "300"))
 ACCOUNTS, COINS = 20, 100
 POSITION = "lakeingest.position"
+SERVERS = [MYSQL, MARIADB_11_4]
+BOTH = pytest.mark.parametrize("any_server", SERVERS, ids=[flavor.name for flavor in SERVERS], indirect=True)
 
 
 @pytest.fixture
 def bank(pipe: Pipe) -> Pipe:
+    """The bank on MySQL."""
+    return opened_bank(pipe)
+
+
+@pytest.fixture
+def any_bank(any_pipe: Pipe) -> Pipe:
+    """The bank on a server of each flavor of a test."""
+    return opened_bank(any_pipe)
+
+
+def opened_bank(pipe: Pipe) -> Pipe:
     """Accounts with coins, in two tables, and a journal whose rows refer to both: copied, and seen by readers."""
     pipe.sql("CREATE TABLE left_side (id INT PRIMARY KEY, coins INT NOT NULL)")
     pipe.sql("CREATE TABLE right_side (id INT PRIMARY KEY, coins INT NOT NULL)")
@@ -196,18 +209,19 @@ class Reader:
         assert_whole(rows)
 
 
+@BOTH
 @pytest.mark.long("follows while it is polled")
-def test_no_poll_finds_half_a_round(bank: Pipe) -> None:
+def test_no_poll_finds_half_a_round(any_bank: Pipe) -> None:
     """Beside a run that follows: whatever is read together is of one place, and whole."""
-    reader = Reader(bank)
+    reader = Reader(any_bank)
 
     def work() -> None:
         while reader.polls < POLLS or len(reader.positions) < 5:
             reader.poll()
 
-    with moving(bank) as moved:
-        follow_while(bank, work)
-    assert not bank.seen(TableStopped)
+    with moving(any_bank) as moved:
+        follow_while(any_bank, work)
+    assert not any_bank.seen(TableStopped)
     assert (reader.halves, moved() > 5) == (0, True)
 
 
@@ -296,17 +310,18 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[int]:
     return asked
 
 
+@BOTH
 def test_after_a_refusal_parents_are_published_before_their_children(
-    bank: Pipe, monkeypatch: pytest.MonkeyPatch
+    any_bank: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Foreign keys of all kinds count; and the run says that the tables were not published at once."""
     asked = refuse(monkeypatch, CommitFailedException("the request is too long"))
-    move(bank, random.Random(1), 1)
-    bank.run()
-    assert (asked, set(published(bank)), published(bank)[-1]) == ([3], set(TABLES), "journal")
-    [event] = bank.seen(ShownApart)
+    move(any_bank, random.Random(1), 1)
+    any_bank.run()
+    assert (asked, set(published(any_bank)), published(any_bank)[-1]) == ([3], set(TABLES), "journal")
+    [event] = any_bank.seen(ShownApart)
     assert "the request is too long; this run goes on" in str(line(event))
-    bank.assert_equal()
+    any_bank.assert_equal()
 
 
 def test_a_catalog_that_always_refuses_is_not_asked_for_ever(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,35 +410,6 @@ def test_tables_that_get_changes_while_a_merge_spools_on_come_along(
     assert {position(bank, table) for table in TABLES} == {position(bank, "right_side")}
     assert sorted(published(bank)) == sorted(TABLES)  # each once
     bank.assert_equal()
-
-
-@pytest.mark.long("another kind of server")
-def test_what_foreign_keys_change_meanwhile_is_seen_with_the_rest(
-    pipe_on: Callable[..., Pipe], silent: LocalServer
-) -> None:
-    """A transaction that comes while rows are read again is seen in all its tables at once, or in none."""
-    pipe = pipe_on(silent)
-    pipe.sql(
-        "CREATE TABLE parents (id INT PRIMARY KEY)",
-        "CREATE TABLE going (id INT PRIMARY KEY, p INT, v INT,"
-        " FOREIGN KEY (p) REFERENCES parents (id) ON DELETE CASCADE)",
-        "CREATE TABLE apart (id INT PRIMARY KEY)",
-        "INSERT INTO parents VALUES (1), (2)",
-        "INSERT INTO going VALUES (1, 1, 0), (2, 2, 0)",
-        "INSERT INTO apart VALUES (1)",
-    )
-    at_once(pipe)
-    pipe.run()
-    pipe.events.clear()
-    pipe.sql("DELETE FROM parents WHERE id = 1")
-
-    def meanwhile(event: Event) -> None:
-        if isinstance(event, RowsReread):
-            pipe.sql("BEGIN", "UPDATE going SET v = 7 WHERE id = 2", "INSERT INTO apart VALUES (2)", "COMMIT")
-
-    pipe.run(observe=meanwhile)
-    assert (pipe.rows("going"), pipe.rows("apart")) == ([(2, 2, 7)], [(1,), (2,)])
-    assert position(pipe, "going") == position(pipe, "apart")
 
 
 def test_a_table_that_fails_leaves_the_others_to_their_publish(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
