@@ -25,7 +25,8 @@ class Prepared(Protocol):
 class JointAnswer:
     """What became of a commit of several tables. `are_seen`: for each table, whether readers are known to see it now.
 
-    `refusal`: why the catalog has refused it, although no table has moved; else ''. `is_final`: it has no such commits.
+    `refusal`: why the catalog has not made it, although it is there and no table has moved; else ''. `is_final`: it has
+    no such commits.
     """
 
     are_seen: Sequence[bool]

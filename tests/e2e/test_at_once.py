@@ -30,7 +30,9 @@ from lakeingest.errors import AuditFailed, PreflightFailed, SparkLost
 from lakeingest.lake.held import Held
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.publishing import IcebergJoint
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.joint import JointAnswer
 from lakeingest.monitoring.event_lines import line
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import connect
@@ -322,6 +324,23 @@ def test_after_a_refusal_parents_are_published_before_their_children(
     [event] = any_bank.seen(ShownApart)
     assert "the request is too long; this run goes on" in str(line(event))
     any_bank.assert_equal()
+
+
+def test_tables_that_are_published_apart_for_another_reason_are_said(
+    bank: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a compaction of one of them at that moment. The next round is published at once again."""
+    move(bank, random.Random(1), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergJoint, "show", lambda _, prepared: JointAnswer([False] * len(prepared)))
+        bank.run()
+    [event] = bank.seen(ShownApart)
+    assert "3 tables are not published at once, as of one place: someone has changed one of them" in str(line(event))
+    assert set(published(bank)) == set(TABLES)
+    move(bank, random.Random(2), 2)
+    bank.run()
+    assert bank.seen(ShownApart) == [event]
+    bank.assert_equal()
 
 
 def test_a_catalog_that_always_refuses_is_not_asked_for_ever(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

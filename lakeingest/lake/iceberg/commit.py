@@ -141,7 +141,7 @@ def commit_together(
     only if the answer says nothing, no request took effect, and each still can. This function raises no error of the
     catalog, because whoever shows a table by itself finds the one that concerns it.
     """
-    commits, none = [request.commit for request in requests], [False] * len(requests)
+    commits, none, unclear = [request.commit for request in requests], [False] * len(requests), ""
     for pause in PAUSES[:TRIES_TOGETHER]:
         refusal, is_refused = "", False
         try:
@@ -151,15 +151,15 @@ def commit_together(
         except CommitFailedException as error:
             refusal, is_refused = str(error), True  # or a second copy is refused: the tables show it
         except Exception as error:  # noqa: BLE001 - the tables show what happened
-            is_refused = _is_final(error)
+            is_refused, unclear = _is_final(error), f"{type(error).__name__}: {error}"
         else:
             return JointAnswer([True] * len(requests))
         time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait equally long
         took_effect, all_can = _look(requests, load)
         has_moved = any(took_effect) or not all_can
         if is_refused or has_moved:
-            return JointAnswer(took_effect, "" if has_moved else refusal)
-    return JointAnswer(none)
+            return JointAnswer(took_effect, "" if has_moved else refusal or unclear)
+    return JointAnswer(none, f"the catalog does not say whether it has committed: {unclear}")
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:

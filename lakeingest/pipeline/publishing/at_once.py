@@ -168,11 +168,14 @@ class _Batch:
 
 
 def _note_answer(edges: Edges, answer: JointAnswer) -> None:
-    """Note whether the catalog takes commits of so many tables. A refusal is an event."""
-    tables = len(answer.are_seen)
-    if all(answer.are_seen):
+    """Note whether the catalog takes commits of so many tables. It is an event if not all are seen."""
+    tables, unseen = len(answer.are_seen), len([is_seen for is_seen in answer.are_seen if not is_seen])
+    if not unseen:
         edges.joint.limit = edges.joint.limit.taken()
+        return
     if not answer.refusal:
+        why = "someone has changed one of them, or the catalog is away; each is published by itself now"
+        edges.observe(ShownApart(unseen, why))
         return
     edges.joint.limit = limit = edges.joint.limit.refused(tables, for_good=answer.is_final)
     follows = (
@@ -180,4 +183,4 @@ def _note_answer(edges: Edges, answer: JointAnswer) -> None:
         if limit.is_over
         else f"this run goes on to publish up to {limit.most:,} at once"
     )
-    edges.observe(ShownApart(tables, f"{' '.join(answer.refusal.split())}; {follows}"))
+    edges.observe(ShownApart(unseen, f"{' '.join(answer.refusal.split())}; {follows}"))

@@ -174,8 +174,12 @@ def test_a_request_without_an_answer_is_sent_again_as_a_whole(shop: Shop) -> Non
     assert (catalog.together, catalog.plan) == (2, [])
     target, catalog = behind(shop, [not_done("503")] * commit.TRIES_TOGETHER)
     shop.merge(40)
-    shop.publish(target)
+    prepared = shop.prepared(target)
+    answer = joint_of(target).show(prepared)
     assert (catalog.together, catalog.plan) == (commit.TRIES_TOGETHER, [])
+    assert (list(answer.are_seen), answer.is_final) == ([False] * 3, False)
+    assert answer.refusal.startswith("the catalog does not say whether it has committed: ")
+    shop.staged = [one.show() for one in prepared]
     shop.assert_seen(3)
 
 
