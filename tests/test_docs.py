@@ -25,7 +25,7 @@ README = (ROOT / "README.md").read_text()
 RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "lakeingest" / "runbooks").glob("*.md")}
 INDEX = RUNBOOKS.pop("README")
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
-README_LINES_MAX = 120
+README_LINES_MAX, CONTRIBUTING_LINES_MAX = 120, 80
 PACKAGE_PAGES = {  # what each of these packages owns, and what must stay true in it
     str(path.relative_to(ROOT)): path.read_text()
     for path in sorted((ROOT / "lakeingest").rglob("README.md"))
@@ -35,7 +35,7 @@ PACKAGE_LINES_MAX, WIDTH_MAX = 75, 120
 REFERENCE = "cli", "configuration", "ddl", "metrics", "platforms", "session-variables", "types"
 GENERATED = {f"docs/reference/{name}.md" for name in REFERENCE}
 TEXTS = {
-    name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")
+    name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md", "tests/README.md")
 } | (PACKAGE_PAGES | PAGES)
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
@@ -172,9 +172,18 @@ def test_the_exit_codes_of_the_documents_are_those_of_the_classes() -> None:
     assert table == {0} | raised | {exits.EXIT_INTERNAL, exits.EXIT_INTERRUPTED, terminal.EXIT_CLOSED_PIPE}
 
 
-def test_the_readme_is_read_in_minutes() -> None:
+def test_the_first_pages_are_read_in_minutes() -> None:
     """What needs more room has a page of its own."""
     assert len(README.splitlines()) <= README_LINES_MAX
+    assert len(TEXTS["CONTRIBUTING.md"].splitlines()) <= CONTRIBUTING_LINES_MAX
+
+
+def test_every_variable_that_widens_tests_is_in_their_page() -> None:
+    """So that nobody has to search the tests for it."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    read = {*re.findall(r"""environ(?:\.get\(|\[)"(LAKEINGEST_\w+)""", tests)}
+    assert len(read) > 30
+    assert read - {*re.findall(r"LAKEINGEST_[A-Z_]+", TEXTS["tests/README.md"])} == set()
 
 
 def script(name: str) -> ModuleType:
