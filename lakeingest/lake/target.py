@@ -17,7 +17,7 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.held import Auditing, unaudited
-from lakeingest.lake.joint import Joint
+from lakeingest.lake.joint_answer import JointAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -289,6 +289,31 @@ class Staging(Protocol):
         `rewritten` has the results of the Rewriters for the same commit and lift. A renamed column keeps its values.
         Readers see neither the new columns nor the rewritten rows before the next publish. Raises SchemaChanged if the
         format cannot make the change.
+        """
+
+
+class Prepared(Protocol):
+    """A publish of one table that is audited and ready, and that readers do not see yet."""
+
+    def show(self) -> Staged:
+        """Let readers see this table by itself. Raises as `Publishing.publish`, but no AuditFailed."""
+
+    def finish(self) -> Staged:
+        """Do what follows a publish that `Joint.show` has made, and return the published state."""
+
+
+class Joint(Protocol):
+    """Publishes several tables in one commit of the catalog, which asserts all that their own commits would assert."""
+
+    def prepare(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Prepared:
+        """Check and audit a commit, with the errors of `Publishing.publish`. Readers must see an earlier commit."""
+
+    def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
+        """Let readers see all these tables at once, or none, for example if someone else has changed one of them.
+
+        For a table that is not known to be seen, `Prepared.show` is exact even if this commit takes effect later.
         """
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, MainMoved
-from lakeingest.lake.joint import Joint
+from lakeingest.lake.target import Joint
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
 from lakeingest.pipeline.events import ShownApart
 from lakeingest.pipeline.publishing.at_once import publish_at_once

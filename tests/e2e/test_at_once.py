@@ -32,7 +32,7 @@ from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
 from lakeingest.lake.iceberg.publishing import IcebergJoint
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.joint import JointAnswer
+from lakeingest.lake.joint_answer import JointAnswer
 from lakeingest.monitoring.event_lines import line
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import connect

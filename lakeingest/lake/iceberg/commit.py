@@ -43,7 +43,7 @@ from lakeingest.errors import CommitUnknown, LakeIngestError
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog, NotOffered, TableCommit
 from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.iceberg.times import not_before
-from lakeingest.lake.joint import JointAnswer
+from lakeingest.lake.joint_answer import JointAnswer
 from lakeingest.lake.refusals import stale
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between each try and the look at the table

@@ -22,8 +22,8 @@ from lakeingest.lake.iceberg.history import assert_unmoved
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog
 from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.staged_schema import as_staged
-from lakeingest.lake.joint import JointAnswer, Prepared
-from lakeingest.lake.target import Staged, Tables
+from lakeingest.lake.joint_answer import JointAnswer
+from lakeingest.lake.target import Prepared, Staged, Tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from lakeingest.core.joint import LEAST, MOST, first_batch, generations
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, MainMoved
-from lakeingest.lake.joint import Joint, JointAnswer, Prepared
+from lakeingest.lake.joint_answer import JointAnswer
+from lakeingest.lake.target import Joint, Prepared
 from lakeingest.pipeline.events import ShownApart
 from lakeingest.pipeline.publishing.publish import Ready, make_ready, note_published
 from lakeingest.pipeline.run.binlog_run import BinlogRun

@@ -19,8 +19,7 @@ from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.database_catalog import Swap
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.joint import Joint, Prepared
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Joint, Prepared, Staged, Target
 from tests.faults import spoiling
 from tests.lake.iceberg.test_commit import foreign_snapshot, rows_of
 from tests.lake.steps import PLAIN, Lake

@@ -1,0 +1,17 @@
+"""What a commit of several tables has come to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JointAnswer:
+    """What became of a commit of several tables. `are_seen`: for each table, whether readers are known to see it now.
+
+    `refusal`: why the catalog has not made it, although it is there and no table has moved; else ''. `is_final`: it has
+    no such commits.
+    """
+
+    are_seen: Sequence[bool]
+    refusal: str = ""
+    is_final: bool = False
