@@ -12,11 +12,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.metadata import with_shared_lists
-from lakeingest.lake.iceberg.places import OwnPlaces
+from lakeingest.lake.iceberg.places import FixedLocations
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class DatabaseCatalog(OrderedCatalog, OwnPlaces):
+class DatabaseCatalog(OrderedCatalog, FixedLocations):
     """A catalog in a database. It remembers the last metadata of each table, and parses only files of new names.
 
     Without that memory each version of metadata.json is parsed five times a publish. With 500 snapshots that takes 20
