@@ -35,7 +35,8 @@ PACKAGE_LINES_MAX, WIDTH_MAX = 75, 120
 REFERENCE = "cli", "configuration", "ddl", "metrics", "platforms", "session-variables", "types"
 GENERATED = {f"docs/reference/{name}.md" for name in REFERENCE}
 TEXTS = {
-    name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md", "tests/README.md")
+    name: (ROOT / name).read_text()
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md", "tests/README.md")
 } | (PACKAGE_PAGES | PAGES)
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
