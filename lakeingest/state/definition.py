@@ -160,7 +160,7 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
-    pairs = {key: tuple(map(tuple, chosen.pop(key, ()))) for key in ("cast", "rename")}
+    pairs: dict[str, Any] = {key: tuple(map(tuple, chosen.pop(key, ()))) for key in ("cast", "rename")}
     key_id = str(chosen.pop("key_id", ""))
     lists = {key: tuple(names) for key, names in chosen.items()}  # the other keys: include, exclude, hash, mask
     columns = ColumnChoice(**lists, **pairs, key_id=key_id)
