@@ -50,7 +50,7 @@ TYPES: tuple[tuple[str, Kind, str], ...] = (
     ("`bit(n)`", Kind.BINARY, "big endian"),
     ("`binary`, `varbinary`, `tinyblob` to `longblob`", Kind.BINARY, "with the zero padding of `binary(n)`"),
     ("`geometry` and its subtypes", Kind.BINARY, "WKB"),
-    ("`vector`", Kind.VECTOR, "MySQL 9"),
+    ("`vector`", Kind.VECTOR, "MySQL 9, MariaDB 11.8"),
     ("`uuid`", Kind.UUID, "MariaDB"),
     ("`inet4`, `inet6`", Kind.ADDRESS, "MariaDB"),
 )

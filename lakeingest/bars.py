@@ -34,7 +34,7 @@ class Bars:
     _bar_of: dict[TableId, TaskID] = field(default_factory=dict)  # tables without one are not planned in this run
 
     def draw(self, event: Event) -> None:
-        """Draw what an event says. Events of nothing that is drawn are ignored."""
+        """Draw an event that begins or advances a bar. Other events are ignored, and waves of tables without a bar."""
         match event:
             case Planned():
                 self._begin(event.table, event.estimated_rows)

@@ -1,4 +1,4 @@
-"""The command points: places as of which readers can see all tables are listed, shown, made and dropped."""
+"""The command `points`: lists, shows, creates and drops points, at which readers see all tables as of one moment."""
 
 from typing import Annotated, Literal
 

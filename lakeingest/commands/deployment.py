@@ -175,7 +175,11 @@ def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
 
 
 def _moved(asked: _Asked, ids: Mapping[str, str]) -> dict[str, Any]:
-    """The document with its copy, state, password and jars where the service has them."""
+    """The document for the service: warehouse and state in its bucket, password in its secret, the jars that it has.
+
+    The embedded catalog is a file of this machine, so it is left out: Iceberg on EMR Serverless uses Glue instead.
+    Elsewhere, `assert_job` refuses a document that needs a catalog.
+    """
     root = f"{asked.scheme}://{asked.bucket}"
     old = asked.document.get("target") or {}
     catalog = old.get("catalog") or {}
@@ -185,7 +189,7 @@ def _moved(asked: _Asked, ids: Mapping[str, str]) -> dict[str, Any]:
     if not is_embedded:
         target["catalog"] = catalog
     elif asked.key == "emr-serverless" and target.get("format", "iceberg") == "iceberg":
-        target["catalog"] = {"type": "glue"}
+        target["catalog"] = {"type": "glue"} | {key: value for key, value in catalog.items() if key == "name"}
     source = dict(asked.document["source"])
     if not asked.has_secret:
         source["password"] = _password(asked)

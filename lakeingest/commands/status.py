@@ -289,11 +289,14 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     all_tables = sorted({*ours, *source.tables})
     signals = Signals.read(config, source.retention)
     spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
-    notes, following = read_fresh(state_of(config)), read_following(state_of(config))
+    fresh_notes = read_fresh(state_of(config))
+    following = read_following(state_of(config))
     chosen = config.tables.choose(all_tables, tables)
-    proofs, states = proofs_of(config, chosen), list[TableStatus]()
-    done, beside = copied_once(config, chosen, held.staged), CompanionsInLake.of(config, chosen)
+    proofs = proofs_of(config, chosen)
+    finished = copied_once(config, chosen, held.staged)  # no run changes these copies any more
+    companions = CompanionsInLake.of(config, chosen)
     records = StoppedTables(state_of(config)).read_all(chosen)
+    states: list[TableStatus] = []
     for table in chosen:
         in_lake = _table_status(config, held, table, source, spool, signals)
         stopped = records.get(table) or in_lake.stopped
@@ -311,17 +314,17 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             included=is_included,
             hidden=table in source.hidden,
             following=following,
-            **freshness_of(config, table, in_lake.shown, in_lake.lag_bytes, notes.get(table)),
-            companions=beside.beside(table, held.staged.get(table), in_lake.shown),
+            **freshness_of(config, table, in_lake.shown, in_lake.lag_bytes, fresh_notes.get(table)),
+            companions=companions.beside(table, held.staged.get(table), in_lake.shown),
             proof=proofs.get(table),
-            copied_once=table in done,
-            binlog_seconds=None if table in done else in_lake.binlog_seconds,  # no run needs it
-            binlog_gone=in_lake.binlog_gone and table not in done,
+            copied_once=table in finished,
+            binlog_seconds=None if table in finished else in_lake.binlog_seconds,  # no run needs it
+            binlog_gone=in_lake.binlog_gone and table not in finished,
         )
         states.append(state)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
-    statuses.listing, statuses.last_run = beside.listing, failure(state_of(config))
+    statuses.listing, statuses.last_run = companions.listing, failure(state_of(config))
     statuses.unread = read_met(state_of(config), VERSION).unread
     return statuses
 

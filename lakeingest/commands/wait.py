@@ -142,8 +142,8 @@ def _look(config: Config, tables: Sequence[TableId]) -> list[SeenTable]:
 def _written(config: Config, seen: Sequence[SeenTable]) -> Written:
     """All that the source has written now. Raises SourceDiverged if readers see more than that.
 
-    Byte positions are compared only with those of the same binlog. A binlog that ends before a position that readers
-    have seen on the same server is another one.
+    Byte positions are compared only if they are of the same server. If the server's binlog ends before a position that
+    readers have seen, it is another binlog, such as after a reset.
     """
     with BinlogSource.open(config.source) as source:
         state = source.state()  # before the position, so that the position has all these transactions, too

@@ -26,11 +26,11 @@ class OpenLineage(Frozen):
 
     @model_validator(mode="after")
     def _assert_url(self) -> Self:
-        """Raise ValueError for what is no URL of HTTP, and for a key that would be sent in plain text."""
-        if "${" in self.url:  # only the run knows the URL
+        """Raise ValueError if `url` is not an HTTP URL, or if the API key would be sent in plain text."""
+        if "${" in self.url:  # the environment of the run has the URL
             return self
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError("url is that of a server, such as https://HOST/api/v1/lineage")
+            raise ValueError("url must begin with https:// or http://, such as https://HOST/api/v1/lineage")
         assert_endpoint("url", self.url)
         if self.api_key.get_secret_value() and is_plain_text(self.url):
             raise ValueError("api_key would be sent in plain text: let url be an https:// URL")

@@ -57,7 +57,10 @@ def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool)
 
 
 def rows_at_end(ops: Sequence[str]) -> int:
-    """How many of the waiting rows the last file takes: all, but not the old row of an update without the new row."""
+    """How many of the waiting rows the last file takes.
+
+    It takes all. But if the last row is the old row of an update, it waits for the new row.
+    """
     return len(ops) - 1 if ops and ops[-1] == _BEFORE_UPDATE else len(ops)
 
 

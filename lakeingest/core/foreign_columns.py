@@ -26,13 +26,14 @@ def match(foreign: Sequence[str], wanted: Sequence[str], drop: Sequence[str]) ->
     """
     dropped = tuple(name for name in foreign if any(fnmatch.fnmatchcase(name, pattern) for pattern in drop))
     left = [name for name in foreign if name not in dropped]
-    by_folded = {name.casefold(): name for name in reversed(left)}  # the first of several counts
+    by_folded = {name.casefold(): name for name in reversed(left)}  # reversed: the first of several names counts
     exact = set(left).intersection(wanted)
-    origins = {name: name if name in exact else _unless_in(exact, by_folded.get(name.casefold())) for name in wanted}
+    origins: dict[str, str | None] = {}
+    for name in wanted:
+        in_other_case = by_folded.get(name.casefold())
+        if name in exact:
+            origins[name] = name
+        else:  # a column that matches another one exactly is not used twice
+            origins[name] = None if in_other_case in exact else in_other_case
     used = {origin for origin in origins.values() if origin is not None}
     return Matched(origins, dropped, tuple(name for name in left if name not in used))
-
-
-def _unless_in(exact: set[str], name: str | None) -> str | None:
-    """The name, unless a column of the copy has exactly this name."""
-    return None if name in exact else name

@@ -84,7 +84,10 @@ def is_cast_number(column: Column) -> bool:
 
 
 def as_read(column: Column) -> Column:
-    """The column as its values are read from the source, before the copy's form hides or casts them."""
+    """The column with the kind in which its values are decoded, before they are hidden, or cast from an integer.
+
+    All other casts need no second step: the decoder reads such values in the kind of the copy.
+    """
     if not column.is_hidden:
         usual = usual_kind(column.source_type, column.precision)
         is_cast_integer = is_cast_number(column) and usual in INTEGERS

@@ -76,7 +76,7 @@ class Lift:
             if old.source_name != column.source_name or not self._keeps_definition(old, column):
                 changed |= {old.source_name, column.source_name}
         if not self.is_guess:
-            self._assert_computed_from_none_of(changed)
+            self._refuse_if_generated_from(changed)
 
     def _assert_chosen_alike(self, names: frozenset[str]) -> None:
         """Refuse the lift if the condition of the user may choose other rows than before; `names`: its columns."""
@@ -121,7 +121,7 @@ class Lift:
         ignored = _COMPARED if self.is_guess else set()
         return [name for name in dict.fromkeys(lossy) if name not in ignored]
 
-    def _assert_computed_from_none_of(self, changed: set[str]) -> None:
+    def _refuse_if_generated_from(self, changed: set[str]) -> None:
         """Refuse the lift if a generated column may be computed from a changed column.
 
         The server computes such a column again. If any column is changed, skipped columns count as changed, too,

@@ -34,7 +34,8 @@ class Round:
 def pause(usual: Round, last: Round) -> float:
     """The seconds to pause after the round `last`, which `usual` includes.
 
-    Now and then a round takes several times as long, because it combines files. If a pause as long as itself
-    followed it, readers would wait twice for the changes that come meanwhile. So the rounds after it pay for it.
+    A round that combines files takes several times as long as the usual round. Its pause is limited to the usual
+    pause: otherwise readers would wait for the long round, and then for a long pause. The pauses after the next rounds
+    are longer instead, because the long round is part of `usual`.
     """
     return min(usual.pause, TIMES * last.pause)

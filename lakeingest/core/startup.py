@@ -24,10 +24,10 @@ _NEED_RUN = frozenset({Action.RESNAPSHOT, Action.MAINTAIN})  # only a run can ca
 
 
 def is_done(table: TableId, signals: Iterable[Signal], *, visible: bool) -> bool:
-    """Whether no run changes the copy of a table that is copied only once. Then it needs no binlog any more.
+    """Whether the copy of a table that is copied only once is finished. Later runs then need no binlog for the table.
 
-    `visible`: readers see the newest commit of its copy. An incomplete copy, and one that is started over, has commits
-    that readers do not see. While someone asks for work on the copy, it is brought up to date like any other copy.
+    `visible`: readers see the newest commit of the copy. This is False while a copy is incomplete or started over.
+    A copy is not finished while a signal asks for a re-snapshot or for maintenance of it.
     """
     is_asked = any(signal.action in _NEED_RUN and signal.state in OPEN and signal.concerns(table) for signal in signals)
     return visible and not is_asked

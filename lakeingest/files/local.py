@@ -40,7 +40,7 @@ class Local(PosixPath):
         return True
 
     def create_from(self, contents: bytes) -> bool:
-        """Write a durable hidden file, then link this name to the file."""
+        """As `File.create_from`: write a durable hidden file, then link this name to it, unless the name exists."""
         with self._new_file(contents, hidden=True) as new:
             try:
                 os.link(new, self)

@@ -67,8 +67,8 @@ def read_segment(
     transactions. All rows are valid only if the iterator ends without an error; then `facts` describe the whole
     segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. Tables in
     `waiting` get no rows, but their DDL is refused, too. If a copy can be lifted over refused DDL, the UnsupportedEvent
-    has the DDL in `ddl`. `prepared` has the XA transactions that are prepared at the segment's start or at an earlier
-    place. Without `prepared`, a transaction that the segment commits is searched for in the binlog.
+    has the DDL in `ddl`. `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier
+    position. Without it, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. `server_id` must not be the id of
     a replica.
@@ -92,7 +92,8 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        replay.may_end_twice = dialect(connection).is_xa_late  # such a server may lose an XA COMMIT in a crash
+        # after a crash that lost the effect of an XA COMMIT in its binlog, such a server may log the end again
+        replay.may_end_twice = dialect(connection).is_xa_late
         yield from change_rows(
             connection,
             segment,
@@ -105,7 +106,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        # `lacks_cascades` stays True only if the server's version can log changes by foreign keys
+        # the flag is always missing on a version that cannot log changes by foreign keys: there it says nothing
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise dump_error(error, f"{segment.start} to {segment.stop}") from error

@@ -294,8 +294,9 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
     """The low watermark of a read view that is opened after this call, on a server that reports no positions of views.
 
-    It has the executed GTIDs or, without GTIDs, is the start of the current binlog file. Raises SplitUnstable if the
-    server is not `server_uuid`.
+    With GTIDs, it is the executed GTID set. Without GTIDs, it is the start of the current binlog file, because MySQL
+    begins a file only when all commits in the earlier files are visible. Raises SplitUnstable if the server is not
+    `server_uuid`.
     """
     state = server_state(connection)
     if state.uuid != server_uuid:

@@ -51,7 +51,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
             )
         raise SourceDiverged(f"the source is another server now, and lacks {sought}")
     # The transaction is in the newest file that begins before the transaction.
-    file = newest(list(file_sizes(connection)), lambda name: _last_before(connection, name) < sought.number)
+    file = newest(list(file_sizes(connection)), lambda name: _greatest_before(connection, name) < sought.number)
     if file is None:
         raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
     with connect(source) as reading:
@@ -66,8 +66,8 @@ def has_gtid(last: Committed | None) -> bool:
         return False
 
 
-def _last_before(connection: pymysql.Connection, file: str) -> int:
-    """The greatest number of a GTID before a binlog file; 0 if the file is the first of all.
+def _greatest_before(connection: pymysql.Connection, file: str) -> int:
+    """The greatest sequence number of the GTIDs before a binlog file; 0 if there is no earlier file.
 
     Raises BinlogGone if the file does not say which GTIDs are before it.
     """

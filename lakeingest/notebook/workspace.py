@@ -116,7 +116,10 @@ class Workspace:
         return f"{len(statements)} statements were executed"
 
     def write(self, changes: int) -> str:
-        """Let writers change so many rows of the sample source. A database of the user's is not changed."""
+        """Let writers change about `changes` rows of the sample source. A user's own database is not changed.
+
+        Returns a sentence that says what was done.
+        """
         if self.sample is None:
             return "the source is yours: nothing was changed in it"
         self.sample.write(changes)

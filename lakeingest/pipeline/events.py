@@ -150,7 +150,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class TookBack:
-    """A publish took these `commits` of others out of a Hudi table: clusterings. Queries that read their files fail."""
+    """A publish removed these `commits` from a Hudi table: another program had clustered the table.
+
+    Queries that are reading the files of these commits fail.
+    """
 
     table: TableId
     commits: tuple[str, ...]

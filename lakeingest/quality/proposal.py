@@ -31,7 +31,7 @@ _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.MICROS}
 _DECIMALS = {Kind.DECIMAL, Kind.UINT64}  # the kinds whose values are decimals in Arrow; YAML has no decimals
 _MEASURED = {Kind.STRING, Kind.NUMERAL, Kind.JSON, Kind.BINARY}  # the kinds whose lengths say something
 _COUNTED = {Kind.INT32, Kind.INT64, Kind.STRING}  # the kinds whose values a suite can list exactly
-_LISTED = {"enum", "set"}  # types whose members the suite of the definition checks
+_LISTED = {"enum", "set"}  # types whose members are in the definition; its suite checks those of an ENUM
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ class OwnWorkers:
             worker.close()
 
     def _loss_error(self) -> SparkLost:
-        return SparkLost(f"a worker process of this run ended; see {self._log}, and run the same command again")
+        return SparkLost(
+            f"a worker process of this run ended; {self._log} says why, unless it was killed, as when memory is short;"
+            " run the same command again"
+        )
 
 
 class _Cancelled(RuntimeError):

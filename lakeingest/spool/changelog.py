@@ -353,7 +353,10 @@ def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lamb
 
 
 def _with_tries(read: Callable[[], Result]) -> Result:
-    """The result of `read`, which is called again while it raises `_Moved`. The last `_Moved` of `_TRIES` is raised."""
+    """The result of `read`, which is called up to `_TRIES` times, with pauses, while it raises `_Moved`.
+
+    Raises `_Moved` if the last call raises it.
+    """
     for _ in range(_TRIES - 1):
         with suppress(_Moved):
             return read()

@@ -1,6 +1,6 @@
 """Reread rows, for readers of the changelog: the rows that a merge has put from patches into a copy.
 
-rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; readers read only such files
+rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; readers ignore other files
 rereads/<database>.<table>/<name>.parquet                     the rows
 
 Reread rows are not in the binlog. Each of them is the row of its key as of the merge's stop. So a reader gets it after

@@ -160,12 +160,12 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 def _choices(doc: Mapping[str, Any]) -> Choices:
     """The choices in a document. Documents of earlier versions have no `metadata` and no `columns`."""
     chosen: dict[str, Any] = dict(doc.get("columns", {}))
+    pairs: dict[str, Any] = {key: tuple(map(tuple, chosen.pop(key, ()))) for key in ("cast", "rename")}
     key_id = str(chosen.pop("key_id", ""))
-    cast, rename = (tuple((name, other) for name, other in chosen.pop(key, ())) for key in ("cast", "rename"))
-    names = {key: tuple(listed) for key, listed in chosen.items()}
-    columns = ColumnChoice(**names, key_id=key_id, cast=cast, rename=rename)
-    lists = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
-    return Choices(**{**doc, **lists, "columns": columns})
+    lists = {key: tuple(names) for key, names in chosen.items()}  # the other keys: include, exclude, hash, mask
+    columns = ColumnChoice(**lists, **pairs, key_id=key_id)
+    key_and_metadata = {name: tuple(doc.get(name, ())) for name in ("key", "metadata")}
+    return Choices(**{**doc, **key_and_metadata, "columns": columns})
 
 
 def definition(state: File, table: TableId) -> Definition | None:

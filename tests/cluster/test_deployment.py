@@ -25,7 +25,7 @@ LAPTOP = """
 name: my_shop
 source: {host: db.example.com, user: lake, password: "${MYSQL_PASSWORD}", tls: {ca: ca.pem}}
 tables: {include: ["shop.*"], options: {shop.orders: {deletes: soft}}}
-target: {table: "lake.{database}_{table}"}
+target: {table: "lake.{database}_{table}", catalog: {name: sales}}
 spark: {conf: {spark.master: "local[2]", spark.sql.shuffle.partitions: "8"}}
 """
 ON_EMR = [f"submit.emr-serverless.region={REGION}", "submit.emr-serverless.bucket=s3://company-lake"]
@@ -100,7 +100,7 @@ def test_a_pipeline_of_a_laptop_gets_a_stack_then_a_job_and_a_schedule(laptop: P
     assert (document["tables"], document["name"]) == (old["tables"], old["name"])
     assert document["source"] == old["source"] | {"password": "aws-secretsmanager://lakeingest/my_shop#password"}
     assert document["target"] == old["target"] | {
-        "catalog": {"type": "glue"},
+        "catalog": {"type": "glue", "name": "sales"},
         "warehouse": "s3://company-lake/warehouse",
     }
     assert document["spark"] == {"jars": "provided", "conf": {"spark.sql.shuffle.partitions": "8"}}

@@ -87,7 +87,7 @@ def test_the_key_on_is_read_as_a_person_has_written_it() -> None:
         ({True: ["lost"]}, r"notify\.on"),
         ({"format": "teams"}, r"notify\.format"),
         ({"openlineage": {}}, r"notify\.openlineage\.url"),
-        ({"openlineage": {"url": "marquez/se-cret"}}, "url is that of a server"),
+        ({"openlineage": {"url": "marquez/se-cret"}}, "url must begin with https:// or http://"),
         ({"openlineage": {"url": "https://us:se-cret@marquez"}}, "without user and password"),
         ({"openlineage": {"url": "http://marquez", "api_key": "se-cret"}}, "api_key would be sent in plain text"),
     ],

@@ -88,7 +88,7 @@ def _members_are_as_shown(patch: pytest.MonkeyPatch) -> None:
 
 
 def _generated_columns_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lift.Lift, "_assert_computed_from_none_of", lambda _self, _changed: None)
+    patch.setattr(lift.Lift, "_refuse_if_generated_from", lambda _self, _changed: None)
 
 
 def _computed_is_constant(patch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it doe
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
     """The changes of a commit that adds the `new` files to a snapshot, with a compaction if there are many files.
 
-    A compaction rewrites data files of the snapshot, and none of the `new` data files. It puts all deletes, also the
-    new ones, into one file. Files of different partitions are never combined: each partition that has many files is
+    A compaction rewrites data files of the snapshot, and none of the `new` data files. It puts all deletes of a
+    partition, also the new ones, into one file. Partitions are never combined: each partition that has many files is
     compacted by itself.
     """
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
@@ -48,17 +48,18 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     new_rows, new_deletes = split_by_content(new)
     added, rows_left = list(new_rows), ROWS_AT_ONCE
     removed: list[DataFile] = []
-    of_new = by_partition(new_deletes)
-    for place, present in by_partition(files).items():
-        # a table without partitions has one place, and it has many files
-        with_new = of_new.pop(place, [])
-        if table.metadata.spec().is_unpartitioned() or _has_many_files(present, many):
-            changes, rows_read = _compaction_of(table, present, with_new, many, rows_left)
+    new_deletes_of = by_partition(new_deletes)
+    for partition, old_files in by_partition(files).items():
+        deletes = new_deletes_of.pop(partition, [])
+        # without partitions, the manifests have shown already that there are many files
+        if table.metadata.spec().is_unpartitioned() or _has_many_files(old_files, many):
+            changes, rows_read = _compaction_of(table, old_files, deletes, many, rows_left)
             rows_left -= rows_read
             added, removed = [*added, *changes.added], [*removed, *changes.removed]
         else:
-            added += with_new
-    added += [file for files_of_place in of_new.values() for file in files_of_place]
+            added += deletes
+    # the deletes in partitions without an old file
+    added += [file for deletes in new_deletes_of.values() for file in deletes]
     return FileChanges(tuple(added), tuple(removed))
 
 

@@ -210,10 +210,10 @@ def by_path(positions_of_files: Iterable[Positions]) -> Positions:
 
 
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
-    """For each data file in one file of deletes, its path and the positions of its deleted rows.
+    """Yield the path of each data file that a delete file names, and the positions of its deleted rows, ascending.
 
-    PyIceberg's own reader would search all positions once for each path, which takes a second. Raises StateUnreadable
-    if the file of deletes is damaged; ForeignWrite if it is no Parquet file, and no vector.
+    PyIceberg's own reader is slow if there are many paths: it searches all positions once for each path. Raises
+    StateUnreadable if the delete file is damaged; ForeignWrite if it is neither a Parquet file nor a deletion vector.
     """
     if is_vector(file):
         yield read_vector(table, file)

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.joint_catalog import JointCatalog, TableCommit
 from lakeingest.lake.iceberg.metadata import with_shared_lists
-from lakeingest.lake.iceberg.places import OwnPlaces
+from lakeingest.lake.iceberg.places import FixedLocations
 from lakeingest.lake.iceberg.store import in_threads
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
@@ -37,7 +37,7 @@ def _delete(change: tuple[Swap, StagedTable]) -> None:
         staged.io.delete(swap.after)
 
 
-class DatabaseCatalog(OrderedCatalog, OwnPlaces, JointCatalog):
+class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
     """A catalog in a database. It remembers the last metadata of each table, and parses only files of new names.
 
     Without that memory each version of metadata.json is parsed five times a publish. With 500 snapshots that takes 20

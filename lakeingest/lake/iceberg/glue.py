@@ -9,11 +9,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.format_version import writable
-from lakeingest.lake.iceberg.places import OwnPlaces
+from lakeingest.lake.iceberg.places import FixedLocations
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class OrderedGlueCatalog(OrderedCatalog, OwnPlaces, GlueCatalog):
+class OrderedGlueCatalog(OrderedCatalog, FixedLocations, GlueCatalog):
     """PyIceberg's client of Glue."""
 
     @staticmethod

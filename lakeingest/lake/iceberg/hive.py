@@ -24,14 +24,14 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 from thrift.protocol import TBinaryProtocol
 
-from lakeingest.lake.iceberg.places import OwnPlaces
+from lakeingest.lake.iceberg.places import FixedLocations
 from lakeingest.lake.iceberg.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
 _LOCKED_SECONDS = 60.0  # a lock is used for so long; hive.txn.timeout must not be shorter
 
 
-class TimedHiveCatalog(OrderedCatalog, OwnPlaces, HiveCatalog):
+class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
     """PyIceberg's client of a metastore. A request without an answer raises an error of `thrift`."""
 
     @staticmethod

@@ -125,10 +125,10 @@ class IcebergMerger:
 
 
 def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarray]":
-    """The numbers of the rows of `keys` that are a candidate's key, ascending, and the candidate's NUMBER of each.
+    """The rows of `keys` that equal the key of a candidate: their row numbers, ascending, and the candidates' NUMBERs.
 
-    Single integers are searched for if they ascend, as in files of a first copy, or if they are few and differ. Else
-    the two tables are joined.
+    A key of one integer column is found by binary search if the integers ascend, as in files of a first copy, or are
+    few and distinct. Otherwise the two tables are joined.
     """
     numbers = candidates[NUMBER].to_numpy()
     if keys.num_columns == 1 and (found := _search(keys[0], candidates[keys.column_names[0]])) is not None:

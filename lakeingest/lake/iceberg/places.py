@@ -15,8 +15,11 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from lakeingest.lake.iceberg.properties import obeyed_properties
 
 
-class OwnPlaces(MetastoreCatalog):
-    """A catalog for which PyIceberg writes metadata.json, but obeys no property of a table about places and access."""
+class FixedLocations(MetastoreCatalog):
+    """A catalog that ignores the properties by which a table chooses its locations and its access to files.
+
+    Anyone can set properties with Spark. PyIceberg, which writes metadata.json here, would obey them.
+    """
 
     def _load_file_io(self, properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
         """The access to files, by the properties of the catalog alone."""

@@ -83,7 +83,7 @@ class SegmentDecoder:
 
     @property
     def history(self) -> History:
-        """The evidence of the binlog's history at the stop; complete when the decoder `is_done`."""
+        """What identifies this binlog at the stop: see `History`. It is complete when the decoder `is_done`."""
         return History(self._file_began, self._event_at_stop, self._last)
 
     @property

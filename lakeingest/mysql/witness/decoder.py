@@ -197,7 +197,10 @@ class Decoder:
         self._pos = end
 
     def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Act on an event, which begins at `begins`."""
+        """Act on an event of the segment, which begins at `begins`. If it ends a transaction, yield the batches of it.
+
+        Events of a skipped transaction are passed over. Raises UnsupportedEvent if the type of the event is refused.
+        """
         if self._state is State.PASSING:
             self._skip()
             return

@@ -70,7 +70,11 @@ class Histories:
         """Nothing is to be done: no version is ever removed."""
 
     def _loaded(self, table: TableRun) -> HistoryTable | None:
-        """The history at its last commit, which readers see afterwards; None if there is none yet."""
+        """The history at its last commit; None if there is no history yet.
+
+        If a run died before it published that commit, the commit is published here. Raises NotOurTable if the table
+        with the history's name is a copy.
+        """
         if table.id in self._known:
             return self._known[table.id]
         id_ = history_id(table.id)
@@ -81,7 +85,8 @@ class Histories:
         if not is_companion(staged.progress):
             raise NotOurTable(f"{id_} is a copy of a table, and no history of {table.id}; rename or drop it")
         history = self._with_columns(table.schema, staged)
-        if not staged.visible and read_to_of(staged.progress) is not None:  # a run died before its publish
+        # a run died before its publish; a new history has no position, and stays hidden until its first publish
+        if not staged.visible and read_to_of(staged.progress) is not None:
             history.show(staged)
         self._known[table.id] = history
         return history

@@ -79,17 +79,15 @@ def ddl_row(part: Altered, log: TableSchema, old: Mapping[str, str], new: Mappin
     alteration = part.alteration
     doc: dict[str, Any] = {"statement": alteration.text or alteration.statement}
     values: dict[str, pa.Scalar] = {}
-    if not alteration.empties:
-        was = {
-            name: None if origin is None else old[origin]
-            for name, origin in zip(followed.after.names, followed.origins, strict=True)
-        }
+    if not alteration.empties:  # a TRUNCATE changes no column: its statement says all
         doc |= _definition(followed.after, new)
-        for column in doc["columns"]:
-            column["was"] = was[column["name"]]
+        # `was`: the column of the log that had the values before the DDL; None for a new column
+        for column, old_name in zip(doc["columns"], followed.origins, strict=True):
+            column["was"] = None if old_name is None else old[old_name]
         types = table_schema(log)
-        filled = ((new[name], value) for name, value in followed.fills.items() if value.is_valid)
-        values = {name: value.cast(types.field(name).type) for name, value in filled}
+        for name, value in followed.fills.items():
+            if value.is_valid:
+                values[new[name]] = value.cast(types.field(new[name]).type)
     return _document_row(TRUNCATE if alteration.empties else DDL, followed.place, followed.after, doc, values, followed)
 
 

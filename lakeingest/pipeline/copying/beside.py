@@ -25,10 +25,11 @@ class CopyingBeside:
         self._reported: str | None = None  # why the next wave waits, as the observer knows it
 
     def step(self, tables: Iterable[TableRun]) -> bool:
-        """If executors have read a wave, commit it and begin to read the next wave. True if a wave was committed.
+        """If executors have read a wave, commit it and begin the next one. True if such a wave was taken.
 
         One table is copied to its end. After that, the first table of `tables` that has missing chunks is copied. An
-        error that concerns only the table stops the table.
+        error that concerns only the table stops the table. A wave whose chunks are too large is taken, too: nothing is
+        committed then, and the next wave has smaller chunks.
         """
         watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
         waiting = [table for table in watched if table.has_missing_chunks]
@@ -53,7 +54,10 @@ class CopyingBeside:
         self._table = self._copy = None
 
     def _advance(self, table: TableRun) -> bool:
-        """Commit the wave of the table's copy, and begin the next wave. False if the wave is still being read."""
+        """Begin the first wave; once a wave is read, commit it, and begin the next one.
+
+        Returns False if no wave is read yet, or if the next wave waits because of a limit of the throttle.
+        """
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if self._copy.wave is None:
             self._begin_unless_throttled(table, self._copy)

@@ -38,7 +38,7 @@ Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the numb
 
 
 class CopySide(Protocol):
-    """Who reads the rows of a copy. Rows that are marked as deleted are no rows here.
+    """Reads the rows of a copy. Rows that are marked as deleted (`deletes: soft`) are left out.
 
     Raises StateUnreadable or ForeignWrite if a file of the copy is damaged, or has a form that this reader cannot read.
     """

@@ -17,30 +17,32 @@ def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> Non
 
 
 def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
-    """The definition by which the table's rows are read. `schema` is the current definition.
+    """The definition by which the rows of a copy are read. `schema` is the server's current definition of the table.
 
-    1. If DDL has changed nothing or only the layout: the definition with the stored layout, or with an unknown layout
-       if none is stored. Rows in the binlog before that DDL have the stored layout, and may name no columns.
-    2. If DDL has changed more, is followed without an approval, and the copy is incomplete: the current definition, by
-       which all rows are read again.
-    3. Otherwise: the stored definition of the copy's rows. Raises SchemaChanged if the copy cannot follow the DDL.
+    - The fingerprints of the copy and of `schema` are equal, so at most the layout has changed: `schema` with the
+      stored layout, which rows in the binlog before the DDL have; they may come without column names. If such rows
+      cannot be read by `schema`, the stored definition. If none is stored, `schema` with an unknown layout.
+    - DDL has changed the table, the copy is incomplete, and DDL is followed without an approval: `schema`. All rows are
+      read again.
+    - DDL has changed the table, the copy is complete, and DDL is followed, at once or after an approval: the stored
+      definition. The copy is lifted later.
 
-    Raises SchemaChanged, too, if the user gives a column another name in the copy.
+    In all other cases, SchemaChanged is raised: for example if the user's choices have changed, or if the user gives a
+    column another name in the copy.
     """
-    if staged.progress.fingerprint == schema.fingerprint:  # at most the layout has changed
-        stored = definition_of(state_of(config), schema.table, schema.fingerprint)
+    stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
+    if staged.progress.fingerprint == schema.fingerprint:
         if stored is None:
             return schema.laid_out()  # nobody knows the layout of older rows
         return schema.laid_out(stored) if stored.reads_as(schema) else stored
-    stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_complete = staged.progress.splits.complete
-    if config.evolves and not config.asks and not is_complete:
-        return schema  # the rows of such a copy are read again
+    if not is_complete and config.evolves and not config.asks:
+        return schema
     if stored is not None:
         _assert_same_names(stored, schema)
-    is_ddl = stored is not None and stored.choices == schema.choices  # False if the user's choices have changed
-    if stored is not None and is_ddl and config.evolves and is_complete:
-        return stored
+        is_changed_by_ddl_alone = stored.choices == schema.choices
+        if is_complete and config.evolves and is_changed_by_ddl_alone:
+            return stored
     assert_unchanged(staged, schema)  # raises SchemaChanged, because the fingerprints differ
     raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
 

@@ -1,6 +1,8 @@
 import pytest
 
+from lakeingest.core import kinds
 from lakeingest.core.schema import TableId
+from lakeingest.mysql.wire import binding
 from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Damaged, Event, Type
@@ -175,3 +177,9 @@ def test_an_unknown_collation_is_refused_by_its_number() -> None:
     """It is not damage: newer servers may have more collations."""
     with pytest.raises(UnknownCharset, match="collation 2047"):
         read_table_map(table_map([VARCHAR], f2=b"\xfc\xff\x07"))
+
+
+def test_every_type_that_is_copied_is_known_to_events_without_names() -> None:
+    """By default MySQL names no columns: a type that binding.py lacks would stop its tables at their first change."""
+    of_kinds, of_events = kinds._KINDS, binding._TYPES  # noqa: SLF001 - the two lists of types
+    assert of_kinds.keys() == of_events.keys(), "add the type to core/kinds.py and to mysql/wire/binding.py"
