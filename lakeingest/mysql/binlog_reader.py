@@ -70,8 +70,7 @@ def read_segment(
     has the DDL in `ddl`. `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier
     position. Without it, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
 
-    The connection must be fresh and cannot be used afterwards; the caller closes it. `server_id` must not be the id of
-    a replica.
+    The connection must be fresh and cannot be used afterwards: close it. `server_id` must not be that of a replica.
 
     Raises:
         BinlogGone: the server does not have this segment.
