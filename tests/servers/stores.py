@@ -43,10 +43,14 @@ def stored_in(server: LocalS3, endpoint: str | None = None) -> Stored:
     return Stored.of(Place.of(f"s3://{server.bucket}/{uuid.uuid4().hex}"), storage_of(server, endpoint))
 
 
+def gcs_storage(url: str) -> Storage:
+    """`target.storage` for a store with Google's protocol."""
+    return Storage.model_validate({"endpoint": url, "properties": {"gcs.oauth2.token": "any"}})
+
+
 def stored_in_gcs(url: str) -> Stored:
     """A new folder of the bucket of a store with Google's protocol."""
-    storage = Storage.model_validate({"endpoint": url, "properties": {"gcs.oauth2.token": "any"}})
-    return Stored.of(Place.of(f"gs://{BUCKET}/{uuid.uuid4().hex}"), storage)
+    return Stored.of(Place.of(f"gs://{BUCKET}/{uuid.uuid4().hex}"), gcs_storage(url))
 
 
 def in_memory() -> Stored:
