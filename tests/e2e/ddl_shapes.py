@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from lakeingest.config.tables import Columns, TableOptions, Tables
+from lakeingest.config.tables import TableOptions, Tables
 from tests.e2e import ddl_types
 from tests.e2e.ddl_grammar import Grammar, Statement
 from tests.e2e.ddl_histories import ASIDE, Drawn
 from tests.e2e.shaped_values import SECRET, SUITABLE, role_of
 
 COLUMNS = 60  # that have a role by chance; the grammar names them c1, c2, …
+CONDITION = "c1"  # the column of the condition on rows, if there is one
 ROLES = ("", "", "", "", "", "exclude", "hash", "mask", "string", "string", "bigint")
 _DECIMALS = dict.fromkeys(("numeric", "dec", "fixed"), "decimal")
 REDRAWN = 30  # times that a type is drawn, until the role of its column can have it
@@ -32,8 +33,8 @@ def shape(seed: int, *, divided: bool = False, plain: bool = False) -> TableOpti
     roles = {f"c{number}": chance.choice(ROLES) for number in range(1, COLUMNS + 1)}
     options: dict[str, Any] = {}
     if chance.random() < 0.3:
-        roles["c1"] = ""
-        options["rows"] = f"c1 IS {chance.choice(['', 'NOT '])}NULL"
+        roles[CONDITION] = ""
+        options["rows"] = f"{CONDITION} IS {chance.choice(['', 'NOT '])}NULL"
     kept = [name for name, role in roles.items() if role != "exclude"]
     rename = {name: f"{name}_{seed}" if plain else f"{name} ☕.`{seed}`" for name in kept if chance.random() < 0.2}
     if chance.random() < 0.3:
@@ -50,11 +51,24 @@ def shape(seed: int, *, divided: bool = False, plain: bool = False) -> TableOpti
 
 
 class ShapedGrammar(Grammar):
-    """Draws no table that refers to the table: its foreign key would need the columns as they are."""
+    """Draws no table that refers to the table: its foreign key would need the columns as they are.
 
-    def __init__(self, chance: Random, columns: Columns) -> None:
+    Of a table with a condition on rows, it draws changes by which several rows come to meet it, or cease to.
+    """
+
+    def __init__(self, chance: Random, options: TableOptions) -> None:
         super().__init__(chance)
-        self._columns = columns
+        self._columns = options.columns
+        self._has_condition = bool(options.rows)
+
+    def dml(self) -> Iterator[Statement]:
+        """One change of rows."""
+        if not self._has_condition or CONDITION not in self.known.columns or self.chance.random() < 0.5:
+            yield from super().dml()
+            return
+        value = self._pick(["NULL", self._value(CONDITION)])
+        third = f" WHERE CRC32({self.known.key[0]}) % 3 = {self.chance.randrange(3)}"
+        yield Statement("UPDATE {t} SET ", (f"{CONDITION} = {value}",), third)
 
     def _kid(self, key: str) -> Iterator[Statement]:  # noqa: ARG002 - the base's
         yield from ()
@@ -74,7 +88,7 @@ class Shaped(Drawn):
     """A history by chance of a table whose copy has a shape."""
 
     def __post_init__(self) -> None:
-        self.grammar = ShapedGrammar(Random(self.seed), shape(self.seed).columns)
+        self.grammar = ShapedGrammar(Random(self.seed), shape(self.seed))
         self.name = f"s{self.seed}"
 
 

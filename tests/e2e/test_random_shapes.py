@@ -8,12 +8,15 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import numpy as np
 import pytest
 
+from lakeingest.core.change import RowKind
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.files.local import Local
-from lakeingest.mysql.wire import event_buffer
+from lakeingest.mysql.wire import event_buffer, matching
+from lakeingest.mysql.wire.matching import kinds_of_matching
 from tests.e2e.ddl_copies import CopiesInMemory, in_lake, in_memory
 from tests.e2e.ddl_histories import batches, mood_of
 from tests.e2e.ddl_shapes import Shaped, with_shapes
@@ -75,13 +78,39 @@ def test_a_copy_of_any_shape_is_followed(pipe_on: Callable[..., Pipe], server: L
     assert not reports, "\n\n".join(reports)
 
 
+def unmatched(patch: pytest.MonkeyPatch) -> None:
+    """Changes of rows that do not meet the condition of the user get into the copy."""
+    patch.setattr(event_buffer, "matching_changes", lambda batch, _schema: batch)
+
+
+def given_other_kinds(patch: pytest.MonkeyPatch, wrong: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+    """`wrong` gets the kinds of changes as the binlog has them, and as they are for the copy; it returns the latter."""
+    patch.setattr(
+        matching, "kinds_of_matching", lambda kinds, is_match: wrong(kinds, kinds_of_matching(kinds, is_match))
+    )
+
+
+def staying(patch: pytest.MonkeyPatch) -> None:
+    """A row that ceases to meet the condition stays in the copy."""
+    given_other_kinds(patch, lambda kinds, of_copy: np.where(kinds == of_copy, of_copy, np.int8(RowKind.INSERT)))
+
+
+def not_coming(patch: pytest.MonkeyPatch) -> None:
+    """A row that comes to meet the condition does not get into the copy."""
+    given_other_kinds(patch, lambda kinds, of_copy: np.where(kinds == of_copy, of_copy, np.int8(RowKind.DELETE)))
+
+
+@pytest.mark.parametrize("fault", [unmatched, staying, not_coming])
 @pytest.mark.long("up to a hundred tables, until the fault is found")
 @pytest.mark.timeout(0)
 def test_a_fault_of_shapes_is_found(
-    server_of: Callable[..., LocalServer], tmp_path: Local, monkeypatch: pytest.MonkeyPatch
+    server_of: Callable[..., LocalServer],
+    tmp_path: Local,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
-    """Changes of rows that do not meet the condition of the user get into the copy."""
-    monkeypatch.setattr(event_buffer, "matching_changes", lambda batch, _schema: batch)
+    """Each is put in, and shows as a difference."""
+    fault(monkeypatch)
     server = server_of(MYSQL)
     for part in batches(0, BITES, TABLES):
         with in_memory(server, tmp_path / str(part.start), partial(with_shapes, seeds=part)) as stage:
