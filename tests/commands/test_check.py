@@ -16,6 +16,7 @@ from lakeingest.cli import app
 from lakeingest.commands.check import CheckResult, check
 from lakeingest.commands.plan import plan
 from lakeingest.commands.run import run
+from lakeingest.commands.verify import compare_tables
 from lakeingest.config import Config, load_config
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
@@ -311,6 +312,30 @@ def test_iceberg_tables_are_copied_and_proven_without_spark(db: Db, file_of: Cal
         db.run(f"INSERT INTO orders VALUES ({row}, 1)", "UPDATE orders SET v = v + 1 WHERE id = 1")
 
 
+def hide_pyspark(patch: pytest.MonkeyPatch) -> None:
+    """Let no import find PySpark, also not one that tests before this one have imported."""
+    for name in {"pyspark", *(name for name in sys.modules if name.startswith("pyspark."))}:
+        patch.setitem(sys.modules, name, None)
+
+
+def test_verify_says_where_it_needs_spark(
+    db: Db, file_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that was changed is named, with the way; the other one is compared."""
+    db.run(
+        "CREATE TABLE still (id INT PRIMARY KEY)", "INSERT INTO still VALUES (1)", "INSERT INTO orders VALUES (7, 7)"
+    )
+    config = load_config(file_of(db))
+    run(config)
+    db.run("UPDATE orders SET v = v + 1 WHERE id = 7")
+    hide_pyspark(monkeypatch)
+    results = compare_tables(config)
+    assert [(one.table.name, one.equal) for one in results] == [("still", True)]
+    [(table, error)] = results.refused.items()
+    assert (table.name, type(error)) == ("orders", OperatorNeeded)
+    assert "pip install 'lakeingest[spark]'" in str(error)
+
+
 def test_spark_is_needed_for_hudi_suites_statements_and_clusters(
     db: Db, file_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,8 +348,7 @@ def test_spark_is_needed_for_hudi_suites_statements_and_clusters(
         config.model_copy(update={"target": config.target.model_copy(update={"merge": "statement"})}),
         config.model_copy(update={"spark": config.spark.model_copy(update={"conf": {"spark.master": "yarn"}})}),
     ]
-    for name in {"pyspark", *(name for name in sys.modules if name.startswith("pyspark."))}:  # of tests before this one
-        monkeypatch.setitem(sys.modules, name, None)
+    hide_pyspark(monkeypatch)
     assert preconditions.spark_of(config).fatal is False
     assert [preconditions.spark_of(one).fatal for one in needing] == [True] * len(needing)
     for one in (config, *needing):

@@ -76,9 +76,9 @@ class CopyBySpark:
 
     def _in_ranges(self, ranges: Sequence[KeyRange]) -> "DataFrame":
         """The rows in these ranges, each with the number of its range."""
+        key, rows = self.schema.key, self.rows  # first: if PySpark is missing, to open the rows says so
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-        key, rows = self.schema.key, self.rows
         are_all = ranges[0].lower is None and ranges[-1].upper is None
         if len(ranges) <= RANGES_SOUGHT and not are_all:  # changes no result; Spark skips files by it, not by a join
             rows = rows.where(" OR ".join(f"({keys.predicate(key)})" for keys in ranges))
