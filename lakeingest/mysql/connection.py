@@ -26,7 +26,7 @@ from lakeingest.errors import (
 )
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS, Driver
-from lakeingest.mysql.packets import READ_SECONDS, Surprise, surprises
+from lakeingest.mysql.packets import ANSWER_SECONDS, READ_SECONDS, Surprise, surprises
 from lakeingest.mysql.session import pinned_columns, pins_of, require_pinned, setting
 
 DENIED = {
@@ -116,6 +116,20 @@ def reopen(connection: pymysql.Connection) -> None:
     connection.connect()
     query(connection, setting(pins_of(driver.get_server_info())))
     driver.opened(READ_SECONDS)
+
+
+@contextmanager
+def answering_soon(connection: pymysql.Connection) -> Iterator[None]:
+    """Inside the block, the server has ANSWER_SECONDS for each response: for questions that it answers at once.
+
+    A server that hangs is noticed so. Without the block, a long query may take READ_SECONDS.
+    """
+    driver: Any = connection
+    driver.opened(ANSWER_SECONDS)
+    try:
+        yield
+    finally:
+        driver.opened(READ_SECONDS)
 
 
 def server_of(connection: pymysql.Connection) -> str:

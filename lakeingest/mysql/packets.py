@@ -16,6 +16,7 @@ from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket
 
 READ_SECONDS = 600  # the longest wait for the response to a query, or for the next packet of a long result
+ANSWER_SECONDS = 60  # the same for a question that a server answers at once, such as how far its binlog goes
 RESULT_SECONDS = 1800  # for a whole result that is kept in memory, with the wait until it begins
 LOGIN_BYTES = 1 << 20  # for everything that a server sends until the session is open
 RESULT_BYTES = 1 << 30  # for a result that is kept in memory: the definitions of 100,000 tables take less

@@ -64,8 +64,9 @@ class Source:
     # The end of the binlog
 
     def written(self) -> FilePosition:
-        """The written position (`connection.written_position`)."""
-        return connections.written_position(self.connection)
+        """The written position (`connection.written_position`). A server that hangs is noticed after a minute."""
+        with connections.answering_soon(self.connection):
+            return connections.written_position(self.connection)
 
     def files(self) -> dict[str, int]:
         """The size in bytes of each binlog file, oldest first; the current file grows."""

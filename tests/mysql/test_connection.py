@@ -1,9 +1,12 @@
+import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,7 +31,9 @@ from lakeingest.errors import (
     SourceAway,
     SplitUnstable,
 )
+from lakeingest.mysql import connection as connections
 from lakeingest.mysql import driver, tls
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import (
     connect,
     file_sizes,
@@ -426,3 +431,27 @@ def test_mariadb_is_known_by_its_greeting(greeting: str) -> None:
 def test_mysql_gets_the_statement_of_its_version(greeting: str, log_status: str) -> None:
     """The statement was renamed, and the old name is refused by newer versions."""
     assert dialect_of(greeting) == replace(MYSQL, log_status=log_status)
+
+
+def ask_while_it_hangs(server: LocalServer) -> None:
+    """Ask a server that answers, and again while its process stands still."""
+    with BinlogSource.open(source_of(server)) as source:
+        source.written()
+        os.kill(server.pid, signal.SIGSTOP)
+        while True:  # it may answer once more before it stands still
+            source.written()
+
+
+@pytest.mark.local("it stops the server's process")
+def test_a_server_that_hangs_is_noticed(
+    mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that a server answers at once waits no ten minutes for it, as a query for rows does."""
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1)
+    server, began = mysql_server_with(server_id="59"), time.monotonic()
+    try:
+        with pytest.raises(SourceAway, match="timed out"):
+            ask_while_it_hangs(server)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert time.monotonic() - began < 20
