@@ -202,10 +202,14 @@ class CopiesInLake:
         self._pipe = pipe
 
     def renew(self, names: Sequence[str]) -> dict[str, Exception]:
-        """By a run; where it ends for tables of both halves, all of them stop."""
+        """By a run. Its result says which tables stopped; without one, all of them stop if tables of both halves do."""
+        if not names:
+            return {}
         try:
             self._pipe.run(*names)
         except Exception as error:  # noqa: BLE001 - part of the report
+            if isinstance(error, LakeIngestError) and error.result is not None:
+                return {one.table.name: one.as_error() for one in error.result.stopped if one.table.name in names}
             stopped = dict.fromkeys(names, error)
         else:
             return {}

@@ -435,6 +435,7 @@ def test_mysql_gets_the_statement_of_its_version(greeting: str, log_status: str)
 
 def ask_while_it_hangs(server: LocalServer) -> None:
     """Ask a server that answers, and again while its process stands still."""
+    assert server.pid is not None
     with BinlogSource.open(source_of(server)) as source:
         source.written()
         os.kill(server.pid, signal.SIGSTOP)
@@ -449,6 +450,7 @@ def test_a_server_that_hangs_is_noticed(
     """A question that a server answers at once waits no ten minutes for it, as a query for rows does."""
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 1)
     server, began = mysql_server_with(server_id="59"), time.monotonic()
+    assert server.pid is not None
     try:
         with pytest.raises(SourceAway, match="timed out"):
             ask_while_it_hangs(server)
