@@ -19,7 +19,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.position import FIRST_EPOCH, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, SchemaChanged, UnsupportedEvent
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.hash_key import keyed
@@ -31,6 +31,11 @@ ROWS = 1_000  # so many rows of each table are compared at most
 CHANGE_ROWS = 20 * ROWS
 VALUE_CHARACTERS = 60  # in messages, a longer value is cut
 BYTES = 64 << 20  # the most bytes that are read of the binlog's end; but the newest file is always read whole
+
+_AFTER_DDL = (
+    "the newest file of the binlog has DDL of these tables; ask again once the source has begun another file, as by"
+    " FLUSH BINARY LOGS, and rows were written"
+)
 
 Row = dict[str, Any]
 # By table and key: the row after its last change; None if the row is deleted, or if the change is not visible yet
@@ -61,9 +66,15 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
     """
     try:
         with source.named_errors():
-            columns = column_parities(source, schemas)
+            try:
+                columns = column_parities(source, schemas)
+            except (SchemaChanged, UnsupportedEvent):  # by DDL in an older file, which the newest one may not have
+                columns = column_parities(source, schemas, most_bytes=0)
     except LakeIngestError as error:
-        return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
+        # its own message would let the tables be copied again, as for a run that meets DDL
+        is_ddl = isinstance(error, SchemaChanged) or (isinstance(error, UnsupportedEvent) and bool(error.alterations))
+        reason = _AFTER_DDL if is_ddl else error
+        return (Checked("parity", f"snapshot and binlog cannot be compared: {reason}", fatal=False),)
     differing = "; ".join(str(column) for column in columns if column.differing)
     not_compared = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
     fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
@@ -74,11 +85,16 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
     )
 
 
-def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
-    """The parity of each column of each table. A value that is NULL on both sides does not count as compared."""
+def column_parities(
+    source: BinlogSource, schemas: Mapping[TableId, TableSchema], most_bytes: int = BYTES
+) -> list[ColumnParity]:
+    """The parity of each column of each table. A value that is NULL on both sides does not count as compared.
+
+    The newest binlog file is read, and older ones as long as they have no more than `most_bytes` with it.
+    """
     # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()
-    recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
+    recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, most_bytes), stop, GtidSet())
     changed = _last_changes(source, recent, schemas, state.executed)
     in_binlog = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
     # Step 2: read the same rows from the tables; of each table, those that were changed last.
