@@ -326,9 +326,9 @@ def test_verify_says_where_it_needs_spark(
         "CREATE TABLE still (id INT PRIMARY KEY)", "INSERT INTO still VALUES (1)", "INSERT INTO orders VALUES (7, 7)"
     )
     config = load_config(file_of(db))
+    hide_pyspark(monkeypatch)
     run(config)
     db.run("UPDATE orders SET v = v + 1 WHERE id = 7")
-    hide_pyspark(monkeypatch)
     results = compare_tables(config)
     assert [(one.table.name, one.equal) for one in results] == [("still", True)]
     [(table, error)] = results.refused.items()
