@@ -73,7 +73,8 @@ class Comparer:
             has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
             return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
         if type(error).__name__ == "PartitionsDiffer":  # its column may be another one, or of another type
-            return bool(self._options.of(TableId(self._database, name)).partition_by)
+            options = self._options.of(TableId(self._database, name))
+            return bool(options.partition_by or options.sort_by)
         if isinstance(error, SchemaChanged) and "may be that column" in str(error):
             return self._lacks_chosen(name)
         if isinstance(error, UnsupportedTable | PreflightFailed):

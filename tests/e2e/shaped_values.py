@@ -18,15 +18,8 @@ SUITABLE: Mapping[str, set[str]] = {
     "string": _WITH_TEXT,
     "bigint": _INTEGERS - {"bigint"},
 }
-# Errors of a table that has a column of another type, or lacks one that the condition, a partition or the order names
-UNFIT = (
-    "no exact text",
-    "only texts can be masked",
-    "cannot be cast to",
-    "is cast to",
-    "no such column is copied",
-    "which DDL dropped or gave another type",
-)
+# Errors of a table that has a column of another type, or lacks one that the condition names
+UNFIT = ("no exact text", "only texts can be masked", "cannot be cast to", "is cast to", "no such column is copied")
 
 
 def role_of(columns: Columns, name: str) -> str:
