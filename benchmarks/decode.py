@@ -8,7 +8,6 @@ warmed up before. Wall seconds depend on who else is at work, and on whether a p
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.participants import PARTICIPANTS, NotMeasured, Participant
+from benchmarks.processes import cpu_seconds
 from benchmarks.source import READER, Sample, serve
 
 _SECONDS = 1_800  # for one round of one participant
@@ -134,7 +134,7 @@ def _run(participant: Participant, command: list[str], sample: Sample) -> Round:
         rows = sample.rows
     elif participant.is_slow:
         files, rows = files[:1], sample.first_changes
-    before = _cpu_seconds(server.pid)
+    before = cpu_seconds(server.pid)
     try:
         done = subprocess.run(
             [*command, participant.mode, server.host, str(server.port), READER, *map(str, files)],
@@ -146,7 +146,7 @@ def _run(participant: Participant, command: list[str], sample: Sample) -> Round:
         )
     except subprocess.TimeoutExpired as error:
         raise NotMeasured(f"it was not done in {_SECONDS} s") from error
-    server_cpu = _cpu_seconds(server.pid) - before
+    server_cpu = cpu_seconds(server.pid) - before
     if done.returncode != 0:
         [*_, last] = done.stderr.strip().splitlines() or ["it gave no reason"]
         raise NotMeasured(last)
@@ -154,13 +154,6 @@ def _run(participant: Participant, command: list[str], sample: Sample) -> Round:
     if took["rows"] != rows:
         raise NotMeasured(f"it found {took['rows']:,} rows, not {rows:,}")
     return Round(rows, took["wall"], took["cpu"], took["rss"], server_cpu)
-
-
-def _cpu_seconds(pid: int | None) -> float:
-    """User and system seconds of a process so far, by proc(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    user, system = int(fields[11]), int(fields[12])
-    return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

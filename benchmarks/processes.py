@@ -22,6 +22,12 @@ _STOP_SECONDS = 40.0
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int | None) -> float:
+    """User and system seconds of a process so far, by proc(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 @dataclass(frozen=True, slots=True)
 class _Sample:
     """At one time: seconds of processors so far, bytes of memory in all and of the largest process."""

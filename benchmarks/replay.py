@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.pipeline import config
-from benchmarks.processes import Program
+from benchmarks.processes import Program, cpu_seconds
 from benchmarks.source import READER, administrator, serve_orders
 from benchmarks.workload import FIRST, LIVE, Changes, rebuild
 from lakeingest.config import Config
@@ -55,10 +55,12 @@ def replays(spark: SparkSession, settings: Config, times: int) -> Iterator[Repla
     [wanted] = spark.sql(f"{digest} {copy}").collect()
     [(count, last)] = spark.sql(f"SELECT count(*), max(_lakeingest_position) FROM {log}").collect()
     query = _replay(last, columns).replace("lake.shop.orders__changelog", log)
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public way
     for _ in range(times):
-        began, before = time.perf_counter(), _cpu(spark)
+        began, before = time.perf_counter(), cpu_seconds(gateway.proc.pid)
         [found] = spark.sql(f"{digest} ({query})").collect()
-        took = Replay(time.perf_counter() - began, _cpu(spark) - before, count, found[0], os.getloadavg()[0])
+        wall, cpu = time.perf_counter() - began, cpu_seconds(gateway.proc.pid) - before
+        took = Replay(wall, cpu, count, found[0], os.getloadavg()[0])
         if found != wanted:
             raise RuntimeError(f"the replay has {tuple(found)}, and the copy {tuple(wanted)}")
         yield took
@@ -70,15 +72,8 @@ def _replay(position: str, columns: str) -> str:
     return str(query).format(position=position).replace("SELECT id, customer, amount", f"SELECT {columns}")
 
 
-def _cpu(spark: SparkSession) -> float:
-    """The seconds of processors that the JVM has had."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public way
-    stat = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _run(server: LocalServer, folder: Path) -> None:
-    """One run of the pipeline, in a process of its own."""
+    """One run of the pipeline, in a separate process."""
     where = [server.host, str(server.port), READER, LIVE.database, LIVE.name, str(folder)]
     command = [sys.executable, "-m", "benchmarks.pipeline", *where, json.dumps(KEYS)]
     with Program(command, folder.parent / "run.log") as running:

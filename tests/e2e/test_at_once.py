@@ -16,7 +16,6 @@ from typing import NoReturn
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
 
 from lakeingest.api import Pipeline
 from lakeingest.commands.check import check
@@ -24,7 +23,6 @@ from lakeingest.commands.run import run
 from lakeingest.config import Target
 from lakeingest.core.joint import REFUSALS
 from lakeingest.core.points import Point
-from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.errors import AuditFailed, PreflightFailed, SparkLost
 from lakeingest.lake.held import Held
@@ -48,6 +46,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import merge_over_halts
 from lakeingest.spool.spool import Spool
+from tests.e2e.newest_versions import loaded, newest
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while
 from tests.e2e.test_points import opened
@@ -105,8 +104,7 @@ def published(pipe: Pipe) -> list[str]:
 
 def position(pipe: Pipe, table: str) -> str:
     """As of which place of the binlog readers see a table."""
-    catalog = open_catalog(pipe.config.target)
-    return catalog.load_table(pipe.config.target.identifier(TableId(pipe.database, table))).properties[POSITION]
+    return loaded(pipe, open_catalog(pipe.config.target), table).properties[POSITION]
 
 
 TABLES = ("left_side", "right_side", "journal")
@@ -174,24 +172,18 @@ class Reader:
     def rows(self, table: str, version: int) -> list[dict[str, int]]:
         """The rows of a version, which is read once and at every tenth poll."""
         if self.polls % 10 == 0 or (table, version) not in self._read:
-            self._read[table, version] = self._load(table).scan(snapshot_id=version).to_arrow().to_pylist()
+            scan = loaded(self.pipe, self.catalog, table).scan(snapshot_id=version)
+            self._read[table, version] = scan.to_arrow().to_pylist()
         return self._read[table, version]
-
-    def _load(self, table: str) -> Table:
-        return self.catalog.load_table(self.pipe.config.target.identifier(TableId(self.pipe.database, table)))
-
-    def _loaded(self) -> tuple[dict[str, Table], dict[str, int]]:
-        """All tables, and their versions."""
-        loaded = {table: self._load(table) for table in TABLES}
-        return loaded, {table: one.metadata.refs["main"].snapshot_id for table, one in loaded.items()}
 
     def poll(self) -> None:
         """Look at all tables. Counts only if all are the same when they are looked at again, as `points.md` says."""
-        loaded, versions = self._loaded()
-        if self._loaded()[1] != versions:
+        looked = newest(self.pipe, self.catalog, TABLES)
+        if looked is None:
             return
+        tables, versions = looked
         self.polls += 1
-        found = {one.properties[POSITION] for one in loaded.values()}  # each transaction changes all three
+        found = {one.properties[POSITION] for one in tables.values()}  # each transaction changes all three
         self.positions |= found
         if len(found) > 1:
             self.halves += 1
@@ -203,7 +195,7 @@ class Reader:
         self.polls += 1
         rows = Rows()
         for table, kept in point.tables.items():
-            snapshot = self._load(table.name).snapshot_by_name(point.name)
+            snapshot = loaded(self.pipe, self.catalog, table.name).snapshot_by_name(point.name)
             assert snapshot is not None
             assert snapshot.snapshot_id == kept.version
             rows[table.name] = self.rows(table.name, kept.version)

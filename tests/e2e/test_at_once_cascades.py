@@ -1,18 +1,17 @@
 """With `publish_together`, rows that foreign keys change outside the binlog are seen with the rest of a round."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
-from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.pipeline.events import Event, RowsReread, ShownApart
+from tests.e2e.newest_versions import newest
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_at_once import at_once, position
 
@@ -98,36 +97,27 @@ class Reader:
     polls: int = 0
     halves: int = 0
     seen: set[int] = field(default_factory=set)
-    last: dict[str, int] = field(default_factory=dict)
+    last: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog: Catalog = open_catalog(self.pipe.config.target)
 
-    def _loaded(self) -> dict[str, Table]:
-        names = [self.pipe.config.target.identifier(TableId(self.pipe.database, name)) for name in TABLES]
-        return dict(zip(TABLES, map(self.catalog.load_table, names), strict=True))
-
     def poll(self) -> None:
         """Look at all tables. Counts only if all are the same when they are looked at again, as `points.md` says."""
-        loaded = self._loaded()
-        versions = versions_of(loaded)
-        if versions_of(self._loaded()) != versions:
+        looked = newest(self.pipe, self.catalog, TABLES)
+        if looked is None:
             return
+        tables, versions = looked
         self.polls += 1
         if versions == self.last:
             return
-        rows = {name: table.scan(snapshot_id=versions[name]).to_arrow().to_pylist() for name, table in loaded.items()}
+        rows = {name: table.scan(snapshot_id=versions[name]).to_arrow().to_pylist() for name, table in tables.items()}
         [total] = rows["totals"]
         parents, refers = {row["id"] for row in rows["parents"]}, [row["p"] for row in rows["children"]]
         is_whole = len(parents) == total["parents"] and sorted(refers) == sorted([*parents] * CHILDREN)
         self.halves += not is_whole
         self.seen.add(total["parents"])
         self.last = versions
-
-
-def versions_of(tables: dict[str, Table]) -> dict[str, int]:
-    """What readers see of each table."""
-    return {name: table.metadata.refs["main"].snapshot_id for name, table in tables.items()}
 
 
 @pytest.mark.long("another kind of server, runs that are polled")

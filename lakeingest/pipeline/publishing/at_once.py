@@ -8,7 +8,7 @@ An error that stops the whole run, such as a gate that loses Spark, is raised af
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakeingest.core.joint import LEAST, MOST, first_batch, generations
@@ -20,6 +20,7 @@ from lakeingest.pipeline.events import ShownApart
 from lakeingest.pipeline.publishing.publish import Ready, make_ready, note_published
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.foreign_keys import parents_of
 from lakeingest.pipeline.run.profile import PUBLISHES
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
 from lakeingest.pipeline.run.table_run import TableRun
@@ -50,12 +51,6 @@ def publish_at_once(
     if error is not None:
         raise error
     return moved
-
-
-def parents_of(binlog: BinlogRun) -> Callable[[TableId], Collection[TableId]]:
-    """Returns a function that gives the known parents of a table."""
-    known = binlog.parents or {}
-    return lambda table: known.get(table, ())
 
 
 @dataclass(slots=True)
@@ -124,7 +119,7 @@ class _Batch:
         return None
 
     def _show_all(self, parts: Sequence[_Part]) -> None:
-        """Let readers see all of the parts in one commit. A single one is left to a commit of its own."""
+        """Let readers see all of the parts in one commit. A single part is left to `_finish_all`."""
         if len(parts) < LEAST or self.edges.joint.limit.is_over:
             return
         began = time.monotonic()

@@ -1,10 +1,11 @@
 """The foreign keys that change rows outside the binlog, and the order of tables that follows from them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, depth_below, family, signature
+from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, PreflightFailed
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, refusals
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -63,6 +64,12 @@ def know_parents(edges: Edges, binlog: BinlogRun) -> None:
         binlog.parents = edges.source.parents(list(binlog.tables))
 
 
+def parents_of(binlog: BinlogRun) -> Callable[[TableId], Collection[TableId]]:
+    """A function that returns the parents of a table, as far as they are known."""
+    known = binlog.parents or {}
+    return lambda table: known.get(table, ())
+
+
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
     """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order.
 
@@ -71,8 +78,7 @@ def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRu
     """
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
-    parents = binlog.parents
-    below = partial(depth_below, parents_of=lambda child: parents.get(child, frozenset()))
+    below = partial(depth_below, parents_of=parents_of(binlog))
     return sorted(tables, key=lambda table: (below(table.id), depth(table.id, binlog.foreign_keys)))
 
 
