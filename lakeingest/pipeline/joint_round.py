@@ -6,8 +6,8 @@
    transaction in one table, and not yet in another.
 3. `publishing.at_once` shows all of them.
 
-If an error of one table stops the whole run meanwhile, what is merged by then is shown before the error is raised.
-Otherwise that table would keep all others from readers, in each run again.
+If an error of one table stops the whole run meanwhile, the run first shows the tables that are merged, and then raises
+the error. Otherwise that table would keep all others from readers, in each run again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -109,7 +109,7 @@ class _Merges:
                 return
             due, looked_at = [], set()
         self._merge_beside(self._changed(looked_at))
-        self.say_behind("foreign keys change their rows all the time, so each is published as of its own place")
+        self.say_behind("foreign keys change their rows all the time, so each table is published as of another place")
 
     def say_behind(self, why: str) -> None:
         """Tell of the tables that are to be shown, and are behind the others."""

@@ -1,4 +1,4 @@
-"""Publishes of Iceberg tables: each by a commit of its own, or several in one commit of a catalog that can make one.
+"""Publishes of Iceberg tables: each in a separate commit, or several in one commit, if the catalog can make one.
 
 Both assert the same of each table: that main and staging are where they were, and that nobody has changed the columns
 or the partitions. So it does not matter in which of the two a publish takes effect, nor whether both arrive.
@@ -119,7 +119,7 @@ class IcebergJoint:
     def prepare(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Prepared:
-        """Check the commit as for a publish of its own, and prepare its part of the request."""
+        """Check the commit as for a separate publish, and prepare its part of the request."""
         with self.publishing.target.storage_errors():
             ready = self.publishing.prepare(staged, schema, properties, audit)
             request = Request.of(ready.build(ready.loaded))
