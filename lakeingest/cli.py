@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -33,20 +33,14 @@ from lakeingest.cli_points import points
 from lakeingest.cli_quarantine import quarantines
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
-from lakeingest.committed import Committed, is_recorded
+from lakeingest.committed import Committed
 from lakeingest.errors import (
     LakeIngestError,
-    NotOurState,
     Retryable,
-    StorageAway,
-    StorageFailed,
     UsageError,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message, runbook
 from lakeingest.termination import Terminated, terminate, watch_sigterm
-
-if TYPE_CHECKING:
-    from lakeingest.config import Config
 
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
@@ -161,11 +155,12 @@ def run(
 ) -> None:
     """Copy new tables, apply the binlog, and publish."""
     from lakeingest.commands import run as stage
+    from lakeingest.recording import Recorder
 
     loaded = loaded_config(config, overrides)
     committed = Committed()
-    set_keys = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
-    overridden: dict[str, Any] = {"set": set_keys} if set_keys else {}
+    set_keys = [override.partition("=")[0] for override in overrides or ()]
+    recorder = Recorder(loaded, committed, set_keys, follow=follow)
 
     stopping = watch_sigterm() if follow else lambda: False
     try:
@@ -174,9 +169,7 @@ def run(
 
             def draw_and_record(event: Any) -> None:
                 draw(event)
-                if follow and is_recorded(event):  # the run may last for weeks, so its state is recorded
-                    so_far = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
-                    _record_outcome(loaded, overridden | {"exit": None, "error": None} | so_far | committed.so_far)
+                recorder.take(event)
 
             observe = committed.collecting_before(draw_and_record)
             result = stage.run(
@@ -184,16 +177,9 @@ def run(
             )
     except BaseException as error:
         ending_error = _ending_error(error, committed)
-        failure = {"exit": exit_code(ending_error), "error": message(ending_error)}
         # None if the error ended the run at once; otherwise the run went on with other tables, and has a RunResult
         run_result = error.result if isinstance(error, LakeIngestError) else None
-        if run_result is None:
-            progress = {"caught_up": False, "tables": console.to_document(committed.tables)}
-        else:
-            progress = console.to_document(run_result)
-        # with NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run
-        if not isinstance(ending_error, NotOurState):
-            _record_outcome(loaded, overridden | failure | progress | committed.so_far)
+        recorder.fail(ending_error, run_result)
         if run_result is not None:
             print_result(run_result, as_json, console.run_lines(run_result))
             for line in console.stopped_lines(run_result, error):
@@ -201,8 +187,7 @@ def run(
         if ending_error is error:
             raise
         raise ending_error from error
-    ended = {"exit": 0, "error": None, **console.to_document(result), **committed.so_far}
-    _record_outcome(loaded, overridden | ended)
+    recorder.end(result)
     print_result(result, as_json, console.run_lines(result))
 
 
@@ -358,14 +343,3 @@ def _ending_error(error: BaseException, committed: Committed) -> BaseException:
     if isinstance(error, Retryable) and (committed.tables or is_plain):
         return type(error)(f"{error}; {committed}")
     return error
-
-
-def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:
-    """Write the outcome of a run to `last_run.json`. If the state folder cannot be written, print a line about it."""
-    from lakeingest.files.file import state_of
-    from lakeingest.state.last_run import record
-
-    try:
-        record(state_of(config), outcome)
-    except (StorageAway, StorageFailed) as error:
-        terminal.say_error(str(error))

@@ -13,6 +13,7 @@ from lakeingest.pipeline.events import (
     Measured,
     Merged,
     Observer,
+    Opened,
     Published,
     Spooled,
     Unusual,
@@ -57,6 +58,7 @@ class Committed:
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""  # the position up to which changes are spooled
+        self.began = False  # whether the run has begun to work, for which it holds the lease
         self.caught_up = False  # whether the run has caught up with the source at least once
         self.following: Followed | None = None  # what following the source has cost so far
         self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)
@@ -92,6 +94,7 @@ class Committed:
     def _collect(self, event: Event) -> None:
         if isinstance(event, Spooled):
             self._spooled = event.stop
+        self.began |= isinstance(event, Opened)
         self.caught_up |= isinstance(event, Following)
         if isinstance(event, Unusual):
             self.unusual[str(event.table)] = event.finding

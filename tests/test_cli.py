@@ -22,6 +22,8 @@ from lakeingest.config.target import FormatName
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
 from lakeingest.exits import exit_code, message
+from lakeingest.files.local import Local
+from lakeingest.state import last_run, lease
 
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = ["demo --show-race"]
@@ -279,6 +281,7 @@ def test_a_source_that_is_away_is_retried_later(
     assert_error(done, 75, f"127.0.0.1:{port}", "away")
     answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
     assert answer.pop("at").endswith("+00:00")
+    assert (answer.pop("host"), answer.pop("pid") > 1) == (os.uname()[1], True)
     assert answer == {
         "following": None,
         "exit": 75,
@@ -291,6 +294,28 @@ def test_a_source_that_is_away_is_retried_later(
         "lag": {},
         "published_at": {},
     }
+
+
+@pytest.mark.mysql
+def test_a_run_that_is_refused_leaves_the_record_of_the_other_run(
+    lakeingest: Command, on_server: Path, tmp_path: Path
+) -> None:
+    """Its own outcome is beside it; the error says when the other run last got on, and other errors do no harm."""
+    state = tmp_path / "state"
+    with lease.held(Local(state)):
+        last_run.record(Local(state), {"exit": None, "error": None})
+        before = (state / "last_run.json").read_bytes()
+        done = lakeingest("run", LAKEINGEST_JOB="a token")
+        assert_error(done, 75, f"pid {os.getpid()} on {os.uname()[1]}, since ", ", last progress at ", " seconds ago")
+        refused = json.loads((state / "last_run.refused.json").read_text())
+        assert (refused["exit"], f"lakeingest: {refused['error']}\n") == (75, done.stderr)
+        assert refused["pid"] != os.getpid()
+        assert last_run.of_job(Local(state), "a token") == refused
+        assert_error(lakeingest("run", "--set", "source.port=1"), 75, "away")
+        assert "away" in json.loads((state / "last_run.refused.json").read_text())["error"]
+        assert (state / "last_run.json").read_bytes() == before
+    assert_error(lakeingest("run", "--set", "source.port=1"), 75, "away")
+    assert json.loads((state / "last_run.json").read_text())["exit"] == 75
 
 
 @pytest.mark.mysql

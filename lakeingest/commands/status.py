@@ -36,6 +36,7 @@ from lakeingest.state.following import read_following
 from lakeingest.state.fresh import read_fresh
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, StoppedTables
+from lakeingest.state.vanished import vanished_run
 from lakeingest.state.witness import read_met
 from lakeingest.version import VERSION
 
@@ -139,14 +140,14 @@ class TableStatus:
 class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
     """The states of several tables.
 
-    `source_error` is the error if the source did not answer, otherwise None. `last_run` is a text about the failure of
-    the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer. `unread`: by
-    reason, how many values and events of the binlog the second decoder has not compared. `listing`: the list of
-    transactions, if pipeline.yml asks for it.
+    `source_error` is the error if the source did not answer, otherwise None. `last_run` has texts about the
+    last run, if it ended without a word or failed. `retention` is None if the source was not asked or did not answer.
+    `unread`: by reason, how many values and events of the binlog the second decoder has not compared. `listing`: the
+    list of transactions, if pipeline.yml asks for it.
     """
 
     source_error: LakeIngestError | None = None
-    last_run = ""
+    last_run: tuple[str, ...] = ()
     retention: Retention | None = None
     unread: Mapping[str, int] = MappingProxyType({})
     listing: CompanionStatus | None = None
@@ -241,7 +242,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         if self.unread:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
             notes.append(f"not compared by the second decoder: {reasons}")
-        notes += [self.last_run] if self.last_run else []
+        notes += self.last_run
         notes += [str(self[0].following)] if self and self[0].following is not None else []
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
@@ -324,8 +325,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         states.append(state)
     statuses = Statuses(states)
     statuses.source_error, statuses.retention = source.error, source.retention
-    statuses.listing, statuses.last_run = companions.listing, failure(state_of(config))
-    statuses.unread = read_met(state_of(config), VERSION).unread
+    statuses.listing, state_folder = companions.listing, state_of(config)
+    statuses.last_run = tuple(filter(None, (vanished_run(state_folder), failure(state_folder))))
+    statuses.unread = read_met(state_folder, VERSION).unread
     return statuses
 
 

@@ -52,7 +52,8 @@ class BinlogSource(Source):
 
     def state(self) -> ServerState:
         """The server's identity and its executed GTIDs."""
-        return server_state(self.connection)
+        with connections.answering_soon(self.connection):
+            return server_state(self.connection)
 
     def executed_with(self, gtids: GtidSet, position: Position | None = None) -> ServerState:
         """Wait until the server has executed these transactions, and return its state (`continuity.executed_with`).

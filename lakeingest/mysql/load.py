@@ -11,7 +11,7 @@ from lakeingest.config import Source
 from lakeingest.core.load import Load
 from lakeingest.core.position import GtidSet
 from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.connection import connect, query_row
+from lakeingest.mysql.connection import answering_soon, connect, query_row
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.replica import executed
 from lakeingest.mysql.rights import account_of
@@ -38,7 +38,7 @@ class LoadMeter:
         limit = self._limit
         if limit == Load():
             return limit
-        with self._reading(primary) as server:
+        with self._reading(primary) as server, answering_soon(primary), answering_soon(server):
             return Load(
                 None if limit.threads_running is None else threads_running(server),
                 None if limit.history_list_length is None else history_list_length(server),

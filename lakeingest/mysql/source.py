@@ -32,7 +32,8 @@ from lakeingest.mysql.visibility import is_hidden
 class Source:
     """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`.
+    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`. A server that hangs is
+    noticed after a minute by questions that it answers at once, and after ten by those that may take their time.
     """
 
     CONNECT_SECONDS = GREETING_SECONDS  # the longest time in which a connection opens
@@ -64,13 +65,14 @@ class Source:
     # The end of the binlog
 
     def written(self) -> FilePosition:
-        """The written position (`connection.written_position`). A server that hangs is noticed after a minute."""
+        """The written position (`connection.written_position`)."""
         with connections.answering_soon(self.connection):
             return connections.written_position(self.connection)
 
     def files(self) -> dict[str, int]:
         """The size in bytes of each binlog file, oldest first; the current file grows."""
-        return connections.file_sizes(self.connection)
+        with connections.answering_soon(self.connection):
+            return connections.file_sizes(self.connection)
 
     def has_exact_lows(self) -> bool:
         """Whether low watermarks are exact positions of read views.
@@ -100,7 +102,8 @@ class Source:
 
     def uuid(self) -> str:
         """The server's identity."""
-        return str(connections.query_row(self.connection, f"SELECT {dialect(self.connection).server}", 1)[0])
+        with connections.answering_soon(self.connection):
+            return str(connections.query_row(self.connection, f"SELECT {dialect(self.connection).server}", 1)[0])
 
     @property
     def greeting(self) -> str:
@@ -115,7 +118,8 @@ class Source:
 
     def clock(self) -> int:
         """The server's time, in seconds since 1970."""
-        return connections.clock(self.connection)
+        with connections.answering_soon(self.connection):
+            return connections.clock(self.connection)
 
     def load_meter(self, limit: Load) -> LoadMeter:
         """What measures the load, as far as it has a limit."""
@@ -123,7 +127,8 @@ class Source:
 
     def retention_seconds(self) -> int | None:
         """The age at which the server purges binlog files; None if it never purges them on its own."""
-        return Server.of(self.connection).retention_seconds
+        with connections.answering_soon(self.connection):
+            return Server.of(self.connection).retention_seconds
 
     def shown_retention_seconds(self) -> int | None:
         """`retention_seconds`, or None if the server hides it from our user, as managed services may do."""
@@ -133,7 +138,8 @@ class Source:
 
     def names_columns(self) -> bool:
         """Whether the rows that the server writes to its binlog now name their columns."""
-        (metadata,) = connections.query_row(self.connection, "SELECT @@global.binlog_row_metadata", 1)
+        with connections.answering_soon(self.connection):
+            (metadata,) = connections.query_row(self.connection, "SELECT @@global.binlog_row_metadata", 1)
         return str(metadata).upper() == "FULL"
 
     # Tables

@@ -1,31 +1,41 @@
 """The outcome of the last run, stored as `last_run.json` in the state folder, because a cluster can lose exit codes.
 
-A submitted job stores its token with the outcome. By the token, the submitter recognises the outcome of its job.
+last_run.json           the outcome of the last run that worked on the pipeline; while a run is at work, how far it is
+last_run.refused.json   the outcome of the last run that another run kept from working, so that it did not touch the
+                        record of the other run
+
+A submitted job stores its token with the outcome. By the token, the submitter recognises the outcome of its job. The
+process is stored, too, so that others can tell whether the record is that of the run which holds the lease.
 """
 
 import json
 import os
+import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lakeingest.errors import DAMAGED
+from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import store
 
 NAME = "last_run.json"
+REFUSED = "last_run.refused.json"
 JOB = "LAKEINGEST_JOB"  # the environment variable in which `submit` gives a job its token
 
 
-def record(state: File, outcome: Mapping[str, Any]) -> None:
-    """Store the outcome of this run with the time and the job's token. Raises StorageFailed if it cannot be written.
+def record(state: File, outcome: Mapping[str, Any], *, refused: bool = False) -> None:
+    """Store the outcome of this run with the time, the process and the job's token.
 
-    The entry `set` of the outcome has the keys of pipeline.yml that the command line changed (`--set`).
+    The entry `set` of the outcome has the keys of pipeline.yml that the command line changed (`--set`). `refused`:
+    another run is at work, and `last_run.json` is its record. Raises StorageFailed if the file cannot be written.
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
+    process = {"host": socket.gethostname(), "pid": os.getpid()}
+    document = {"at": at, "job": os.environ.get(JOB), **process, **outcome}
     # values that JSON does not have become texts
-    store.replace(state / NAME, json.loads(json.dumps({"at": at, "job": os.environ.get(JOB), **outcome}, default=str)))
+    store.replace(state / (REFUSED if refused else NAME), json.loads(json.dumps(document, default=str)))
 
 
 def failure(state: File) -> str:
@@ -38,14 +48,28 @@ def failure(state: File) -> str:
         return ""
 
 
+def last_progress(state: File, host: str, pid: int) -> datetime | None:
+    """When a run of this process last recorded that it got on; None if no such record can be read."""
+    try:
+        last = store.read(state / NAME)
+        if (last["host"], last["pid"]) != (host, pid):  # the record of an earlier run
+            return None
+        at = datetime.fromisoformat(last["at"])
+        return at if at.tzinfo is not None else None
+    except (OSError, LakeIngestError, *DAMAGED):
+        return None
+
+
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
     """The outcome that the job with this token has stored. Errors of the storage are raised.
 
-    None if no outcome is stored, if the stored outcome is of another job, or if the document is damaged.
+    None if no outcome is stored, if the stored outcomes are of other jobs, or if the documents are damaged.
     """
-    try:
-        last = store.read(state / NAME)
-    except (FileNotFoundError, ValueError):
-        return None
-    is_of_job = isinstance(last, dict) and last.get("job") == token and isinstance(last.get("exit"), int)
-    return last if is_of_job else None
+    for name in (NAME, REFUSED):
+        try:
+            last = store.read(state / name)
+        except (FileNotFoundError, ValueError):
+            continue
+        if isinstance(last, dict) and last.get("job") == token and isinstance(last.get("exit"), int):
+            return last
+    return None

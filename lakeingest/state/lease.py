@@ -24,13 +24,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from lakeingest.core.clocks import spoken
 from lakeingest.errors import DAMAGED, LakeIngestError, LeaseHeld, LeaseLost
 from lakeingest.files import file as files
 from lakeingest.files.bucket import Seen
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
-from lakeingest.state import store
+from lakeingest.state import last_run, store
 
 RENEW_SECONDS = 10.0  # the time between two renewals
 VOID_SECONDS = 30.0  # the time after the last renewal when the lease expires
@@ -76,6 +77,9 @@ class Owner:
             started=doc["started"],
             since=str(doc["since"]),
         )
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host}, since {self.since}"
 
     @property
     def has_ended(self) -> bool:
@@ -218,6 +222,24 @@ def is_held(folder: File) -> bool:
     return False
 
 
+def left_by(folder: File) -> Owner | None:
+    """The process that held the lease last, if it ended without giving the lease back, as a killed one does.
+
+    None if a run holds the lease, if the last one gave it back, or if lease.json is damaged. Right afterwards, a run
+    can take the lease.
+    """
+    path = folder / "lease.json"
+    with store.storage_errors(path, "read"), suppress(FileNotFoundError):
+        if isinstance(path, Stored):
+            contents, seen = path.get()
+            doc = _parsed(contents)
+            is_left = not doc.get("free") and not _is_valid_stored(path, doc, seen)
+            return _owner_of(doc) if is_left else None
+        owner = _owner(path)
+        return None if _is_valid(Local(str(path)), owner) else owner
+    return None
+
+
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether a run may still hold a lease on a disk: the lease has not expired, and its process may still run.
 
@@ -281,11 +303,20 @@ def _epoch_of(doc: Mapping[str, Any]) -> int:
 
 def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:
     """The error for a lease that another run holds; `owner` is None if lease.json does not name the run."""
-    who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
+    who = f"{owner}{_progress_of(path.parent, owner)}" if owner else f"{path} does not say which"
     return LeaseHeld(
         f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
         f"({VOID_SECONDS:.0f} s later, if it was killed on another machine)"
     )
+
+
+def _progress_of(folder: File, owner: Owner) -> str:
+    """A clause about when the run last recorded that it got on; '' if nothing is recorded."""
+    at = last_run.last_progress(folder, owner.host, owner.pid)
+    if at is None:
+        return ""
+    ago = max(0.0, (datetime.now(UTC) - at).total_seconds())
+    return f", last progress at {at:%Y-%m-%d %H:%M:%S} UTC, {spoken(ago)} ago"
 
 
 def _owner(path: File) -> Owner | None:

@@ -110,7 +110,7 @@ def written(job: Job) -> dict[str, object]:
     found: dict[str, object] = {
         str(file): file.version()
         for file in everything(state_of(job.config))
-        if file.name != "last_run.json" and file.suffix != ".parquet"
+        if not file.name.startswith("last_run.") and file.suffix != ".parquet"
     }
     with catalog_of(job.config.target) as catalog:
         return found | {"table": catalog.load_table((job.database, "t")).metadata_location}

@@ -47,6 +47,9 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     winner, last = runs[codes.index(0)], said[codes.index(75)].splitlines()[-1]
     assert last.startswith("lakeingest: another run of this pipeline is at work")
     assert f"pid {winner.pid} on {os.uname()[1]}, since " in last
+    outcome = files.document(job.state / "last_run.json")
+    assert (outcome["pid"], outcome["exit"], outcome["caught_up"]) == (winner.pid, 0, True)
+    assert files.document(job.state / "last_run.refused.json")["exit"] == 75
     assert job.published("items") == job.source("items")
     assert not is_held(job.state)
 
@@ -59,10 +62,14 @@ def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     run.kill()
     run.communicate(timeout=60)
     assert time.time() - (job.state / "lease.json").changed() < 20
+    assert files.document(job.state / "last_run.json")["exit"] is None
+    killed = f"the last run, pid {run.pid} on {os.uname()[1]}, which began at "
+    assert killed in job.call("status", "--offline")[1]
     job.sql(f"DELETE FROM {job.database}.items WHERE id % 9 = 0")
     code, said = job.run()
     assert code == 0, said
     assert not [line for line in said if ": wave 1," in line]
+    assert "without a word" not in job.call("status", "--offline")[1]
     assert job.published("items") == job.source("items")
 
 

@@ -18,6 +18,7 @@ import pytest
 from pymysql.constants import COMMAND
 
 from lakeingest.config import Source
+from lakeingest.core.load import Load
 from lakeingest.core.position import file_number
 from lakeingest.demo import flavor
 from lakeingest.demo.server import LocalServer
@@ -433,19 +434,32 @@ def test_mysql_gets_the_statement_of_its_version(greeting: str, log_status: str)
     assert dialect_of(greeting) == replace(MYSQL, log_status=log_status)
 
 
-def ask_while_it_hangs(server: LocalServer) -> None:
+QUESTIONS: dict[str, Callable[[BinlogSource], object]] = {
+    "written": BinlogSource.written,
+    "files": BinlogSource.files,
+    "clock": BinlogSource.clock,
+    "state": BinlogSource.state,
+    "uuid": BinlogSource.uuid,
+    "retention": BinlogSource.retention_seconds,
+    "names": BinlogSource.names_columns,
+    "load": lambda source: source.load_meter(Load(threads_running=50)).measure(source.connection),
+}
+
+
+def ask_while_it_hangs(server: LocalServer, ask: Callable[[BinlogSource], object]) -> None:
     """Ask a server that answers, and again while its process stands still."""
     assert server.pid is not None
     with BinlogSource.open(source_of(server)) as source:
-        source.written()
+        ask(source)
         os.kill(server.pid, signal.SIGSTOP)
         while True:  # it may answer once more before it stands still
-            source.written()
+            ask(source)
 
 
 @pytest.mark.local("it stops the server's process")
+@pytest.mark.parametrize("question", QUESTIONS)
 def test_a_server_that_hangs_is_noticed(
-    mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+    mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
     """A question that a server answers at once waits no ten minutes for it, as a query for rows does."""
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 1)
@@ -453,7 +467,7 @@ def test_a_server_that_hangs_is_noticed(
     assert server.pid is not None
     try:
         with pytest.raises(SourceAway, match="timed out"):
-            ask_while_it_hangs(server)
+            ask_while_it_hangs(server, QUESTIONS[question])
     finally:
         os.kill(server.pid, signal.SIGCONT)
     assert time.monotonic() - began < 20

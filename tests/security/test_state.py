@@ -29,6 +29,7 @@ from lakeingest.state.owner import owner_of
 from lakeingest.state.quiet import read_quiet
 from lakeingest.state.signals import SignalFolder
 from lakeingest.state.stopped import Stopped, StoppedTables, read_stopped
+from lakeingest.state.vanished import vanished_run
 from tests.security.hostile import PLAIN, tables_on
 
 CRAFTED: list[object] = [None, [], {"x": []}, "../../x", -1, float("inf"), True]
@@ -51,7 +52,9 @@ def readers(state: Local) -> list[Callable[[], object]]:
         lambda: SignalFolder(state).read(),
         lambda: last_run.failure(state),
         lambda: last_run.of_job(state, "x"),
+        lambda: last_run.last_progress(state, "h", 1),
         lambda: lease.is_held(state),
+        lambda: vanished_run(state),
         waiting.check_whole,
         waiting.all,
         lambda: list(waiting.due()),

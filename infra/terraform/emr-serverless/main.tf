@@ -219,7 +219,7 @@ resource "aws_iam_policy" "submit" {
         Sid      = "Outcome"
         Effect   = "Allow"
         Action   = "s3:GetObject"
-        Resource = "${local.bucket_arn}/state/*/last_run.json"
+        Resource = "${local.bucket_arn}/state/*/last_run*.json"
       },
       {
         Sid       = "Names"
