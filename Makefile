@@ -80,8 +80,9 @@ package: ## build wheel and sdist in dist, check them, and run the wheel in a ne
 	$(PYTHON) -m venv --clear .venv-package
 	@sed -E '/^ +--hash/d; s/ \\$$//' requirements.lock > .venv-package/constraints.txt
 	.venv-package/bin/pip install --quiet --constraint .venv-package/constraints.txt dist/*.whl
-	cd .venv-package && for command in --version 'explain BinlogGone' 'init pipeline.yml'; do \
+	cd .venv-package && for command in --version 'explain BinlogGone' 'init pipeline.yml' 'unpack .'; do \
 		env -u PYTHONPATH bin/lakeingest $$command > out.txt || { cat out.txt; exit 1; }; done
+	cd .venv-package && ls monitoring/alerts.yml monitoring/dashboard.json notebooks/onboard.ipynb > /dev/null
 	cd .venv-package && env -u PYTHONPATH bin/python -m lakeingest.mysql.wire.kernels > /dev/null
 
 sbom: .venv/package.stamp ## list all packages of .venv with their versions and licences, as CycloneDX, in build/sbom.json

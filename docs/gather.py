@@ -23,6 +23,7 @@ PLACES = {
     "benchmarks/measured": ("measured", {".png"}),
     "infra": ("infra", {"", ".json", ".md", ".py", ".sql", ".yml"}),
     "lakeingest/cluster/templates": ("infra", {".json", ".yml"}),  # links in infra/ lead there
+    "lakeingest/shipped/monitoring": ("infra/monitoring", {".json", ".yml"}),  # so does this one
     "CHANGELOG.md": ("changelog.md", {".md"}),
 }
 

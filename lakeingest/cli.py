@@ -274,6 +274,18 @@ def explain(name: Runbook = None) -> None:
     terminal.print_page(stage.explain(name))
 
 
+@app.command()
+def unpack(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder to write into.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write the notebooks, the rules for Prometheus and the dashboard for Grafana; no file is overwritten."""
+    from lakeingest.commands.unpack import unpack as stage
+
+    files = stage(folder)
+    print_result(files, as_json, repr(files).splitlines())
+
+
 app.add_typer(checks)
 app.add_typer(submits)
 app.add_typer(signals)

@@ -33,6 +33,12 @@ def share_like(folder: Path) -> None:
     os.umask(~kept_rights & 0o777)  # the umask has the rights that new files do not get
 
 
+def share_reading_like(folder: Path) -> None:
+    """As `share_like`, but others can only read new files."""
+    share_like(folder)
+    os.umask(os.umask(0o077) | 0o022)
+
+
 def replace_shared(path: Path, contents: bytes) -> None:
     """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
     # until it is complete, it has another name and another ending

@@ -2,7 +2,11 @@
 
 import ast
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from urllib.parse import quote as percent_encoded
 import pymysql
 import pytest
 
+from lakeingest.commands.unpack import unpack
 from lakeingest.core.keys import quote
 from lakeingest.demo.server import LocalServer
 from tests.notebooks.executed import ROOT, executed, html, read, text
@@ -140,6 +145,27 @@ def test_a_notebook_runs_as_it_is_shipped(name: str, tmp_path: Path) -> None:
     if name == "operate":
         assert "source ≠ target" in text(cells["difference"])
         assert "source ≠ copy" in text(cells["both-sides"])
+
+
+@pytest.mark.long("executes the notebook once more")
+def test_the_page_says_how_a_notebook_is_executed_without_a_browser(tmp_path: Path) -> None:
+    """Its command takes a notebook that the package has, and leaves the outputs in a file beside it."""
+    unpack(tmp_path)
+    page = (ROOT / "docs" / "howto" / "notebooks.md").read_text()
+    [command] = re.findall("(?m)^jupyter execute (.*)$", page)
+    jupyter = Path(sys.executable).with_name("jupyter")
+    own = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run(
+        [jupyter, "execute", *shlex.split(command)],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if not key.startswith("LAKEINGEST_")} | own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = read(tmp_path / "notebooks" / "onboard.done.ipynb")
+    judge_onboard({cell.id: cell.outputs for cell in made.cells if cell.cell_type == "code"})
 
 
 @pytest.mark.any_format
