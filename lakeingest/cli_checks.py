@@ -64,7 +64,9 @@ def check(
         result = stage.check(loaded, parity=parity, suites=suites)
     print_result(result, as_json, console.check_lines(result))
     if not result.ok:
-        raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
+        error = CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
+        error.cause = result.runbook
+        raise error
 
 
 @checks.command()

@@ -152,7 +152,8 @@ def check_lines(result: "CheckResult") -> Iterator[str]:
     """A line for each condition; warnings come last."""
     for condition in result.checked:
         if condition not in result.warnings:
-            yield f"{'ok' if condition.finding is None else 'PROBLEM':<8} {condition}"
+            runbook = f" (runbook: {condition.runbook})" if condition.runbook else ""
+            yield f"{'ok' if condition.finding is None else 'PROBLEM':<8} {condition}{runbook}"
     for condition in result.warnings:
         yield f"{'warning':<8} {condition}"
     if result.ok:

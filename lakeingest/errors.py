@@ -55,9 +55,15 @@ class NotBuiltYet(UsageError, ValueError):  # the validation of pipeline.yml col
 
 
 class CheckFailed(LakeIngestError):
-    """A check has failed."""
+    """A check has failed. `cause` is the name of the runbook of what was found, if it has one."""
 
     exit_code = 1
+    cause = ""
+
+    @property
+    def runbook(self) -> str:
+        """The name of the page in `runbooks`: that of the cause, if it is known."""
+        return self.cause or super().runbook
 
 
 class GateFailed(CheckFailed):

@@ -296,6 +296,21 @@ def test_a_source_that_is_away_is_retried_later(
     }
 
 
+def test_a_check_that_fails_for_one_reason_ends_with_the_runbook_of_that_reason(
+    lakeingest: Command, pipeline: Callable[..., Path], silent_port: socket.socket
+) -> None:
+    """As the line of the condition does; the exit code is that of a check."""
+    port = silent_port.getsockname()[1]
+    silent_port.close()
+    pipeline(port=port)
+    done = lakeingest("check")
+    assert (done.returncode, done.stderr) == (1, "lakeingest: not ready: connection (runbook: SourceAway)\n")
+    [problem] = [line for line in done.stdout.splitlines() if line.startswith("PROBLEM")]
+    assert problem.endswith("(runbook: SourceAway)")
+    [problem] = [one for one in json.loads(lakeingest("check", "--json").stdout)["checked"] if one["finding"]]
+    assert (problem["name"], problem["runbook"]) == ("connection", "SourceAway")
+
+
 @pytest.mark.mysql
 def test_a_run_that_is_refused_leaves_the_record_of_the_other_run(
     lakeingest: Command, on_server: Path, tmp_path: Path

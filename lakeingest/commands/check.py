@@ -23,6 +23,7 @@ from lakeingest.core.position import is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
+    BinlogGone,
     LakeIngestError,
     NotOurState,
     OperatorNeeded,
@@ -37,7 +38,7 @@ from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.preflight.foreign_keys import missing_cascades
-from lakeingest.mysql.preflight.server import retention, row_metadata, service
+from lakeingest.mysql.preflight.server import has_gtids, retention, row_metadata, service
 from lakeingest.mysql.schema_reader import list_views
 from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
@@ -78,6 +79,12 @@ class CheckResult(Report):
         return tuple(preconditions.problems(self.checked))
 
     @property
+    def runbook(self) -> str:
+        """The name of the one runbook that all problems have; '' if they have several, or none."""
+        names = {problem.runbook for problem in self.problems}
+        return names.pop() if len(names) == 1 else ""
+
+    @property
     def warnings(self) -> tuple[Checked, ...]:
         """The conditions that are not met, but without which a run begins."""
         return tuple(condition for condition in self.checked if condition.finding and not condition.fatal)
@@ -108,7 +115,7 @@ def check(
     except LakeIngestError as error:
         # without the source no tables are known, so only the lake itself is checked
         lake = lake_of(copies(open_target(config), ()), ())
-        checked, bytes_left = [Checked("connection", str(error)), *lake], 0
+        checked, bytes_left = [Checked.failed("connection", error), *lake], 0
     written = [*folders(config, bytes_left), *_lake_formation(config)]
     checked += [*proofs(config, [*checked, *written]), *written]
     checked += [_spool(config), spark_of(config, session)]
@@ -148,6 +155,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         missing_cascades(preflight.server, config.tables),
         service(preflight.server),
         row_metadata(preflight.server),
+        has_gtids(preflight.server),
         Checked("binlog retention", retention(preflight.server, copy_seconds), fatal=False),
         Checked("clocks", disagreement(source, in_lake.staged), fatal=False),
         _binlog_of_next_run(config, source, progress.values()),
@@ -173,7 +181,7 @@ def _binlog_of_next_run(config: Config, source: BinlogSource, copied: Iterable[P
     positions = {progress.table: unread_from(spool, progress) for progress in copied}
     unread = {table: since for table, since in positions.items() if since is not None}
     if tables_gone := [table for table, since in unread.items() if source_retention.has_deleted(since)]:
-        return Checked(name, binlog_gone_message(tables_gone))
+        return Checked(name, binlog_gone_message(tables_gone), runbook=BinlogGone.__name__)
     # many tables have the same position, and the source is asked for each position: ask once
     seconds_left = [source_retention.seconds_left(config, since) for since in dict.fromkeys(unread.values())]
     finding = source_retention.warning([seconds for seconds in seconds_left if seconds is not None])
@@ -238,7 +246,7 @@ def _state_and_positions(
         except StateUnreadable:  # the condition `spool` reports this error
             continue
         except (RestartNeeded, NotOurState, SourceBehind) as error:
-            yield Checked(name, str(error))
+            yield Checked.failed(name, error)
         except OperatorNeeded:  # the conditions of the server's settings or of the state folder report this error
             continue
         else:
@@ -319,6 +327,8 @@ def _spool(config: Config) -> Checked:
     try:
         owner_of(state_of(config))
         Spool.load(state_of(config) / "spool")
-    except (LakeIngestError, OSError) as error:
+    except LakeIngestError as error:
+        return Checked.failed("spool", error)
+    except OSError as error:
         return Checked("spool", str(error))
     return Checked("spool", None)

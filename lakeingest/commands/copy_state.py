@@ -1,7 +1,7 @@
 """What `status` calls the state of a copy, and what readers see of it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakeingest.config import Config
@@ -56,3 +56,13 @@ def notes_of_start(table: TableId, began_empty: str | None, *, copied_once: bool
         yield f"{table}: began empty at {began_empty}; `lakeingest resnapshot {table}` copies all its rows"
     if copied_once:
         yield f"{table}: copied once, as tables.startup says; `lakeingest resnapshot {table}` copies it again"
+
+
+def notes_of_unread(unread: Mapping[str, int]) -> Iterator[str]:
+    """A note about what the second decoder cannot check: by reason, how often it met it."""
+    if unread:
+        reasons = ", ".join(f"{reason} ({count:,} times)" for reason, count in sorted(unread.items()))
+        yield (
+            f"the second decoder, which checks a part of what is read, cannot check: {reasons}; nothing is known to be"
+            " wrong, and `lakeingest verify` compares all rows with the source"
+        )

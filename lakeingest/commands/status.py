@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lakeingest.commands.companion_status import CompanionsInLake, CompanionStatus, without_companions
-from lakeingest.commands.copy_state import freshness_of, notes_of_start, shown_state, state_of_copy
+from lakeingest.commands.copy_state import freshness_of, notes_of_start, notes_of_unread, shown_state, state_of_copy
 from lakeingest.commands.proof_status import ProofStatus, proofs_of
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -239,9 +239,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += [] if self.listing is None else self.listing.notes("transactions")
         notes += dict.fromkeys(note for table in self if table.proof for note in table.proof.notes(table.table))
         notes += self._binlog_notes
-        if self.unread:
-            reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.unread.items()))
-            notes.append(f"not compared by the second decoder: {reasons}")
+        notes += notes_of_unread(self.unread)
         notes += self.last_run
         notes += [str(self[0].following)] if self and self[0].following is not None else []
         if self.source_error is not None:

@@ -14,6 +14,7 @@ from lakeingest.core.pace import SHARE
 DAY_SECONDS = 86_400.0
 LEAST_SECONDS = 60.0  # what a run took in a shorter time says little about a day
 NOT_BOUNDED = "CPU seconds of the changes themselves", "requests to object stores", "bytes of files"
+_FIVE_MINUTES = 300.0  # in seconds: the example of a pace that a person may choose
 NO_FILES = "files of a publish: each changed bucket is a file"
 
 
@@ -21,11 +22,15 @@ NO_FILES = "files of a publish: each changed bucket is a file"
 class Bound:
     """The highest cost of a day of following. The costs that `not_counted` names are not part of it.
 
-    `publishes`: of one table that changes all the time, as `rule` says. `files` are those of all tables' publishes;
-    None if they are not known. `cpu_seconds` are those of all tables' publishes, `dollars` by service from them.
+    `publishes`: of one table that changes all the time, as `rule` says, `apart` seconds from each other. `files` are
+    those of all tables' publishes; None if they are not known. `cpu_seconds` are those of all tables' publishes,
+    `dollars` by service from them. `is_paced`: a duration in pipeline.yml sets the pace. Otherwise only tables that
+    change day and night without a break reach the bound.
     """
 
     publishes: int
+    apart: float
+    is_paced: bool
     rule: str
     files: int | None
     cpu_seconds: float
@@ -33,11 +38,20 @@ class Bound:
     not_counted: tuple[str, ...]
 
     def __str__(self) -> str:
-        files = "" if self.files is None else f", {self.files:,} files"
+        cpu, missing = f"{self.cpu_seconds:,.0f} CPU seconds", f"not counted: {', '.join(self.not_counted)}"
+        if self.is_paced:
+            files = "" if self.files is None else f", {self.files:,} files"
+            return (
+                f"following costs at most, a day: {self.publishes:,} publishes of a table that changes all the time"
+                f" ({self.rule}){files}, {cpu} ({priced(self.dollars)}); {missing}"
+            )
+        files = "" if self.files is None else f" and {UNIT_COSTS.publish_files:.0f} files"
         return (
-            f"following costs at most, a day: {self.publishes:,} publishes of a table that changes all the time"
-            f" ({self.rule}){files}, {self.cpu_seconds:,.0f} CPU seconds ({priced(self.dollars)});"
-            f" not counted: {', '.join(self.not_counted)}"
+            f"following costs at most {cpu} a day ({priced(self.dollars)}): {self.rule}. It costs so much only if all"
+            f" tables change day and night; then each is published every {spoken(self.apart)} or less often. A publish"
+            f" takes about {UNIT_COSTS.publish} CPU seconds{files}, and a table without changes has none."
+            f" publish_every: 5m has at most {DAY_SECONDS / _FIVE_MINUTES:,.0f} publishes of a table a day;"
+            f" {missing}"
         )
 
 
@@ -58,7 +72,8 @@ def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
     cpu = publishes * round_seconds
     files = round(publishes * tables * UNIT_COSTS.publish_files) if knows_files else None
     missing = NOT_BOUNDED if knows_files else (*NOT_BOUNDED, NO_FILES)
-    return Bound(publishes, rule, files, cpu, dollars(cpu), missing)
+    is_paced = every is not None and every > round_seconds
+    return Bound(publishes, apart, is_paced, rule, files, cpu, dollars(cpu), missing)
 
 
 @dataclass(frozen=True, slots=True)

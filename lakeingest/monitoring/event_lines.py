@@ -120,6 +120,10 @@ def _heartbeat(event: Measured, quiet_seconds: float) -> str:
     return f"following, nothing to say for {spoken(quiet_seconds)}: {', '.join(facts)}"
 
 
+# Behind the line of a merge whose changes the rows may have already
+_REPEATED = "; without GTIDs, all changes since the binlog file began, most of which the copied rows had already"
+
+
 def line(event: Event) -> str | None:
     """The line of an event, with only printable characters; None for an event that has no line."""
     text = _raw_line(event)
@@ -147,6 +151,7 @@ def _raw_line(event: Event) -> str | None:
                 f"{event.table}: merged {event.applied:,} of {event.read:,} change rows:"
                 f" {event.inserted:,} keys inserted, {event.updated:,} updated, {event.deleted:,} deleted"
                 f" ({event.seconds:.1f} s)"
+                f"{_REPEATED if event.repeats else ''}"
             )
         case Throttled():
             return f"{event.table}: its copy waits: {event.reason}"

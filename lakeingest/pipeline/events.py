@@ -100,7 +100,8 @@ class Spooled:
 class Merged:
     """A table's changes are merged on staging.
 
-    `read` and `applied` count change rows; `inserted`, `updated` and `deleted` count keys.
+    `read` and `applied` count change rows; `inserted`, `updated` and `deleted` count keys. `repeats`: the copied rows
+    may have these changes already, because the source cannot tell which changes came before a row was read.
     """
 
     table: TableId
@@ -110,6 +111,7 @@ class Merged:
     updated: int
     deleted: int
     seconds: float
+    repeats: bool = False
 
     @property
     def dropped(self) -> int:

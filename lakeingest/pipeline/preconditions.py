@@ -247,9 +247,9 @@ def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
     """The conditions that the catalog can be opened, and that no table in `refused` has an unusable table there."""
-    reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
-    unopened = None if held.unopened is None else str(held.unopened)
-    return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
+    catalog = Checked("catalog", None) if held.unopened is None else Checked.failed("catalog", held.unopened)
+    errors = [held.refused[table] for table in sorted(refused)]
+    return [catalog, Checked.failed("target tables", *errors) if errors else Checked("target tables", None)]
 
 
 def _publishes_at_once(config: Config, target: Target, held: Copies) -> Checked:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakeingest.cli import app
+from lakeingest.commands import init as init_module
 from lakeingest.commands.init import init
 from lakeingest.config import Config, load_config
 from lakeingest.core.schema import TableId
@@ -107,6 +108,15 @@ def test_every_comment_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yml"
     init(path, None, {})
     assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+def test_no_comment_leads_to_a_file_that_only_the_repository_has(tmp_path: Path) -> None:
+    """A user of the package has no pages; commands and keys are named instead."""
+    path = tmp_path / "pipeline.yml"
+    init(path, None, {})
+    texts = [path.read_text(), *(text for text in vars(init_module).values() if isinstance(text, str))]
+    assert [text for text in texts if re.search(r"docs/|infra/|\.md\b", text)] == []
+    assert "`lakeingest unpack`" in texts[0]
 
 
 def test_a_url_may_name_mariadb(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What following costs: the bound of a pace, and what a run has taken as of a day."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -40,8 +41,20 @@ def test_a_bound_in_words_names_its_rule_and_what_is_missing() -> None:
     assert "2,880 publishes of a table that changes all the time (publish_every: 30.0 seconds), " in text
     assert f"not counted: {', '.join((*NOT_BOUNDED, NO_FILES))}" in text
     assert f", {round(2_880 * 2 * UNIT_COSTS.publish_files):,} files, " in str(bound_of(30, 2, knows_files=True))
-    assert "(publish_every: auto computes half of the time at most)" in str(bound_of(None, 2, knows_files=True))
-    assert "(no pause: " in str(bound_of(0, 2, knows_files=True))
+
+
+@pytest.mark.parametrize(("every", "cpu", "apart"), [(None, "43,200", "0.4 seconds"), (0, "86,400", "0.2 seconds")])
+def test_a_pace_without_a_duration_is_bounded_in_words_that_a_person_can_believe(
+    every: float | None, cpu: str, apart: str
+) -> None:
+    """Not by hundreds of thousands of publishes, but by what has to happen for so many."""
+    text = str(bound_of(every, 2, knows_files=True))
+    assert text.startswith(f"following costs at most {cpu} CPU seconds a day (at least $")
+    assert f"only if all tables change day and night; then each is published every {apart} or less often" in text
+    assert "takes about 0.1 CPU seconds and 10 files, and a table without changes has none" in text
+    assert "publish_every: 5m has at most 288 publishes of a table a day; not counted" in text
+    assert " files" not in str(bound_of(every, 2, knows_files=False)).replace("bytes of files", "").split(NO_FILES)[0]
+    assert max(int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", text)) < 100_000
 
 
 def test_a_day_at_this_pace() -> None:

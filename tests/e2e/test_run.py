@@ -11,6 +11,7 @@ from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, NotOurCopy, Retryable, StaleWriter, UsageError
+from lakeingest.monitoring.event_lines import line
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.binlog import ingest
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
@@ -404,8 +405,13 @@ def test_without_gtids_the_copy_is_exact_too(
             pipe.sql("UPDATE orders SET n = n + 1 WHERE id % 9 = 0", f"DELETE FROM orders WHERE id = {event.wave * 30}")
 
     pipe.run(observe=change)
+    [first] = [event for event in pipe.seen(Merged) if isinstance(event, Merged)]
+    assert first.repeats
+    assert "; without GTIDs, all changes since the binlog file began, " in str(line(first))
     pipe.sql("FLUSH BINARY LOGS", "UPDATE orders SET id = id + 7000 WHERE id > 100")
     pipe.run()
+    [_, later] = [event for event in pipe.seen(Merged) if isinstance(event, Merged)]
+    assert not later.repeats
     pipe.assert_equal()
 
 

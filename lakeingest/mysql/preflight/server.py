@@ -262,6 +262,17 @@ def row_metadata(server: Server) -> Checked:
     return Checked("names of columns in the binlog", note, fatal=False)
 
 
+def has_gtids(server: Server) -> Checked:
+    """A note if the server writes no GTIDs. Copies are exact without them, and a failover is not possible."""
+    note = None
+    if _gtid_mode(server) == "OFF" and server.dialect is not MARIADB:  # MariaDB always writes its own
+        note = (
+            "gtid_mode is OFF: copies are exact, but no run can go on after a failover, and first copies apply the"
+            " current binlog file from its beginning; switch GTIDs on if you need more"
+        )
+    return Checked("GTIDs", note, fatal=False)
+
+
 CONDITIONS: dict[str, Condition] = {
     "server version": version,
     "no Galera": galera,
@@ -275,7 +286,7 @@ CONDITIONS: dict[str, Condition] = {
     "binlog_order_commits": commit_order,
     "log_bin_compress": setting("log_bin_compress", "OFF"),
     "encrypt_binlog": setting("encrypt_binlog", "OFF"),
-    "GTIDs": gtids,
+    "gtid_mode": gtids,
     "sync_binlog": synced_binlog,
     "replica settings": replica,
     "prepared XA": prepared_xa,

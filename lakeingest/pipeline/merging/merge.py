@@ -117,7 +117,9 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     seconds = time.monotonic() - began
     edges.audit_costs[table.id] = edges.audit_costs[table.id].merged(seconds)
     counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
-    edges.observe(Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, seconds))
+    repeats = progress.position is None and edges.source.reads_from_file_start(stop)  # the first merge of the copy
+    keys = effects.inserted, effects.updated, effects.deleted
+    edges.observe(Merged(table.id, *counts, *keys, seconds, repeats=repeats))
 
 
 def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:

@@ -113,6 +113,19 @@ def test_a_fix_names_the_place_where_the_service_has_the_setting(db: Db, service
 
 
 @pytest.mark.mysql
+def test_a_server_without_gtids_is_not_called_ok(db: Db) -> None:
+    """A note says what is missing, and what is not; a run may begin. A mode in between is a problem."""
+    note = preflight.has_gtids(on(db, OWN, gtid_mode="OFF"))
+    assert (note.name, note.fatal) == ("GTIDs", False)
+    assert str(note.finding).startswith("gtid_mode is OFF: copies are exact, but")
+    assert preflight.has_gtids(on(db, OWN, gtid_mode="ON")).finding is None
+    modes = {mode: preflight.gtids(on(db, OWN, gtid_mode=mode)) for mode in ("ON", "OFF", "ON_PERMISSIVE")}
+    assert modes == {"ON": None, "OFF": None, "ON_PERMISSIVE": modes["ON_PERMISSIVE"]}
+    assert "finish the change" in str(modes["ON_PERMISSIVE"])
+    assert "GTIDs" not in preflight.CONDITIONS
+
+
+@pytest.mark.mysql
 def test_a_reader_of_aurora_is_refused(db: Db) -> None:
     """It has no binlog. A replica of any other service may be read-only."""
     assert "use the cluster's endpoint" in str(preflight.aurora_writer(on(db, AURORA, innodb_read_only="ON")))
