@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.servers.browser import browser
 from tests.test_docs import PAGES, ROOT, RUNBOOKS, script
 
 SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -147,3 +148,19 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
             assert url.startswith(("#", "data:")) or file.exists(), f"{path}: {url}"
     styles = "\n".join(path.read_text() for path in site.rglob("*.css"))
     assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*|@import[^;]*", styles) == []
+
+
+@pytest.mark.long("a browser shows each page twice")
+@pytest.mark.parametrize("width", [1_280, 400])
+def test_no_page_is_wider_than_its_window(site: Path, width: int) -> None:
+    """On a screen and on a telephone: wide tables and code scroll within themselves. Nothing comes from elsewhere."""
+    wide, elsewhere = [], []
+    page = "document.documentElement"
+    with browser() as tab:
+        for path in sorted(site.rglob("index.html")):
+            tab.open(path, width)
+            if tab.value(f"{page}.scrollWidth") > tab.value(f"{page}.clientWidth"):
+                wide.append(str(path.relative_to(site)))
+            elsewhere += [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert wide == []
+    assert elsewhere == []

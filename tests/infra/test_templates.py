@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cfnlint.api
+import jsonschema
 import pytest
 import yaml
 from google.cloud import dataproc_v1
@@ -44,6 +45,10 @@ for policy in asked["policies"]:
     json_format.ParseDict(policy, monitoring_v3.AlertPolicy.pb()())
 """,
 )
+
+
+# The newest package of Docker Compose that is Python; of it only the schema is read
+COMPOSE = Engine("Docker Compose", ("docker-compose==1.29.2",), "")
 
 
 class _Template(yaml.SafeLoader):
@@ -349,6 +354,16 @@ def test_the_image_copies_what_is_there() -> None:
     assert 'ENTRYPOINT ["lakeingest"]' in text
     assert "runAsUser: 10001" in (INFRA / "kubernetes" / "cronjob.yml").read_text()
     assert "--uid 10001" in text
+
+
+def test_the_services_to_play_with_are_of_the_compose_specification() -> None:
+    """By the schema of Docker's own package; a key that is misspelt is found."""
+    schema = json.loads((COMPOSE.installed() / "compose" / "config" / "compose_spec.json").read_text())
+    document = yaml.safe_load((INFRA / "play" / "docker-compose.yml").read_text())
+    validator = jsonschema.Draft201909Validator(schema)
+    assert [error.message for error in validator.iter_errors(document)] == []
+    document["services"]["mysql"]["prots"] = document["services"]["mysql"].pop("ports")
+    assert "prots" in "".join(error.message for error in validator.iter_errors(document))
 
 
 def test_the_services_to_play_with_fit_each_other() -> None:
