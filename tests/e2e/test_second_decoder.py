@@ -121,6 +121,7 @@ def test_values_are_shown_unless_the_option_masks_them(pipe: Pipe, monkeypatch: 
     assert "-7" not in json.dumps(document(file))
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_a_table_that_disagreed_is_compared_until_it_is_published(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, looks: list[Looked]
 ) -> None:
@@ -190,6 +191,7 @@ def test_samples_find_a_fault_and_cost_their_share(
     assert 0 < met.seconds < 0.01 * met.run_seconds
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_gaps_are_named_by_status(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], looks: list[Looked]
 ) -> None:

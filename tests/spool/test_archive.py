@@ -218,6 +218,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
 
 
 @pytest.mark.parametrize("steps", range(22))
+@pytest.mark.long("each step in one place in turn", turn="shared_folder")
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Killed at each change of a name, on disk or in the store: a reader gets every row once; the next run ends it."""
     monkeypatch.setattr(archive, "JOIN", 4)
