@@ -336,6 +336,7 @@ def test_tables_that_are_published_apart_for_another_reason_are_said(
     bank.assert_equal()
 
 
+@pytest.mark.long("waits for a catalog that refuses")
 def test_a_catalog_that_always_refuses_is_not_asked_for_ever(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one run that follows; the tables are published by themselves, in each round."""
     asked, moved, ended = refuse(monkeypatch, CommitFailedException("forbidden")), 0, False

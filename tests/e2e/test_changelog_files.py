@@ -137,7 +137,7 @@ def test_a_file_ends_with_a_transaction_and_has_about_the_rows_that_are_wanted(c
 
 
 @pytest.mark.any_format
-@pytest.mark.long("one of the servers in turn", turn="any_server")
+@pytest.mark.long("several runs; tests/commands/test_changelog_files removes files in every run")
 def test_progress_holds_without_changes_and_after_readers_have_removed_files(copied: Pipe, tmp_path: Path) -> None:
     """A table without changes goes on from the end of the spool; without the last file nothing goes on."""
     write(copied, tmp_path)

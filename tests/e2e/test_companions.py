@@ -73,7 +73,7 @@ def test_the_companions_of_a_first_copy_come_with_it(beside: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("several runs; test_changelog_table and test_histories have companions")
 def test_a_companion_that_was_dropped_begins_anew_at_the_next_run(beside: Pipe) -> None:
     """Also if its table does not change."""
     beside.run()

@@ -168,6 +168,7 @@ def test_the_states_of_ranges_are_rows(noting: Pipe, monkeypatch: pytest.MonkeyP
     assert not noting.seen(Undelivered)
 
 
+@pytest.mark.long("follows for seconds")
 def test_a_run_that_follows_writes_what_is_new(noting: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its rounds; what it has written before is not written again."""
     monkeypatch.setattr(ledger, "PAUSE_SECONDS", 0.0)

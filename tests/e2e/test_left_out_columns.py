@@ -160,6 +160,7 @@ def test_a_column_that_is_copied_from_now_on_gets_its_values(pipe: Pipe) -> None
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs; DDL of columns that are left out has them in every run")
 def test_another_choice_stops_a_copy_until_it_is_made_again(pipe: Pipe) -> None:
     """No copy has rows of two choices; a choice that changes no column stops nothing."""
     pipe.sql(
@@ -219,6 +220,7 @@ def test_names_that_are_no_columns_are_a_warning(pipe: Pipe) -> None:
     assert f"names columns that are not there: snn ({pipe.database}.o, {pipe.database}.t)" in str(warning)
 
 
+@pytest.mark.long("whole runs for a refusal before anything is read")
 def test_columns_of_foreign_keys_that_change_rows_unseen_are_refused(
     pipe_on: Callable[..., Pipe], silent: LocalServer
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_run_without_a_session_of_spark_proves_by_its_own_workers(pipe: Pipe) 
     assert states(pipe) == {State.PROVEN.value}
 
 
+@pytest.mark.long("several runs in which nothing is compared")
 def test_without_the_key_no_run_compares(pipe: Pipe) -> None:
     """And `status` says nothing about it."""
     filled(pipe)

@@ -95,6 +95,7 @@ def test_a_fault_stops_its_table_before_readers_see_it(pipe: Pipe, fault: str, m
 
 
 @pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11", "MariaDB 11.8"))
+@pytest.mark.long("several runs; another test finds a fault in every run", only=("MySQL",))
 def test_a_fault_is_found_on_every_server(any_pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where rows in the binlog do not name their columns."""
     seen = copied(any_pipe)
@@ -166,6 +167,7 @@ def test_what_is_new_is_compared(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lo
     pipe.assert_equal()
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_samples_find_a_fault_and_cost_their_share(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, looks: list[Looked]
 ) -> None:
