@@ -330,7 +330,7 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
         assert ids(changes.rows()) == rows(range(1, 6))
 
 
-def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
+def test_a_spool_whose_run_died_before_it_gave_a_name_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
     (spool.folder / "archive" / "id.json").delete()
