@@ -63,10 +63,10 @@ def _write(line: str) -> None:
     sys.stderr.flush()
 
 
-def say_lines(text: str, indent: str = "  ") -> None:
+def say_lines(text: str) -> None:
     """Print a text of several lines on stderr, such as a stack trace. The indent shows where the text ends."""
     for line in text.splitlines():
-        say(indent + line)
+        say(f"  {line}")
 
 
 class LogFormatter(logging.Formatter):

@@ -23,6 +23,7 @@ from lakeingest.spark.session import open_session
 from tests.plugins import lanes, platforms, profiles
 from tests.plugins.processes import pytest_xdist_make_scheduler
 from tests.plugins.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
+from tests.security.certificates import Authority
 from tests.servers import lakes, stores
 from tests.servers.catalog_servers import available, object_store
 from tests.servers.google import local_gcs
@@ -85,9 +86,13 @@ def server_of(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Itera
                 servers.pop(special[0])[1].close()
             running, folder = ExitStack(), tmp_path_factory.mktemp("server")
             lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
+            quick = {"innodb_flush_method": "nosync"}  # a killed server loses nothing by that, only a machine does
+            if flavor in lanes.WITH_OWN_KEY and not lanes.IMAGE:
+                key = Authority.new(folder).server("server", "127.0.0.1")
+                quick |= {"ssl_cert": str(key), "ssl_key": str(key)}
             # a test whose DDL waits for a transaction that never ends fails; by default it would wait for a year
             chosen = {"binlog_row_metadata": metadata_of(flavor), "lock_wait_timeout": "300"}
-            options = lean | chosen | ({} if flavor.is_mariadb else GTIDS) | settings
+            options = lean | quick | chosen | ({} if flavor.is_mariadb else GTIDS) | settings
             server = lanes.server(folder, options, flavor, prepared)
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last

@@ -162,6 +162,7 @@ def test_the_demo_has_every_format() -> None:
 
 
 @pytest.mark.parametrize("line", ["--log-format json run", "run --log-format json", "--log-format json bogus"])
+@pytest.mark.long("another order of the words", turn="line")
 def test_an_error_in_a_log_for_programs_is_a_document(lakeingest: Command, line: str) -> None:
     """With its level, its time, the name of its runbook and the exit code; before the command and after it."""
     done = lakeingest(*line.split())
@@ -264,6 +265,7 @@ def test_an_error_of_ours_ends_with_its_runbook(error: BaseException, answer: st
 
 
 @pytest.mark.mysql
+@pytest.mark.long("starts Python for one line")
 def test_an_unknown_table_is_usage(lakeingest: Command, on_server: Path, database: str) -> None:
     """A table that the source or the patterns do not have is named; `database.table` is the only form."""
     assert_error(lakeingest("status", f"{database}.nothere"), 2, f"{database}.nothere", "tables.include")
@@ -383,6 +385,7 @@ def test_a_bug_of_ours_is_one_line_too(lakeingest: Command, on_server: Path, tmp
 @pytest.mark.parametrize(
     ("sent", "code", "named"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 75, "SIGTERM")]
 )
+@pytest.mark.long("the other signal", only=("2",))
 def test_a_signal_ends_a_run_that_hangs(
     environment: dict[str, str],
     pipeline: Callable[..., Path],
@@ -409,6 +412,7 @@ def test_a_signal_ends_a_run_that_hangs(
     assert (answer["exit"], f"lakeingest: {answer['error']}\n") == (code, err)
 
 
+@pytest.mark.long("starts Python for one line")
 def test_the_demo_leaves_a_folder_of_others_alone(lakeingest: Command, tmp_path: Path) -> None:
     """A folder that is not empty and has no marker of a demo is refused and not touched."""
     folder = tmp_path / "mine"

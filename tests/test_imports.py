@@ -56,6 +56,7 @@ sys.stderr.write("\\n" + " ".join({name.partition(".")[0] for name in sys.module
 
 
 @pytest.mark.parametrize("command", MAY_IMPORT, ids=" ".join)
+@pytest.mark.long("imports less than a run and more than `status --offline`", only=("status", "check"))
 def test_a_command_imports_only_what_it_uses(command: tuple[str, ...], tmp_path: Path) -> None:
     """So that help comes at once, and a command that asks the lake does not wait for Spark, numba or the gates."""
     (tmp_path / "pipeline.yml").write_text(PIPELINE)
@@ -77,6 +78,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--collect-only", "-m", ma
 """
 
 
+@pytest.mark.long("what `make test-core` shows in its own environment")
 def test_the_core_is_tested_without_spark_and_lakes() -> None:
     """`make test-core` has its own small environment, so that a module that imports more fails only there."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")

@@ -70,7 +70,7 @@ def moment_of(time: str | None, gtid: str | None) -> Moment:
     if time is not None and gtid is None:
         return parse_time("--time", time, datetime.now(UTC))
     if gtid is not None and time is None:
-        return parse_gtids("--gtid", gtid)
+        return parse_gtids(gtid)
     raise UsageError("give a moment, by --time or by --gtid")
 
 

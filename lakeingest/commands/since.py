@@ -58,9 +58,9 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
     return moment.replace(tzinfo=moment.tzinfo or UTC)
 
 
-def parse_gtids(option: str, text: str) -> GtidSet:
-    """The value of an option that is a GTID set of MySQL. Raises UsageError for any other text."""
+def parse_gtids(text: str) -> GtidSet:
+    """The value of `--gtid`, a GTID set of MySQL. Raises UsageError for any other text."""
     try:
         return GtidSet.parse(text)
     except StateUnreadable as error:
-        raise UsageError(f"{option}: {error}") from error
+        raise UsageError(f"--gtid: {error}") from error

@@ -68,7 +68,7 @@ def goal_of(until: str | None, gtid: str | None) -> Goal | None:
     if until is not None and gtid is not None:
         raise UsageError("--until and --gtid are two goals: give one of them")
     if gtid is not None:
-        return parse_gtids("--gtid", gtid)
+        return parse_gtids(gtid)
     return None if until is None else Before(parse_time("--until", until, datetime.now(UTC)).timestamp())
 
 

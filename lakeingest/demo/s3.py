@@ -53,15 +53,15 @@ class LocalS3:
 
 
 @contextmanager
-def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
-    """Serve S3 within the block, with all objects in `folder`, on `port` or any free port.
+def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[LocalS3]:
+    """Serve S3 within the block, with all objects in `folder`, on any free port.
 
     Raises OperatorNeeded if the server cannot be built or started.
     """
     command = [str(s3_program(folder, say))]
     objects = folder / "objects"
     objects.mkdir(parents=True, exist_ok=True)
-    with reserved_port(port) as chosen:
+    with reserved_port(None) as chosen:
         server = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
         command += ["--quiet", "--port", f"{HOST}:{chosen}", "--region", REGION]
         command += ["posix", *_metadata_options(objects), str(objects)]

@@ -23,7 +23,7 @@ class StateOwner:
 
 
 def owner_of(folder: File) -> StateOwner | None:
-    """The owner that the folder names. None: the folder is new, or the first version of lakeingest made it.
+    """The owner that the folder names. None: the folder is new, or someone removed owner.json.
 
     Raises StateUnreadable if owner.json is damaged, or if a newer version of lakeingest has written it.
     """

@@ -181,6 +181,7 @@ def test_a_job_whose_answer_is_lost_is_found(google: Google, service: Any) -> No
 @pytest.mark.parametrize(
     ("status", "error"), [(403, OperatorNeeded), (404, ConfigError), (429, Retryable), (503, Retryable)]
 )
+@pytest.mark.long("each answer to one service in turn", turn="service")
 def test_what_google_refuses_is_named(
     google: Google, service: Any, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def declared(name: str) -> tuple[set[str], set[str]]:
 
 
 @mock_aws
+@pytest.mark.long("the whole way on AWS; that to Google is gone in every run")
 def test_a_pipeline_of_a_laptop_gets_a_stack_then_a_job_and_a_schedule(laptop: Path) -> None:
     """First the stack's files; when the stack is there, the pipeline with its ids and the schedule of its request."""
     first = deploy(laptop, "emr-serverless", ON_EMR)
@@ -119,6 +120,7 @@ def test_a_pipeline_of_a_laptop_gets_a_stack_then_a_job_and_a_schedule(laptop: P
 
 
 @mock_aws
+@pytest.mark.long("the same deployment once more")
 def test_nothing_is_written_twice(laptop: Path) -> None:
     """What a person has changed since stays; the ids of the job's file are not asked for again."""
     deploy(laptop, "emr-serverless", [*ON_EMR, "submit.emr-serverless.application_id=a",
@@ -199,6 +201,7 @@ def test_what_is_not_said_is_not_guessed(laptop: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["${PIPELINE}", "my_${PIPELINE:-shop}"])
+@pytest.mark.long("starts Python for each name", turn="name")
 def test_a_name_that_is_a_variable_is_refused_at_once(laptop: Path, name: str) -> None:
     """The stack, the secret and the state would be named by its text; a value on the command line is taken."""
     laptop.write_text(LAPTOP.replace("name: my_shop", f'name: "{name}"'))
@@ -215,6 +218,7 @@ def test_a_name_that_is_a_variable_is_refused_at_once(laptop: Path, name: str) -
         deploy(laptop, "emr-serverless", [ON_EMR[0], "submit.emr-serverless.bucket=s3://${LAKE}"])
 
 
+@pytest.mark.long("the same deployment once more")
 def test_the_command_says_what_comes_next(laptop: Path) -> None:
     """As text, and as JSON; it sends nothing, so it goes with no other way to treat a job."""
     words = ["submit", "dataproc", "--init", "-c", str(laptop)]

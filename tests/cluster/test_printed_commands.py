@@ -83,6 +83,7 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.stop()
 
 
+@pytest.mark.long("starts aws many times")
 def test_the_commands_for_aws_make_both_stacks(moto: str, laptop: Path) -> None:
     """AWS's own command line takes each of them; the stacks have all parameters, and the secret has the password."""
     first = deploy(laptop, "emr-serverless", ON_EMR)
@@ -164,6 +165,7 @@ def google() -> Iterator[Google]:
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not on PATH, and in no package registry")
+@pytest.mark.long("starts gcloud many times")
 def test_the_commands_for_google_send_the_files(google: Google, laptop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Google's own command line takes each of them, and sends what the files say; no part is lost or unknown."""
     made = deploy(laptop, "dataproc", ON_DATAPROC)

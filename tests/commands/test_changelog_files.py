@@ -144,6 +144,7 @@ def after_deaths(place: File, rows: int) -> Iterator[tuple[int, File]]:
 
 @pytest.mark.parametrize("place", ["folder", "memory", "s3"], indirect=True)
 @pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.long("each size in one place in turn", turn="place")
 def test_a_process_that_dies_at_any_step_loses_and_doubles_nothing(place: File, rows: int) -> None:
     """At each change of a name; nobody sees a part of a copy that is not committed, and what is seen stays."""
     for step, here in after_deaths(place, rows):
@@ -250,6 +251,7 @@ def taken_away(place: File) -> list[str]:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.long("one size and place in turn", turn=("place", "rows"))
 def test_readers_move_files_away_whoever_dies(place: File, rows: int) -> None:
     """At each change of a name, also between the two steps of a move in a store: no row is written again."""
     for step, here in after_deaths(place, rows):

@@ -282,6 +282,7 @@ def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeyp
 
 
 @pytest.mark.mysql
+@pytest.mark.long("makes large tables")
 def test_partitions_are_proposed_from_the_dates_of_large_tables(tmp_path: Path, any_server: LocalServer) -> None:
     """In comments, with the reason. Without the comment signs they are options of that table alone."""
     with database_on(any_server) as db:

@@ -57,6 +57,7 @@ def kill_readers(db: Db) -> None:
 
 @pytest.mark.mysql
 @pytest.mark.newest
+@pytest.mark.long("the same on another version", only=("MariaDB 11.8", "MariaDB 10.11"))
 def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db) -> None:
     """Rows that were inserted, updated or moved lately; the columns without a value are reported."""
     values = values_of(any_server)
@@ -82,6 +83,7 @@ def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db)
 @pytest.mark.mysql
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("each kind of key on one server in turn", turn="any_server")
 def test_rows_are_found_by_every_kind_of_key(any_server: LocalServer, db: Db, name: str) -> None:
     """By the values that the lake has of them."""
     keyed = keys_of(any_server.flavor)[name]

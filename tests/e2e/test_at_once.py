@@ -305,6 +305,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[int]:
 
 
 @BOTH
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
 def test_after_a_refusal_parents_are_published_before_their_children(
     any_bank: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +336,7 @@ def test_tables_that_are_published_apart_for_another_reason_are_said(
     bank.assert_equal()
 
 
+@pytest.mark.long("waits for a catalog that refuses")
 def test_a_catalog_that_always_refuses_is_not_asked_for_ever(bank: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one run that follows; the tables are published by themselves, in each round."""
     asked, moved, ended = refuse(monkeypatch, CommitFailedException("forbidden")), 0, False
@@ -374,6 +376,7 @@ def test_sigterm_ends_a_publish_of_many_tables_after_the_next_one(bank: Pipe, mo
 
 
 @pytest.mark.parametrize("step", ["merge_over_halts", "make_ready"])
+@pytest.mark.long("one of the steps in turn", turn="step")
 def test_a_table_that_ends_the_run_does_not_keep_the_others_from_readers(
     bank: Pipe, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -46,6 +46,7 @@ def forget_staged(pipe: Pipe) -> None:
         ManageSnapshots(transaction=transaction).remove_branch("lakeingest").commit()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_fault_of_a_writer_is_found_before_readers_see_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fault on its own; the position stays, so that what is merged again without a fault is exact."""
     seen = copied(pipe)

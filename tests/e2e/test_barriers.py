@@ -142,7 +142,7 @@ def test_mariadb_is_read_again_after_ddl(pipe_on: Callable[..., Pipe], server_of
 
 
 @pytest.mark.any_format
-@pytest.mark.long("the same on other servers", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("whole runs; tests/core has the decision")
 def test_numbers_that_ddl_cuts_without_naming_them_are_read_again(
     pipe_on: Callable[..., Pipe], any_server: LocalServer
 ) -> None:

@@ -116,7 +116,7 @@ def test_versions_of_a_copy_can_be_read(shop: Pipe) -> None:
     assert since.select(["id", "v", "x"]).equals(pipeline.rows(table).select(["id", "v", "x"]))
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("follows for seconds; test_watching_ends_in_time watches in every run")
 def test_a_run_that_follows_is_watched(shop: Pipe) -> None:
     """Lag and throughput are seen from outside of the run; it ends when the run has ended."""
     looks: list[Look] = []

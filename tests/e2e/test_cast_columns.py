@@ -84,7 +84,7 @@ def assert_cast(pipe: Pipe, types: dict[str, str], *, verified: bool = True) -> 
     [(MYSQL, "FULL"), (MYSQL, "MINIMAL"), (MARIADB_11_4, "FULL"), (MARIADB_11_4, "NO_LOG")],
     ids=["MySQL", "MINIMAL", "MariaDB", "NO_LOG"],
 )
-@pytest.mark.long("the same on another server", only=("MINIMAL", "MariaDB", "NO_LOG"))
+@pytest.mark.long("many runs; test_random_shapes copies cast columns in every run")
 def test_a_copy_has_the_chosen_types_in_every_phase(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor, metadata: str
 ) -> None:

@@ -96,6 +96,7 @@ def copied(any_pipe: Pipe) -> Pipe:
 
 @pytest.mark.formats
 @pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_files_have_the_rows_of_the_changelog_in_order(copied: Pipe, tmp_path: Path) -> None:
     """A second call goes on behind the first one; with DDL come the new columns, in a new file."""
     to = tmp_path / "files"
@@ -121,6 +122,7 @@ def test_files_have_the_rows_of_the_changelog_in_order(copied: Pipe, tmp_path: P
 
 
 @pytest.mark.any_format
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_file_ends_with_a_transaction_and_has_about_the_rows_that_are_wanted(copied: Pipe, tmp_path: Path) -> None:
     """Only a transaction with more rows than a file is cut, and not between the two rows of an update."""
     write(copied, tmp_path)
@@ -135,6 +137,7 @@ def test_a_file_ends_with_a_transaction_and_has_about_the_rows_that_are_wanted(c
 
 
 @pytest.mark.any_format
+@pytest.mark.long("several runs; tests/commands/test_changelog_files removes files in every run")
 def test_progress_holds_without_changes_and_after_readers_have_removed_files(copied: Pipe, tmp_path: Path) -> None:
     """A table without changes goes on from the end of the spool; without the last file nothing goes on."""
     write(copied, tmp_path)

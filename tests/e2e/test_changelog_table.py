@@ -100,6 +100,7 @@ class Recorded:
         return any(barrier <= place < next((one for one in resets if one >= barrier), "9") for barrier in self.barriers)
 
 
+@pytest.mark.long("one of the servers in turn", turn="logged")
 def test_the_log_has_the_copy_and_then_each_change(logged: Pipe) -> None:
     """An update is two rows, before and after; each row says what it is, and where it comes from."""
     logged.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO t VALUES (1, 'a'), (2, NULL)")
@@ -126,6 +127,7 @@ def test_the_log_has_the_copy_and_then_each_change(logged: Pipe) -> None:
     assert assert_log_is_right(logged.config.target, table) == 2
 
 
+@pytest.mark.long("one of the servers in turn", turn="logged")
 def test_a_busy_table_with_ddl_is_replayed_to_each_place(logged: Pipe) -> None:
     """As its source recorded it after each statement, also between the published versions."""
     source = Recorded(logged, "t")
@@ -196,6 +198,7 @@ def test_no_column_of_the_log_has_values_of_two_columns(pipe: Pipe) -> None:
     assert assert_log_is_right(pipe.config.target, table) >= 3
 
 
+@pytest.mark.long("dies at each step; test_companions and the core have the rule")
 def test_a_run_that_dies_leaves_no_gap_and_no_row_twice(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it dies while it writes the log, its first commit included."""
     with_tables(pipe)
@@ -354,6 +357,7 @@ def block(name: str, **values: str) -> str:
     return str(found).format(**values) if values else str(found)
 
 
+@pytest.mark.long("a page's queries on Spark; test_pages_of_changes has those of others")
 def test_the_sql_of_the_page_gives_what_it_says(pipe: Pipe, tmp_path: Path) -> None:
     """Past states, forwards and backwards, also in DuckDB; what changed; and a stream that has each row once."""
     with_tables(pipe)

@@ -73,7 +73,7 @@ def test_the_companions_of_a_first_copy_come_with_it(beside: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("several runs; test_changelog_table and test_histories have companions")
 def test_a_companion_that_was_dropped_begins_anew_at_the_next_run(beside: Pipe) -> None:
     """Also if its table does not change."""
     beside.run()
@@ -93,6 +93,7 @@ def test_a_companion_that_was_dropped_begins_anew_at_the_next_run(beside: Pipe) 
         assert assert_log_is_right(beside.config.target, TableId(beside.database, "t")) > 0
 
 
+@pytest.mark.long("several runs")
 def test_the_list_of_transactions_goes_on_after_a_lost_file(beside: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has what is before the file, then says that there is a gap, and has what comes later."""
     beside.run()
@@ -154,6 +155,7 @@ def test_rows_of_a_quiet_log_leave_on_their_day(beside: Pipe, monkeypatch: pytes
     assert not beside.seen(Undelivered)
 
 
+@pytest.mark.long("several runs")
 def test_a_quiet_log_that_lost_a_file_gets_its_rows_again(beside: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever looks at the log first: what was noted of it counts for the lost commit only."""
     table = TableId(beside.database, "t")

@@ -73,6 +73,7 @@ def changing(pipe: Pipe, *tables: str) -> Callable[[Event], None]:
 
 @pytest.mark.long("another format, other servers", only=("hudi", "MariaDB 10.11"))
 @pytest.mark.formats
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_later_runs_do_nothing_and_need_no_binlog(any_pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies are exact under changes between their waves; then source, binlog and definition may change."""
     pipe = any_pipe

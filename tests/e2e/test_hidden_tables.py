@@ -72,6 +72,7 @@ def tables(any_pipe: Pipe) -> Pipe:
 
 @pytest.mark.parametrize("kind", REVOKED)
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
+@pytest.mark.long("one of the rights in turn", turn="kind")
 def test_a_copied_table_that_is_hidden_stops_and_goes_on_once_it_may_be_seen(tables: Pipe, kind: str) -> None:
     """`run` and `check` name it with the GRANT, `status` says that it is hidden, and the other table goes on."""
     pipe, (take, give) = tables, REVOKED[kind]

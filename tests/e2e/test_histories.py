@@ -66,6 +66,8 @@ def resnapshot(pipe: Pipe, **scope: Any) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("one server and format in turn", turn=("any_server", "lake_format"))
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_history_is_the_source_at_every_position_and_time(any_pipe: Pipe) -> None:
     """Changes of values and keys, DDL, TRUNCATE and a re-snapshot; the rows of the first copy are marked."""
     recorder = begun(any_pipe, 1)
@@ -152,6 +154,7 @@ def test_a_history_begins_anew_where_it_ended(pipe: Pipe) -> None:
         assert recorder.as_of_position(found, state.place, state.columns) == sorted(state.rows)
 
 
+@pytest.mark.long("tests/core has the names")
 def test_columns_with_names_of_a_history_get_others_there(pipe: Pipe) -> None:
     """Neither the table nor its history stops: with such a column from the first copy on, by DDL, and without it."""
     with_history(pipe)
@@ -241,7 +244,7 @@ def test_deleted_rows_that_stay_in_the_copy_end_in_the_history(
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a page's queries; those of another page run each time")
 def test_the_queries_of_the_page_give_what_it_says(pipe: Pipe) -> None:
     """As of a time and of a position, the present rows, who changed what, and what was deleted."""
     recorder = begun(pipe, 6)

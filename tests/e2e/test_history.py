@@ -93,7 +93,7 @@ def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode
     stops(shop)
 
 
-@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
+@pytest.mark.long("a server of its own, for another place of the same proof")
 def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode) -> None:
     """Our position is right behind a rotation, where no transaction of its file comes before it.
 
@@ -112,7 +112,7 @@ def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode
     stops(shop)
 
 
-@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
+@pytest.mark.long("a server of its own, for another place of the same proof")
 def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mode) -> None:
     """Each table's own position, which its commit carries, names its history as well."""
     for file in everything(shop.state / "spool"):

@@ -82,6 +82,7 @@ def test_a_table_that_is_included_later_is_copied_and_the_other_goes_on_where_it
 
 @ON_EACH
 @pytest.mark.long("the same on other servers", only=("MariaDB", "no GTIDs"))
+@pytest.mark.long("the way back of what every run has", only=("GTIDs",))
 def test_a_table_that_is_excluded_stays_as_it_is_and_goes_on_when_it_is_included_again(shop: Pipe) -> None:
     """`status` names it, the spool keeps nothing for it, and its changes come out of the binlog later."""
     include(shop, "old", "new")

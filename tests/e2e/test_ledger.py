@@ -70,6 +70,7 @@ COUPON = ("expect_column_values_to_not_be_null(coupon)", "warning", False, True,
 
 
 @pytest.mark.formats
+@pytest.mark.long("suites and whole runs; other tests of this file write rows there")
 def test_the_results_of_gates_are_rows(noting: Pipe) -> None:
     """One for each expectation of a suite, with the keys of failing rows and no other value."""
     noting.run()
@@ -95,7 +96,7 @@ def test_the_results_of_gates_are_rows(noting: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("whole runs; tests/core has the days")
 def test_old_results_are_deleted_once_a_day(noting: Pipe) -> None:
     """With the commit of new ones."""
     noting.run()
@@ -167,6 +168,7 @@ def test_the_states_of_ranges_are_rows(noting: Pipe, monkeypatch: pytest.MonkeyP
     assert not noting.seen(Undelivered)
 
 
+@pytest.mark.long("follows for seconds")
 def test_a_run_that_follows_writes_what_is_new(noting: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its rounds; what it has written before is not written again."""
     monkeypatch.setattr(ledger, "PAUSE_SECONDS", 0.0)

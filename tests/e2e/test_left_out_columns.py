@@ -61,7 +61,7 @@ def holding(pipe: Pipe, canary: str) -> set[str]:
 
 
 @pytest.mark.local
-@pytest.mark.long("the same on another server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("searches all files; test_random_shapes leaves columns out in every run")
 def test_no_file_has_a_value_of_a_column_that_is_left_out(any_pipe: Pipe, tmp_path: Path) -> None:
     """Of chunks, changes, DDL, rows that are read again, samples of gates, and the changelog."""
     pipe = any_pipe
@@ -111,6 +111,7 @@ def no_row_was_read_again(pipe: Pipe, waves: int) -> bool:
     ids=["MySQL", "MINIMAL", "MariaDB", "NO_LOG"],
 )
 @pytest.mark.long("the same on another server", only=("MariaDB", "NO_LOG"))
+@pytest.mark.long("the same with the names of columns in the binlog", only=("MySQL",))
 def test_ddl_of_a_column_that_is_left_out_is_followed(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor, metadata: str
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_column_that_is_copied_from_now_on_gets_its_values(pipe: Pipe) -> None
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs; DDL of columns that are left out has them in every run")
 def test_another_choice_stops_a_copy_until_it_is_made_again(pipe: Pipe) -> None:
     """No copy has rows of two choices; a choice that changes no column stops nothing."""
     pipe.sql(
@@ -218,6 +220,7 @@ def test_names_that_are_no_columns_are_a_warning(pipe: Pipe) -> None:
     assert f"names columns that are not there: snn ({pipe.database}.o, {pipe.database}.t)" in str(warning)
 
 
+@pytest.mark.long("whole runs for a refusal before anything is read")
 def test_columns_of_foreign_keys_that_change_rows_unseen_are_refused(
     pipe_on: Callable[..., Pipe], silent: LocalServer
 ) -> None:
@@ -244,6 +247,7 @@ def test_columns_of_foreign_keys_that_change_rows_unseen_are_refused(
     ids=["bytes", "varchar", "text"],
 )
 @pytest.mark.long("another type of the same kind", only=("text",))
+@pytest.mark.long("another type of the same kind", only=("varchar",))
 def test_a_type_that_cannot_be_copied_is_no_reason_if_it_is_left_out(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor, type_: str, value: str
 ) -> None:

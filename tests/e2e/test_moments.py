@@ -69,6 +69,8 @@ def test_who_waits_reads_their_own_writes(pair: Pipe) -> None:
     follow_while(pair, work)
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_wait_ends_with_the_run_that_publishes(pair: Pipe) -> None:
     """It is over at once if nothing is missing, and after its time if something is; a past time is seen already."""
     assert [row[0] for row in opened(pair).wait(max_seconds=0).cells()] == names(pair)
@@ -85,6 +87,7 @@ def test_a_wait_ends_with_the_run_that_publishes(pair: Pipe) -> None:
         opened(pair).wait(until="2200-01-01", max_seconds=0)
 
 
+@pytest.mark.long("one server and format in turn", turn=("any_server", "lake_format"))
 def test_a_wait_for_gtids_ends_when_readers_see_them(pair: Pipe, any_server: LocalServer) -> None:
     """Where the source has none they are refused, because nobody could tell when they are seen."""
     if GTIDS or any_server.flavor.is_mariadb:
@@ -110,6 +113,7 @@ def test_a_wait_for_gtids_ends_when_readers_see_them(pair: Pipe, any_server: Loc
         opened(pair).at(names(pair)[0])
 
 
+@pytest.mark.long("waits for what does not come")
 def test_a_wait_says_what_keeps_a_table(pipe: Pipe, tmp_path: Path) -> None:
     """A stopped table raises its own error, and a paused one says how it goes on. Nobody waits for what is dropped."""
     suites = tmp_path / "suites"
@@ -134,6 +138,7 @@ def test_a_wait_says_what_keeps_a_table(pipe: Pipe, tmp_path: Path) -> None:
         opened(pipe).wait(max_seconds=60)
 
 
+@pytest.mark.long("one server and format in turn", turn=("any_server", "lake_format"))
 def test_the_version_of_a_past_moment_has_the_rows_of_then(pair: Pipe) -> None:
     """By the clock of the source. Where all versions are later, there is none."""
     then = [(answer(pair, "SELECT UTC_TIMESTAMP(6)"), values(pair))]

@@ -82,6 +82,7 @@ def test_any_state_is_rebuilt(shop: Recorded) -> None:
     assert before != now
 
 
+@pytest.mark.long("another page's queries on the same tables")
 def test_an_audit_says_who_changed_what(shop: Recorded) -> None:
     """The life of a row, all that a transaction did, the days, and what nobody knows."""
     sql = blocks("audit-who-changed-what.md")
@@ -110,6 +111,7 @@ def test_an_audit_says_who_changed_what(shop: Recorded) -> None:
     assert unknown == {("RESET", None): 1, ("+I", "copy"): 4}
 
 
+@pytest.mark.long("another page's queries on the same tables")
 def test_a_cache_has_the_rows_of_the_source(shop: Recorded) -> None:
     """The program of the page fills it, goes on from its position, and takes the same changes again."""
     [program] = re.findall(r"```python\n(.*?)```", (PAGES / "feed-a-cache.md").read_text(), re.DOTALL)

@@ -94,6 +94,8 @@ def in_source(pipe: Pipe) -> dict[str, dict[int, int]]:
     return rows
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
+@pytest.mark.long("publishes of Hudi; another test has points of both formats", only=("hudi",))
 def test_a_point_keeps_all_tables_as_they_were(bank: Pipe) -> None:
     """Longer than the history of commits, until it is dropped; a run of its own first brings the tables up to date."""
     history = History.model_validate({"keep": "0s", "least": 1})
@@ -126,6 +128,7 @@ def test_a_point_keeps_all_tables_as_they_were(bank: Pipe) -> None:
     bank.assert_equal()
 
 
+@pytest.mark.long("one server and format in turn", turn=("any_server", "lake_format"))
 def test_a_stopped_or_paused_table_is_left_out_by_name(bank: Pipe) -> None:
     """The others have their point."""
     opened(bank).pause(f"{bank.database}.two")
@@ -136,6 +139,8 @@ def test_a_stopped_or_paused_table_is_left_out_by_name(bank: Pipe) -> None:
     assert f"{bank.database}.two is left out: it is paused" in shown.note
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
+@pytest.mark.long("another format of what runs on Hudi", only=("iceberg",))
 def test_runs_make_points_by_themselves_and_drop_old_ones(bank: Pipe) -> None:
     """As often as `points.every` says."""
     options(bank, points=Points.model_validate({"every": "1m", "keep": "0s"}))
@@ -157,6 +162,7 @@ def test_runs_make_points_by_themselves_and_drop_old_ones(bank: Pipe) -> None:
 
 
 @pytest.mark.parametrize("step", ["keep", "complete"])
+@pytest.mark.long("one server, format and step in turn", turn=("any_server", "lake_format", "step"))
 def test_a_point_that_a_dead_run_left_is_made_anew(bank: Pipe, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers do not see it before."""
     kind = type(open_points(bank.config))

@@ -91,7 +91,7 @@ def judged(pipe: Pipe, rows: DrawnRows) -> list[Checked]:
 
 
 @pytest.mark.parametrize("rows", [10_000, 300])
-@pytest.mark.long("two suites on Spark for each server", only=("300", "MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("two suites on Spark; another test proposes one and lets its gate stop rows")
 def test_a_proposed_suite_passes_on_the_rows_that_it_was_taken_from(pipe: Pipe, suites: Path, rows: int) -> None:
     """All types, NULLs, and names with spaces, dots, quotes and emoji; it is written once."""
     fill(pipe, 1_500)
@@ -129,6 +129,7 @@ KEYS = {
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.long("other servers, and other keys", only=("MariaDB 10.11", "moment", "two"))
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_sample_is_spread_over_the_whole_table(pipe: Pipe, kind: str) -> None:
     """Each tenth of the rows is in it, no row is in it twice, and a seed draws the same rows again."""
     columns, key = KEYS[kind]
@@ -156,6 +157,7 @@ def test_a_sample_is_spread_over_the_whole_table(pipe: Pipe, kind: str) -> None:
     assert (every.is_whole, sorted(every.rows["n"].to_pylist())) == (True, [*range(1, 4_001)])
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_an_estimate_that_is_far_too_small_leaves_ranges_out(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the sample has about the wanted size, and is not called the whole table; too large a one reads some."""
     numbers = ", ".join(f"('{number:06}')" for number in range(4_000))
@@ -173,6 +175,7 @@ def test_an_estimate_that_is_far_too_small_leaves_ranges_out(pipe: Pipe, monkeyp
     assert drawn(pipe, "t", 500, 1).rows.num_rows == 0
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_busy_source_is_not_sampled(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """`throttle` holds for samples, too."""
     monkeypatch.setattr(drawn_rows, "WAIT_SECONDS", 0.5)
@@ -190,6 +193,7 @@ ROWS = f"INSERT INTO orders VALUES {', '.join(f'({i}, {i}.50, {chr(39)}new{chr(3
 
 @pytest.mark.formats
 @pytest.mark.long("whole runs", only=("hudi", "MariaDB 10.11"))
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_proposed_suite_lets_the_rows_pass_its_gate_and_stops_others(pipe: Pipe) -> None:
     """From the profile to the copy; a row that breaks it stops the table."""
     pipe.sql(ORDERS, ROWS)

@@ -109,7 +109,7 @@ def test_a_first_copy_with_a_bad_row_is_not_shown(pipe: Pipe, rule: Callable[...
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("one more run with a suite")
 def test_a_suite_written_later_is_asked_at_the_next_publish(pipe: Pipe, rule: Callable[..., None]) -> None:
     """A table that stands still is not asked again; `status` tells which suites were."""
     pipe.sql(ORDERS, ROWS)

@@ -59,6 +59,7 @@ def ids(pipe: Pipe, table: str = "orders") -> set[object]:
     return {row[0] for row in pipe.rows(table)}
 
 
+@pytest.mark.long("suites and publishes of Hudi", only=("hudi",))
 def test_failing_rows_leave_the_table_and_the_rest_is_published(pipe: Pipe, rule: Callable[..., None]) -> None:
     """Also not their old rows. A later sound image, a delete or a move frees the key; a worse one does not."""
     rule(CHEAP)
@@ -90,7 +91,7 @@ def test_failing_rows_leave_the_table_and_the_rest_is_published(pipe: Pipe, rule
     assert told == [2, 3, 1, 0]
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a suite and whole runs; tests/core has the limits")
 def test_a_limit_stops_the_table_and_nothing_is_moved(pipe: Pipe, rule: Callable[..., None]) -> None:
     """So does an expectation that blames no single rows."""
     rule(CHEAP)
@@ -196,7 +197,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.long("more types of keys", only=("text", "bytes", "decimal", "members", "hudi"))
+@pytest.mark.long("types of keys, of which test_keyed_rows has each")
 def test_keys_of_every_type_leave_and_return(pipe: Pipe, rule: Callable[..., None], kind: str) -> None:
     """Whoever knows their order. A row that is released is read by its key."""
     columns, keys = KEYS[kind]
@@ -213,7 +214,7 @@ def test_keys_of_every_type_leave_and_return(pipe: Pipe, rule: Callable[..., Non
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a suite and whole runs; tests/core has the decision")
 def test_a_truncate_and_a_new_copy_free_all_keys(pipe: Pipe, rule: Callable[..., None]) -> None:
     """There is nothing left of the rows that failed."""
     rule(CHEAP)

@@ -53,6 +53,7 @@ def told(stage: Stage, tables: Sequence[Drawn], found: dict[str, str], shrink: i
 
 @pytest.mark.long("the same with other rows in the binlog", only=("MySQL, FULL", "MariaDB 11.4, MINIMAL"))
 @pytest.mark.timeout(900 if IN_MEMORY < 100 else 0)
+@pytest.mark.long("another server; in memory each server is tried in every run", only=("MariaDB 11.4, FULL",))
 def test_what_a_run_makes_of_random_ddl_is_the_source(
     server: LocalServer, tmp_path: Local, record_property: Callable[..., None]
 ) -> None:

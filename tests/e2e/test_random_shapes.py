@@ -48,6 +48,7 @@ def played(server: LocalServer, folder: Local, seeds: Iterable[range]) -> tuple[
 
 @pytest.mark.long("the same with other rows in the binlog", only=("MySQL, FULL", "MariaDB 11.4, MINIMAL"))
 @pytest.mark.timeout(900 if IN_MEMORY < 100 else 0)
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4, FULL",))
 def test_a_copy_of_any_shape_is_what_was_chosen_of_the_source(
     server: LocalServer, tmp_path: Local, record_property: Callable[..., None]
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
         ("binlog_order_commits", "OFF"),
     ],
 )
+@pytest.mark.long("another setting; tests/mysql/preflight has each", only=("PARTIAL_JSON",))
 def test_preflight_stops_by_name(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], variable: str, value: str
 ) -> None:

@@ -59,7 +59,7 @@ def die_at_wave(number: int) -> Callable[[Event], None]:
     [(MYSQL, "FULL"), (MYSQL, "MINIMAL"), (MARIADB_11_4, "FULL"), (MARIADB_11_4, "NO_LOG")],
     ids=["MySQL", "MINIMAL", "MariaDB", "NO_LOG"],
 )
-@pytest.mark.long("the same on another server", only=("MINIMAL", "MariaDB", "NO_LOG"))
+@pytest.mark.long("many runs; test_random_shapes copies renamed columns in every run")
 def test_a_copy_has_the_chosen_names_in_every_phase(
     pipe_on: Callable[..., Pipe],
     server_of: Callable[..., LocalServer],
@@ -148,6 +148,7 @@ def test_a_column_that_the_source_renames_keeps_its_name_only_if_the_user_says_s
     assert not pipe.seen(StartedOver)
 
 
+@pytest.mark.long("whole runs; a table that the source renames has them in every run")
 def test_other_names_for_the_columns_of_a_copy_need_a_new_copy(pipe: Pipe) -> None:
     """A name for a column that is not there changes nothing until the column comes. Field ids stay."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 10), (2, 20)")
@@ -173,6 +174,7 @@ def test_other_names_for_the_columns_of_a_copy_need_a_new_copy(pipe: Pipe) -> No
     assert columns_of(pipe, "t")["y"] == fields["x"]
 
 
+@pytest.mark.long("whole runs for a refusal before anything is read")
 def test_foreign_keys_that_change_rows_unseen_need_the_names_of_the_source(
     pipe_on: Callable[..., Pipe], silent: LocalServer
 ) -> None:

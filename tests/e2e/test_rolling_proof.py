@@ -81,6 +81,7 @@ def states(pipe: Pipe, name: str = "t") -> set[str]:
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     """`status` has the time and the position of each, and the next run knows them."""
     filled(proving_pipe(pipe, every="1d"))
@@ -103,6 +104,7 @@ def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     assert read_budget(pipe.state, 1.0) == budget
 
 
+@pytest.mark.long("another process with the same comparison")
 def test_a_run_without_a_session_of_spark_proves_by_its_own_workers(pipe: Pipe) -> None:
     """Which read the files of the copy."""
     filled(proving_pipe(pipe))
@@ -113,6 +115,7 @@ def test_a_run_without_a_session_of_spark_proves_by_its_own_workers(pipe: Pipe) 
     assert states(pipe) == {State.PROVEN.value}
 
 
+@pytest.mark.long("several runs in which nothing is compared")
 def test_without_the_key_no_run_compares(pipe: Pipe) -> None:
     """And `status` says nothing about it."""
     filled(pipe)
@@ -122,8 +125,8 @@ def test_without_the_key_no_run_compares(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("three kinds of keys on both formats", only=("integers", "iceberg"))
 @pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.long("a repair by Spark for each kind of key; one is reported in every run")
 def test_a_difference_stops_its_table_until_it_is_repaired(pipe: Pipe, kind: str) -> None:
     """In whatever range it is; the other table goes on, and readers keep their commit."""
     filled(proving_pipe(pipe), kind)
@@ -152,6 +155,7 @@ def test_a_difference_stops_its_table_until_it_is_repaired(pipe: Pipe, kind: str
     pipe.assert_equal()
 
 
+@pytest.mark.long("two more runs after what every run has")
 def test_a_difference_that_is_gone_lets_its_table_go_on(pipe: Pipe) -> None:
     """The first comparison of the next run sees that, and the run after it goes on."""
     filled(proving_pipe(pipe))
@@ -180,7 +184,7 @@ def test_a_difference_is_reported(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("a repair in a run, on both formats", only=("iceberg",))
+@pytest.mark.long("a repair in a run; test_repair has repairs")
 def test_a_difference_is_repaired(pipe: Pipe) -> None:
     """By the run that has found it, which proves the range once more."""
     filled(proving_pipe(pipe, "repair"))
@@ -193,6 +197,7 @@ def test_a_difference_is_repaired(pipe: Pipe) -> None:
     assert states(pipe) == {State.PROVEN.value}
 
 
+@pytest.mark.long("whole runs; tests/core has the decision")
 def test_ddl_that_fills_values_takes_the_proof_away(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranges are compared out of turn, by the same run if it can."""
     filled(proving_pipe(pipe, every="1d"))
@@ -211,6 +216,7 @@ def test_ddl_that_fills_values_takes_the_proof_away(pipe: Pipe, monkeypatch: pyt
     assert not [note for note in status(pipe.config).notes if "failed" in note]
 
 
+@pytest.mark.long("whole runs; tests/core has the decision")
 def test_status_says_for_what_comparisons_wait(pipe: Pipe) -> None:
     """For their budget, or for `throttle`; and nothing once they are made."""
     filled(proving_pipe(pipe, budget="0.01%"))
@@ -236,6 +242,7 @@ def not_now(*_: object) -> None:
     raise Retryable("not now")
 
 
+@pytest.mark.long("whole runs; tests/core has the decision")
 def test_a_run_that_ends_between_ranges_keeps_what_it_has_proven(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one goes on from there."""
     filled(proving_pipe(pipe, every="1d"))
@@ -288,7 +295,7 @@ def writer(pipe: Pipe) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("follows a writer for a while", only=("iceberg",))
+@pytest.mark.long("follows a writer for a while")
 def test_a_run_that_follows_proves_beside_a_writer(pipe: Pipe, writer: Callable[[], None]) -> None:
     """It finds nothing that is not there, round after round; then what is there, and publishes all the time."""
     filled(proving_pipe(pipe, "report"))

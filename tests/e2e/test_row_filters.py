@@ -67,7 +67,7 @@ def moving_at(pipe: Pipe, number: int) -> Callable[[Event], None]:
     [(MYSQL, "FULL"), (MYSQL, "MINIMAL"), (MARIADB_11_4, "FULL"), (MARIADB_11_4, "NO_LOG")],
     ids=["MySQL", "MINIMAL", "MariaDB", "NO_LOG"],
 )
-@pytest.mark.long("the same on another server", only=("MINIMAL", "MariaDB", "NO_LOG"))
+@pytest.mark.long("many runs; test_random_shapes copies chosen rows in every run")
 def test_a_copy_has_the_chosen_rows_in_every_phase(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor, metadata: str
 ) -> None:
@@ -180,6 +180,7 @@ def test_ddl_of_a_column_that_chooses_rows_stops_the_table_or_reads_all_rows_aga
     assert_chosen(pipe, condition=condition)
 
 
+@pytest.mark.long("whole runs; DDL of chosen rows stops a table in every run")
 def test_another_condition_stops_a_copy_until_it_is_made_again(pipe: Pipe) -> None:
     """No copy has rows of two conditions; the same one, written in another way, stops nothing."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 10), (2, 20), (3, 3)")
@@ -205,6 +206,7 @@ def test_another_condition_stops_a_copy_until_it_is_made_again(pipe: Pipe) -> No
         pipe.run()
 
 
+@pytest.mark.long("whole runs for a refusal before anything is read")
 def test_foreign_keys_that_change_rows_unseen_need_all_rows(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
     """Of the child and the parent, because a run finds the changed rows by them."""
     pipe = pipe_on(silent)

@@ -30,6 +30,7 @@ def fill(pipe: Pipe, count: int, start: int = 0) -> None:
     pipe.sql(f"INSERT INTO orders VALUES {values}")
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_tables_with_a_priority_come_first(pipe: Pipe) -> None:
     """Their first copies, and their changes."""
     options = {f"{pipe.database}.b": TableOptions(priority=5), f"{pipe.database}.c": TableOptions(priority=-5)}
@@ -47,6 +48,7 @@ def test_tables_with_a_priority_come_first(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_long_backlog_is_merged_in_several_commits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each at the end of a binlog file; readers see all changes at once."""
     monkeypatch.setattr(merge, "MOST_ROWS", 10)
@@ -391,7 +393,7 @@ def test_status_tells_where_tables_stand(pipe: Pipe) -> None:
     assert behind.lag_bytes > 0
 
 
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("test_begun_empty and test_unnamed_columns have servers without GTIDs")
 def test_without_gtids_the_copy_is_exact_too(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -104,6 +104,7 @@ def job(mysql_server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.local("looks into folders of this machine")
+@pytest.mark.long("starts Python several times")
 def test_each_line_of_a_log_has_its_date_its_zone_and_its_level(job: Job) -> None:
     """As a text and as JSON; and status writes its page, which whoever may list its folder may read."""
     code, lines = job.run()

@@ -95,6 +95,7 @@ def test_a_fault_stops_its_table_before_readers_see_it(pipe: Pipe, fault: str, m
 
 
 @pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11", "MariaDB 11.8"))
+@pytest.mark.long("several runs; another test finds a fault in every run", only=("MySQL",))
 def test_a_fault_is_found_on_every_server(any_pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where rows in the binlog do not name their columns."""
     seen = copied(any_pipe)
@@ -121,6 +122,7 @@ def test_values_are_shown_unless_the_option_masks_them(pipe: Pipe, monkeypatch: 
     assert "-7" not in json.dumps(document(file))
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_a_table_that_disagreed_is_compared_until_it_is_published(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, looks: list[Looked]
 ) -> None:
@@ -165,6 +167,7 @@ def test_what_is_new_is_compared(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lo
     pipe.assert_equal()
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_samples_find_a_fault_and_cost_their_share(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, looks: list[Looked]
 ) -> None:
@@ -190,6 +193,7 @@ def test_samples_find_a_fault_and_cost_their_share(
     assert 0 < met.seconds < 0.01 * met.run_seconds
 
 
+@pytest.mark.long("several runs; another test finds a fault in every run")
 def test_gaps_are_named_by_status(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], looks: list[Looked]
 ) -> None:

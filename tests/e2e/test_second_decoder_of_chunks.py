@@ -55,6 +55,7 @@ def test_a_fault_stops_its_table_before_readers_see_it(pipe: Pipe, fault: str, m
 
 
 @pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11", "MariaDB 11.8"))
+@pytest.mark.long("several runs; another test finds a fault in every run", only=("MySQL",))
 def test_a_fault_is_found_on_every_server(any_pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no time limit of a SELECT is a hint."""
     two_tables(any_pipe)

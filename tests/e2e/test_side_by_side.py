@@ -74,7 +74,7 @@ def assert_equal(job: Job, *tables: str) -> None:
         assert job.published(table) == job.source(f"{table}"), table
 
 
-@pytest.mark.long("the same on another format", only=("hudi",))
+@pytest.mark.long("a catalog and a store of its own; test_at_once publishes many tables in every run")
 def test_tables_are_published_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """By several threads; a table with DDL is published by the run's own, and one with a refused change by none."""
     monkeypatch.setattr(opening, "is_session_due", lambda: False)  # the session of other tests has other settings

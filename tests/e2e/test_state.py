@@ -34,7 +34,7 @@ def content(folder: File) -> dict[str, bytes]:
 
 @pytest.mark.long("whole runs")
 @pytest.mark.parametrize("other", ["name", "server"])
-@pytest.mark.parametrize("owner", ["named", "of the previous version"])
+@pytest.mark.parametrize("owner", ["named", "removed"])
 def test_a_state_folder_is_of_one_pipeline_and_one_server(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], pipe: Pipe, other: str, owner: str
 ) -> None:
@@ -48,7 +48,7 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
         config = config.model_copy(update={"name": "another"})
     if second is not None:
         second.sql(*ORDERS)
-    if owner == "of the previous version":
+    if owner == "removed":
         (pipe.state / "owner.json").delete()
         if other == "name":  # the first run adopts it
             pipe.run()

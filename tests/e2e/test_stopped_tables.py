@@ -285,7 +285,7 @@ def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(
 
 
 @pytest.mark.formats
-@pytest.mark.long("the same on Hudi", only=("hudi",))
+@pytest.mark.long("waits for a definition to settle")
 def test_a_table_whose_definition_was_unsettled_goes_on_by_itself(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lake_format: str
 ) -> None:

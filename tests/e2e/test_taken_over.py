@@ -251,6 +251,7 @@ def test_a_tool_that_makes_the_table_anew_is_noticed(pipe: Pipe) -> None:
         pipe.run()
 
 
+@pytest.mark.long("several runs that end at once")
 def test_what_cannot_be_taken_over_is_refused_by_name(pipe: Pipe) -> None:
     """Columns that nobody names, types that differ, partitions, and without the user's word nothing at all."""
     pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a', 1)")

@@ -31,7 +31,7 @@ def pair(pipe: Pipe, tmp_path: Path) -> Pipe:
     return pipe
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a collector and whole runs; tests/monitoring/test_telemetry sends each of them")
 def test_opentelemetry_gets_the_spans_and_metrics_of_a_run(pair: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is late or lost at the end of a run, which goes on although nobody listens."""
     pytest.importorskip("opentelemetry.sdk", reason="without the extra otel")

@@ -61,6 +61,7 @@ def window(monkeypatch: pytest.MonkeyPatch, is_open: Callable[[], bool]) -> Iter
         yield
 
 
+@pytest.mark.long("waits for a source that is busy; tests/mysql/test_load has the figures")
 def test_a_copy_waits_while_the_source_is_busy(pipe: Pipe) -> None:
     """The run says why, copies the changes meanwhile, and goes on by itself."""
     fill(pipe, "later")

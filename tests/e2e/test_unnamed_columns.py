@@ -91,6 +91,7 @@ def test_a_change_of_a_charset_alone_reads_the_table_again(unnamed: Pipe) -> Non
 @pytest.mark.parametrize("when", ["between runs", "within a run"])
 @pytest.mark.long("a variant of an end-to-end case that every run has", only=("between runs", "NO_LOG"))
 @pytest.mark.long("another statement of the same kind", only=("exchange",))
+@pytest.mark.long("one of the statements in turn", turn="named")
 def test_ddl_that_the_binlog_lacks_stops_the_table_before_readers_see_it(unnamed: Pipe, named: str, when: str) -> None:
     """Alone, with its position; undoing it mends nothing that was read, and a copy of the whole table does."""
     pipe = unnamed

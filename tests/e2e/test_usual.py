@@ -50,6 +50,7 @@ def test_usual_changes_are_not_reported(warned: Pipe) -> None:
     assert (last.rows, last.written) == (99, Written(26, 25, {"c": 0}))
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_unusual_changes_are_reported_with_the_numbers(warned: Pipe) -> None:
     """The table is published all the same."""
     warned.sql("UPDATE t SET c = NULL WHERE id >= 60", "DELETE FROM t WHERE id BETWEEN 10 AND 59")

@@ -77,6 +77,7 @@ def test_a_table_that_is_not_copied_yet_is_for_later(pipe: Pipe) -> None:
     assert (names, type(error)) == (["good"], Retryable)
 
 
+@pytest.mark.long("test_run compares tables of a busy source in every run")
 def test_a_table_that_is_written_to_is_compared(pipe: Pipe) -> None:
     """The copy has the rows as of its position, whatever the source has now; what differs in it is found."""
     pipe.sql("CREATE TABLE busy (id INT PRIMARY KEY, v INT)")

@@ -121,8 +121,8 @@ def compared(pipe: Pipe) -> TableVerification:
     return result
 
 
-@pytest.mark.long("whole runs, of tables of every type", only=("two", "unsigned", "moment"))
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.long("whole runs and Spark; test_run has a comparison by files")
 def test_files_and_spark_name_the_same_keys(
     pipe_of: Callable[..., Pipe], key: str, by_files: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

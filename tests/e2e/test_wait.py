@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("waits for what does not come")
 def test_only_tables_that_are_missing_are_looked_at_again(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that readers see as wanted is looked at once; `status` looks at each table once, with its properties."""
     pipe.sql("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT PRIMARY KEY)")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "infra" / "container" / "Containerfile").read_text()
 PLACE = "/opt/lakeingest"
@@ -17,6 +19,7 @@ def commands(text: str) -> list[str]:
     return [command.replace("\\\n", " ") for command in re.findall(r"(?ms)^RUN (.*?[^\\])$", text)]
 
 
+@pytest.mark.long("installs a package anew")
 def test_the_first_stage_needs_only_what_it_copies(tmp_path: Path) -> None:
     """Its commands build lakeingest of the copied files, with the locked setuptools and nothing else.
 

@@ -61,6 +61,7 @@ def answering(registry: CollectorRegistry) -> Iterator[str]:
         end()
 
 
+@pytest.mark.long("a Prometheus for a while; promtool tries each rule in every run")
 def test_prometheus_fires_the_rules_and_fills_each_panel(tmp_path: Path) -> None:
     """No panel is empty for a run that has had every event, and what fails or is stale is told within seconds."""
     figures = ended(time.time())

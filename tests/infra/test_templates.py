@@ -73,6 +73,7 @@ def statements(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", AWS, ids=lambda path: path.stem)
+@pytest.mark.long("takes seconds", only=("schedule",))
 def test_cloudformation_takes_the_template(path: Path) -> None:
     """cfn-lint finds neither an error nor a warning."""
     regions = cfnlint.api.ManualArgs(regions=["eu-central-1"])

@@ -363,6 +363,7 @@ def current_names(row: Row, names: set[str]) -> Row:
 
 
 @pytest.mark.parametrize(("seed", "dies"), [(0, 0.0), (0, 0.15), (1, 0.15)])
+@pytest.mark.long("one random history in turn", turn=("seed", "dies"))
 def test_a_history_in_the_lake_is_the_table_at_every_position_and_time(
     seed: int, dies: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +391,7 @@ def test_a_history_in_the_lake_is_the_table_at_every_position_and_time(
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.long("one random history in turn", turn="seed")
 def test_a_history_follows_ddl(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of a position see the values of the columns that the table had there and has now, under today's names."""
     chance = random.Random(100 + seed)

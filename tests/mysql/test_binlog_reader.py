@@ -688,6 +688,7 @@ def test_the_binlog_of_another_server_is_refused(db: Db) -> None:
         db.read(other)
 
 
+@pytest.mark.long("the slow decoders", only=("reference",))
 def test_a_broken_connection_is_a_reason_to_retry(db: Db) -> None:
     """When the session is killed during the dump, the error says: run again."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")

@@ -38,6 +38,7 @@ CAST: dict[tuple[str, str], list[tuple[str, object]]] = {
 
 
 @pytest.mark.parametrize(("to", "type_"), CAST)
+@pytest.mark.long("each type on one server in turn", turn="any_server")
 def test_a_cast_value_is_what_the_server_prints(any_db: Db, to: str, type_: str) -> None:
     """On both ways of reading, and NULL stays NULL."""
     pairs = CAST[to, type_]

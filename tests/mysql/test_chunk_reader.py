@@ -191,6 +191,7 @@ def test_without_gtids_low_is_the_start_of_the_file_current_before_the_view(plai
 @pytest.mark.parametrize(
     "keys", [KeyRange(), KeyRange((3,), None), KeyRange(None, (3,)), KeyRange((2,), (4,)), KeyRange((9,), (10,))]
 )
+@pytest.mark.long("each key on one server in turn", turn="any_server")
 def test_a_chunk_has_exactly_the_keys_of_its_range(db: Db, keys: KeyRange) -> None:
     """Including the lower bound, excluding the upper."""
     schema = numbers(db, 1, 2, 3, 4, 5)
@@ -228,6 +229,7 @@ def test_chunks_of_a_composite_key_tile_the_table(db: Db) -> None:
     ],
 )
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("each statement on one server in turn", turn="any_server")
 def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: str, ddl: str) -> None:
     """It is read again, or the table is copied again, but never read with wrong columns."""
     schema = numbers(db, 1)
@@ -238,6 +240,7 @@ def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: 
 
 
 @pytest.mark.parametrize("step", ["after_low", "after_view", "after_high"])
+@pytest.mark.long("each step on one server in turn", turn="any_server")
 def test_two_columns_that_swap_their_names_stop_the_read(db: Db, step: str) -> None:
     """Such an ALTER is instant and the view stays valid, so the definition must not be read in the view."""
     schema = db.table("t", "id INT PRIMARY KEY, a INT, b INT")
@@ -296,6 +299,7 @@ def test_values_of_every_kind_arrive_exact_by_chunk_and_by_binlog(mysql_db: Db) 
     ("source_type", "value"),
     [("DATE", "'0000-00-00'"), ("DATE", "'2024-02-00'"), ("DATETIME", "'0000-00-00'"), ("TIMESTAMP NULL", "0")],
 )
+@pytest.mark.long("each date on one server in turn", turn="any_server")
 def test_a_zero_or_partial_date_is_refused_by_column(db: Db, source_type: str, value: str) -> None:
     """It is not rounded, and not made NULL."""
     schema = db.table("t", f"id INT PRIMARY KEY, when_ {source_type}")
@@ -318,6 +322,7 @@ def wide(db: Db, *sizes: int) -> TableSchema:
     return schema
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_fetches_of_python_objects_are_bounded_by_their_bytes(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first fetch is a single row; later ones grow gradually to the limit."""
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
@@ -337,6 +342,7 @@ def test_a_chunk_over_its_limit_of_seconds_is_stopped_by_the_server(db: Db) -> N
     assert read(db, schema).rows.num_rows == 8
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_chunk_over_its_limit_of_bytes_is_stopped_by_the_reader(db: Db) -> None:
     """Without fetching the rest of it."""
     schema = wide(db, *[1000] * 50)
@@ -345,6 +351,7 @@ def test_a_chunk_over_its_limit_of_bytes_is_stopped_by_the_reader(db: Db) -> Non
     assert read(db, schema, cap=Cap(bytes=60_000)).rows.num_rows == 50
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_chunk_is_read_at_a_pace(db: Db) -> None:
     """The server waits between its parts; a chunk that is too large for the pace is not held open for it."""
     schema = wide(db, *[100_000] * 50)

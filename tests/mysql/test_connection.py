@@ -214,6 +214,7 @@ def test_what_a_query_names_may_be_gone(source: Source, statement: str) -> None:
     assert error.scope is Scope.TABLE
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_table_that_others_lock_is_given_up_soon(any_server: LocalServer) -> None:
     """After 20 seconds, which are fewer here, and not when the server would, after a day or a year."""
     with database_on(any_server) as db, connect(db.source) as other, connect(db.source) as connection:
@@ -458,6 +459,7 @@ def ask_while_it_hangs(server: LocalServer, ask: Callable[[BinlogSource], object
 
 @pytest.mark.local("it stops the server's process")
 @pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.long("waits for a server that hangs, with one of the questions in turn", turn="question")
 def test_a_server_that_hangs_is_noticed(
     mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:

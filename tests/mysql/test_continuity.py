@@ -72,6 +72,7 @@ def others(history: History) -> list[History]:
 
 
 @pytest.mark.parametrize("statements", LAST_STATEMENTS.values(), ids=LAST_STATEMENTS.keys())
+@pytest.mark.long("each statement on one server in turn", turn="any_server")
 def test_the_history_of_a_position_is_proven(any_db: Db, statements: Sequence[str]) -> None:
     """Whatever the binlog ends with; another begin of the file, last event or last transaction is refused."""
     db = any_db

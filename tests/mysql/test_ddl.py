@@ -127,6 +127,7 @@ def assert_read(db: Db, *schemas: TableSchema, statements: list[str]) -> None:
 
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 @pytest.mark.newest
+@pytest.mark.long("the same on another version", only=("MariaDB 10.11", "MariaDB 11.8"))
 def test_ddl_that_changes_no_copied_table_is_skipped(any_db: Db, any_server: LocalServer) -> None:
     """Indexes, comments and rebuilds of copied tables, and any DDL of others; the definition stays the same."""
     table = any_db.table("t", COLUMNS)
@@ -143,6 +144,7 @@ def test_the_witness_reads_the_same_ddl(db: Db, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 @pytest.mark.newest
+@pytest.mark.long("the same on another version", only=("MariaDB 10.11", "MariaDB 11.8"))
 def test_ddl_that_may_change_a_copied_table_stops(any_db: Db, any_server: LocalServer) -> None:
     """The message has the statement, and the place before it."""
     db = any_db

@@ -57,6 +57,7 @@ KINDS = {
 
 
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another version", only=("MariaDB 10.11",))
 def test_the_value_is_what_rows_of_before_have(any_db: Db) -> None:
     """Whatever information_schema shows, with the right to SELECT alone."""
     defaults = DEFAULTS + (

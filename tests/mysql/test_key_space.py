@@ -44,6 +44,7 @@ def counted(db: Db, schema: TableSchema, keys: KeyRange) -> int:
 
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("each kind of key on one server in turn", turn="any_server")
 def test_boundaries_tile_the_rows_of_every_kind_of_key(any_server: LocalServer, any_db: Db, name: str) -> None:
     """Each chunk except the last has exactly the wanted rows; together they have every row once."""
     db = any_db
@@ -58,6 +59,7 @@ def test_boundaries_tile_the_rows_of_every_kind_of_key(any_server: LocalServer, 
 
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("each kind of key on one server in turn", turn="any_server")
 def test_boundaries_and_chunks_use_the_index_of_the_key(any_server: LocalServer, any_db: Db, name: str) -> None:
     """The server's plans: a range of the key, no other rows, and no sort."""
     db = any_db

@@ -54,6 +54,7 @@ def filled(db: Db, keyed: Keyed, name: str) -> TableSchema:
 @pytest.mark.mysql
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 @pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
+@pytest.mark.long("each kind of key on one server in turn", turn="any_server")
 def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: LocalServer, any_db: Db, name: str) -> None:
     """Parsed from JSON, keys equal those of the rows; as a list they find the rows, as bounds they divide them."""
     schema = filled(any_db, keys_of(any_server.flavor)[name], name)

@@ -61,6 +61,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize("statement", ALONE)
+@pytest.mark.long("one of the statements in turn; each waits a second", turn="statement")
 def test_ddl_that_has_a_table_for_itself_waits_for_a_transaction_that_has_changed_it(db: Db, statement: str) -> None:
     """So no change before it in the binlog is still to be committed."""
     schema = db.table("t", COLUMNS)
@@ -84,6 +85,7 @@ def test_ddl_that_has_a_table_for_itself_waits_for_a_transaction_that_has_change
     "statement",
     ["ALTER TABLE u RENAME TO t", "ALTER TABLE {name}.u RENAME {name}.t, COMMENT 'x'", "RENAME TABLE u TO t"],
 )
+@pytest.mark.long("one of the statements in turn; each waits a second", turn="statement")
 def test_ddl_that_gives_a_table_its_name_waits_for_transactions_that_have_changed_it(db: Db, statement: str) -> None:
     """They changed it under its name of before."""
     db.table("u", COLUMNS)

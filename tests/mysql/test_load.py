@@ -28,6 +28,7 @@ def pair(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
         yield both
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_running_threads_are_counted(any_server: LocalServer) -> None:
     """By a user with the documented rights."""
     source = copier_of(any_server)
@@ -46,6 +47,7 @@ def test_running_threads_are_counted(any_server: LocalServer) -> None:
             each.result()
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_kept_row_versions_are_counted(any_db: Db) -> None:
     """An open read view keeps the versions of every transaction after it; on MySQL the user needs a right."""
     any_db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 0)")
@@ -76,6 +78,7 @@ def uncounting(mysql_db: Db) -> Iterator[Db]:
     mysql_db.run("SET GLOBAL innodb_monitor_enable = trx_rseg_history_len")
 
 
+@pytest.mark.long("a replica of its own")
 def test_the_lag_of_a_replica_is_the_age_of_what_it_lacks(pair: Pair) -> None:
     """Also while its replication is stopped, where the server itself says NULL."""
     meter = LoadMeter(pair.source, LAG)
@@ -96,6 +99,7 @@ def test_the_lag_of_a_replica_is_the_age_of_what_it_lacks(pair: Pair) -> None:
         assert meter.measure(primary) == Load(replica_lag=0.0)
 
 
+@pytest.mark.long("a replica of its own")
 def test_the_load_is_that_of_the_server_that_rows_are_read_from(pair: Pair) -> None:
     """The threads of the replica count, not those of its source."""
     meter = LoadMeter(pair.source, Load(threads_running=5))

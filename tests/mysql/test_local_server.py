@@ -66,6 +66,7 @@ def test_a_new_server_has_an_empty_binlog(tmp_path: Path) -> None:
         assert select(server, "SHOW BINARY LOG STATUS")[0] == "binlog.000001"
 
 
+@pytest.mark.long("starts another server")
 def test_settings_replace_defaults(mysql_server_with: Callable[..., LocalServer]) -> None:
     """A server without GTIDs is possible, and the same settings return the same server."""
     plain = mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF")

@@ -58,6 +58,7 @@ def system_tables(any_db: Db) -> Iterator[Db]:
     )
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_what_services_write_passes_with_the_documented_rights(system_tables: Db, any_server: LocalServer) -> None:
     """INSERT, REPLACE, UPDATE and DELETE in statement format, bare names, FLUSH, and MariaDB's prefix."""
     db = system_tables
@@ -127,6 +128,7 @@ JUDGED: dict[str, tuple[tuple[str, ...], str, bool, bool]] = {
 
 
 @pytest.mark.parametrize("what", JUDGED)
+@pytest.mark.long("each statement on one server in turn", turn="any_server")
 def test_what_may_change_a_copied_table_stops_without_rights(
     system_tables: Db, any_server: LocalServer, what: str
 ) -> None:

@@ -127,6 +127,8 @@ def assert_agreed(db: Db, condition: str, part_of: TableSchema, everything: Part
 
 
 @pytest.mark.parametrize("type_", COMPARED)
+@pytest.mark.long("each type on one of the servers in turn", turn="any_server")
+@pytest.mark.long("other integers", only=("BIGINT", "TINYINT(1)", "BIGINT UNSIGNED"))
 def test_the_server_and_we_choose_the_same_rows(db: Db, type_: str) -> None:
     """Of each type that a condition may compare, with NULL beside its values."""
     values, conditions = COMPARED[type_]
@@ -140,6 +142,7 @@ def test_the_server_and_we_choose_the_same_rows(db: Db, type_: str) -> None:
         assert_agreed(db, condition, plain, everything)
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_spaces_at_the_end_count_in_some_collations(db: Db) -> None:
     """As the server has it."""
     collation = NOT_PADDED[dialect(db.connection) is MARIADB]

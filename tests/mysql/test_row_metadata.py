@@ -63,6 +63,7 @@ def test_each_type_is_read_the_same_without_names(server: LocalServer) -> None:
 
 
 @pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another version", only=("MariaDB 11.8",))
 def test_columns_that_are_left_out_keep_their_place(server: LocalServer) -> None:
     """Also generated ones between the others."""
     with database_on(server) as db:

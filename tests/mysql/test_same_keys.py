@@ -18,6 +18,7 @@ UNION, SECOND = b"\x81\xbe", b"\x87\x9c"  # one character, and two codes of cp93
 
 @pytest.mark.parametrize("definition", ["VARCHAR(9)", "CHAR(9)", "VARCHAR(9) COLLATE cp932_bin"])
 @pytest.mark.parametrize("wire", ["", "reference"])
+@pytest.mark.long("each type on one server in turn", turn="any_server")
 def test_a_second_code_of_a_character_is_refused_in_a_key(
     any_server: LocalServer, monkeypatch: pytest.MonkeyPatch, definition: str, wire: str
 ) -> None:

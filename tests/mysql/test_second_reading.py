@@ -69,6 +69,7 @@ def is_named(reason: str) -> bool:
     return reason == COMPRESSED or (kind == "type" and name in MISREAD) or (kind == "charset" and name not in CHARSETS)
 
 
+@pytest.mark.long("the same on another version", only=("MariaDB 10.11",))
 def test_the_values_of_every_type_are_equal_or_their_type_is_named(any_server: LocalServer, db: Db) -> None:
     """Inserts, updates from NULL and of keys, and deletes."""
     values = values_of(any_server)
@@ -92,6 +93,7 @@ def test_the_values_of_every_type_are_equal_or_their_type_is_named(any_server: L
     assert len(read) > 25
 
 
+@pytest.mark.long("one of the servers in turn", turn="any_server")
 def test_a_table_can_be_compared_from_any_transaction_on(db: Db) -> None:
     """The rows before it, and those after a limit, are left out; a limit may be within a transaction."""
     schema = db.table("t", "id INT PRIMARY KEY, a VARCHAR(9)")
@@ -172,6 +174,7 @@ FAULTS: dict[str, tuple[Rows, str, object, object]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long("each fault on one server in turn", turn="any_server")
 def test_a_fault_of_the_fast_decoder_is_named(db: Db, fault: str) -> None:
     """With what it made, and what it should have made."""
     schema = db.table("t", "id INT PRIMARY KEY, a INT")

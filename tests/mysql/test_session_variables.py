@@ -211,7 +211,7 @@ def test_no_value_of_any_session_variable_changes_an_answer(
 
 
 @pytest.mark.newest
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 10.11", "MariaDB 11.4", "MariaDB 11.8"))
+@pytest.mark.long("a server of its own for one line")
 def test_a_value_that_no_session_can_change_is_refused_by_name(asked: Asked) -> None:
     """By a condition of preflight, or by the error with which the connection ends."""
     for setting in listed("refused", asked.server).items():

@@ -24,7 +24,7 @@ from tests.faults.purged import purge
 from tests.mysql.database import SERVER_IDS, Db, database_on
 from tests.mysql.test_insert_loss import Insert, race
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.long("each on one of the servers in turn", turn="db")]
 
 UNKNOWN_XID = 1397
 # MariaDB loses an XA COMMIT by another session while the one that prepared ends: it is in the binlog, and not done
@@ -297,6 +297,7 @@ def test_no_snapshot_loses_an_xa_transaction(db: Db, insert: Insert) -> None:
 
 @pytest.mark.long("the same on another server", only=("mariadb 11.4",))
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long("another cut on each server", turn="seed")
 def test_segments_cut_anywhere_have_the_rows_of_what_is_committed_in_them(db: Db, seed: int) -> None:
     """Transactions at random, whose few names are used again and again; each segment alone has its rows, in order."""
     chance, schema = Random(seed), db.table("t", "id INT PRIMARY KEY")

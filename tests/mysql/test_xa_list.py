@@ -112,6 +112,7 @@ def test_what_is_listed_although_it_has_ended_is_named(db: Db, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.long("one server and case in turn", turn=("any_server", "is_known"))
 def test_a_transaction_that_ends_twice_stops_the_tables(db: Db, *, is_known: bool) -> None:
     """As after a crash: XA COMMIT was written, its rows are not there, and then it is rolled back."""
     schema = db.table("t", "id INT PRIMARY KEY")

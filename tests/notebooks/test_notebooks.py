@@ -131,6 +131,7 @@ def test_each_notebook_is_judged() -> None:
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.long("repairs a copy by Spark, for minutes", only=("operate",))
+@pytest.mark.long("another notebook, which a slice executes", only=("replay_and_time_travel", "why_it_is_exact"))
 def test_a_notebook_runs_as_it_is_shipped(name: str, tmp_path: Path) -> None:
     """On its own shop. What writers change in it arrives, and what is broken is found."""
     cells = executed(name, tmp_path, {})

@@ -56,6 +56,7 @@ def report(rows: DataFrame, *documents: dict[str, Any]) -> GateReport:
     return run_gate("shop.lines", rows, ["id"], [Suite("own.yml", documents)])
 
 
+@pytest.mark.long("suites on Spark")
 def test_the_keys_of_all_rows_that_fail_are_told(spark: SparkSession) -> None:
     """With the expectations that each fails, and every form of key."""
     rows = frame(spark)

@@ -176,6 +176,7 @@ def silent_login(session: Session) -> None:
 
 
 @pytest.mark.parametrize("talk", [dripping, silent_login])
+@pytest.mark.long("waits for each of two servers", turn="talk")
 def test_a_login_has_a_deadline(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """For all of it: each byte may come in time, and the whole of them too late. It may be better later."""
     monkeypatch.setattr(driver, "GREETING_SECONDS", 2)

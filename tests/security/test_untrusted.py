@@ -107,6 +107,7 @@ ENDLESS = {
 @pytest.mark.long("takes seconds", only=("levels without end",))
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.long("takes seconds", only=("aliases of aliases",))
 def test_a_file_that_would_not_end_is_no_yaml(kind: str, tmp_path: Path) -> None:
     """Neither pipeline.yml nor a suite beside it takes memory or time without end."""
     start = "name: a\nsource: {host: h, user: u}\ntables: {include: ['x.*']}\n"

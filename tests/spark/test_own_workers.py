@@ -193,6 +193,7 @@ def test_a_killed_worker_is_a_loss_that_has_a_name(workers: OwnWorkers) -> None:
 
 
 @from_each_nursery
+@pytest.mark.long("another way to start the same workers", turn="nursery")
 def test_all_processes_end_with_the_run(tmp_path: Path, nursery: str) -> None:
     """A run closes them, or is killed. They end in the middle of a task, too, which may have a view of the source."""
     for how in ("closed", "killed"):
@@ -250,6 +251,7 @@ print(Nursery.forked(lambda: None), signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 @from_each_nursery
+@pytest.mark.long("another way to start the same workers", turn="nursery")
 def test_no_task_begins_after_the_run_has_ended(tmp_path: Path, nursery: str) -> None:
     """Also one that the run has sent to a worker that was about to start."""
     owner = [sys.executable, "-c", STARTING, str(tmp_path), nursery]
@@ -286,6 +288,7 @@ def hold_and_free(megabytes: int) -> int:
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+@pytest.mark.long("takes hundreds of megabytes of memory")
 def test_a_worker_gives_memory_back_that_its_tasks_have_freed(tmp_path: Path) -> None:
     """Otherwise it holds what its largest tasks have needed, each at another place, until the run ends."""
     workers = OwnWorkers(1, tmp_path)

@@ -218,6 +218,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
 
 
 @pytest.mark.parametrize("steps", range(22))
+@pytest.mark.long("each step in one place in turn", turn="shared_folder")
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Killed at each change of a name, on disk or in the store: a reader gets every row once; the next run ends it."""
     monkeypatch.setattr(archive, "JOIN", 4)
@@ -329,7 +330,7 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
         assert ids(changes.rows()) == rows(range(1, 6))
 
 
-def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
+def test_a_spool_whose_run_died_before_it_gave_a_name_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
     (spool.folder / "archive" / "id.json").delete()

@@ -89,6 +89,7 @@ def plan_of(chance: random.Random, arity: int) -> MergePlan:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("arity", [1, 2])
 @pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.long("each random history in one form in turn", turn=("parts", "arity"))
 def test_filter_and_collapse_are_those_of_the_core(tmp_path: Local, seed: int, arity: int, parts: int) -> None:
     """Whatever the splits and the changes, the same rows are last, and whole ones are found by their number."""
     chance = random.Random(seed)
@@ -147,6 +148,7 @@ def test_a_batch_is_cut_into_ranges_of_about_as_many_rows(tmp_path: Local) -> No
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.long("each random history in one form in turn", turn="parts")
 def test_of_the_keys_of_a_patch_the_changes_after_its_place_are_needed(tmp_path: Local, seed: int, parts: int) -> None:
     """Whatever the marks of their splits; the row of the patch is the last one where no change follows it."""
     chance = random.Random(seed)

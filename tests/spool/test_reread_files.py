@@ -175,7 +175,7 @@ def test_another_changelog_does_not_have_them(spool: Spool) -> None:
     assert len(folder(again).path.listed("*")) == 2
 
 
-def test_a_spool_of_an_earlier_version_gets_its_name(spool: Spool) -> None:
+def test_a_spool_whose_run_died_before_it_gave_a_name_gets_one(spool: Spool) -> None:
     """So that they belong to the changelog that readers find from then on."""
     (spool.folder / "archive" / "id.json").delete()
     spool.append([segment(spool, 0)])

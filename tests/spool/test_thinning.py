@@ -73,6 +73,7 @@ def test_segments_of_another_kind_stay_apart(spool: Spool, kind: str, monkeypatc
 
 
 @pytest.mark.parametrize("steps", range(16))
+@pytest.mark.long("each step in one place in turn", turn="shared_folder")
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, steps: int) -> None:
     """Killed at each change of a name, on disk or in the store: all rows are there once, for merges and for readers."""
     spool.append([segment(spool, 0)])

@@ -177,6 +177,7 @@ def test_the_next_run_takes_the_lease_of_a_killed_run_at_once(
         mine.assert_held()
 
 
+@pytest.mark.long("waits, in one of the places in turn", turn="shared_folder")
 def test_a_lease_that_is_renewed_stays(
     shared_folder: File, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_lease_that_is_renewed_stays(
         assert first.still() == "still"
 
 
+@pytest.mark.long("waits, in one of the places in turn", turn="shared_folder")
 def test_a_paused_run_loses_its_lease(
     shared_folder: File, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_paused_run_loses_its_lease(
     pytest.fail("nobody could follow")
 
 
+@pytest.mark.long("waits, in one of the places in turn", turn="shared_folder")
 def test_a_paused_run_stops_even_if_no_other_run_took_over(shared_folder: File, start: Callable[..., Run]) -> None:
     """It cannot know what happened meanwhile; the next one begins at once."""
     first = start(0.05, 0.3)
@@ -234,6 +237,7 @@ def test_a_paused_run_stops_even_if_no_other_run_took_over(shared_folder: File, 
 
 
 @pytest.mark.parametrize("takers", [2, 4])
+@pytest.mark.long("more takers", only=("4",))
 def test_exactly_one_run_takes_an_expired_lease(tmp_path: Local, start: Callable[..., Run], takers: int) -> None:
     """Of all that reach for it at one moment one holds it, and holds it still when the others have given up."""
     runs, dead = [start() for _ in range(takers)], ended()

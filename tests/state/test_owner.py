@@ -46,7 +46,7 @@ def test_a_folder_is_handed_over_to_a_server_that_takes_over(tmp_path: Local) ->
 
 
 def test_a_folder_without_an_owner_can_be_claimed(tmp_path: Local) -> None:
-    """It has no owner yet, as one of the previous version."""
+    """It is new, or someone removed owner.json."""
     assert_owner(tmp_path, None, OURS)
 
 

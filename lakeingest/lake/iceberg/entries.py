@@ -62,11 +62,7 @@ class Entries:
     """
 
     def __init__(
-        self,
-        settings: config.Target,
-        catalog: Catalog,
-        ownership: Ownership | None,
-        options: Options,
+        self, settings: config.Target, catalog: Catalog, ownership: Ownership | None, options: Options
     ) -> None:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)

@@ -1,7 +1,6 @@
 """The names under which tables are built.
 
-Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`. Earlier
-versions of lakeingest used no random part; runs continue such tables.
+Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`.
 """
 
 import re
@@ -11,7 +10,7 @@ from lakeingest.lake.marks import BUILDING
 
 Name = tuple[str, str]
 
-_BUILT = re.compile(rf"(?P<own>.+){BUILDING}(_[0-9a-f]{{8}})?", re.DOTALL)
+_BUILT = re.compile(rf"(?P<own>.+){BUILDING}_[0-9a-f]{{8}}", re.DOTALL)
 
 
 def name_to_build(name: Name) -> Name:

@@ -203,7 +203,7 @@ class StagingFolder:
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably. Returns the file's name. The table has the rows when a commit names it."""
-        name = self.new_file(".parquet")
+        name = self.new_file()
         with files.written(self.path / name) as path:
             pq.write_table(rows, path, compression="zstd", use_dictionary=repetitive_columns(rows))
         (self.path / "data").sync()
@@ -224,9 +224,9 @@ class StagingFolder:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(assert_has_footer, names))
 
-    def new_file(self, suffix: str = "") -> str:
-        """A new, unique name for a file in the folder."""
-        return f"data/{uuid.uuid4().hex}{suffix}"
+    def new_file(self) -> str:
+        """A new, unique name for a Parquet file in the folder."""
+        return f"data/{uuid.uuid4().hex}.parquet"
 
     def new_compared_folder(self) -> File:
         """A new folder, in which Spark writes rows for `StagedTarget.readers`.

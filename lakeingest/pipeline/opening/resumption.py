@@ -65,7 +65,7 @@ def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> 
     """
     folder, state = state_of(config), source.state()
     ours, stored = StateOwner(config.name, state.uuid), owner_of(folder)
-    if stored is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
+    if stored is None and (spool := Spool.load(folder / "spool")) is not None:  # someone removed owner.json
         stored = StateOwner(config.name, spool.opened.server_uuid)
     if stored is not None and stored.pipeline == ours.pipeline and stored.server != ours.server:
         # the source is another server now

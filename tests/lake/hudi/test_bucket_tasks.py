@@ -111,6 +111,7 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("step", IN_TASKS)
+@pytest.mark.long("one of the steps in turn", turn="step")
 def test_a_publish_that_dies_is_repeated(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""
     lift = lift_of(lake)

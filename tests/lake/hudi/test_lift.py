@@ -137,6 +137,7 @@ def test_a_lift_that_hudi_cannot_have_is_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.long("one of the steps in turn", turn="step")
 def test_a_lift_whose_publish_dies_is_published_again(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""
     lift = lift_of(lake)

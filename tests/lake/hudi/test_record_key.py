@@ -132,6 +132,7 @@ ZONELESS = [dt.datetime(1, 1, 1), dt.datetime(2026, 3, 29, 2, 30), dt.datetime(2
     ids=["text", "bytes", "texts", "mixed", "digits", "decimal", "date", "datetime", "timestamp", "bit"],
 )
 @pytest.mark.long("two publishes of Hudi each", only=("texts", "mixed", "digits", "decimal", "date", "datetime", "bit"))
+@pytest.mark.long("two publishes of Hudi each", only=("text", "timestamp"))
 def test_a_table_has_any_key(
     lake_of: Callable[..., Lake], columns: list[Column], keys: list[tuple[object, ...]]
 ) -> None:

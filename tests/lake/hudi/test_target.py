@@ -145,6 +145,7 @@ def test_staging_is_swept_after_a_publish(lake: Lake) -> None:
     assert list((staging(lake) / "data").iterdir()) == []
 
 
+@pytest.mark.long("a copy that is made once more")
 def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> None:
     """The table itself is the checkpoint: its progress is in its commit."""
     published = lake.published((1, "a"))

@@ -243,6 +243,14 @@ def test_a_state_folder_that_was_lost_takes_no_file_from_a_query(lake: Lake, clo
         pytest.param(Removal, "drop", 0, id="all is deleted and the removal stays"),
     ],
 )
+@pytest.mark.long(
+    "the same at other steps",
+    only=(
+        "the timeline does not say what is whole",
+        "it does not say it in full",
+        "all is deleted and the removal stays",
+    ),
+)
 def test_a_removal_survives_a_kill_at_every_step(
     lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int
 ) -> None:

@@ -24,10 +24,9 @@ from tests.lake.test_target import *  # noqa: F403 - the same contract
 from tests.servers.catalog_servers import TARGETS, add_catalog
 from tests.servers.lakes import target_of
 
-OTHERS = ("glue on s3", "rest", "sql", "hive", "rest without names")
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.long("what runs on REST and S3 together", only=OTHERS),
+    pytest.mark.long("the contract that each format keeps in every run, on other catalogs", only=tuple(TARGETS)),
 ]
 
 _numbers = itertools.count(1)

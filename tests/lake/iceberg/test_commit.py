@@ -158,6 +158,7 @@ def check(lake: Lake, step: Step, answer: Staged | None) -> None:
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long("one of many wrong answers", only=("late, before it is sent again", "late, after it was sent again"))
+@pytest.mark.long("each wrong answer at one step in turn", turn="name")
 def test_a_step_whose_answers_are_false_is_done_once(lake: Lake, name: str, fault: str) -> None:
     """Whatever the answers say and wherever copies of the request are: it is done, and we say so."""
     step = STEPS[name]
@@ -184,6 +185,7 @@ def test_the_table_decides_whatever_the_catalog_answers(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["create", "merge", "reset", "first publish", "rename", "discard"])
 @pytest.mark.parametrize("late", [False, True], ids=["never there", "there later"])
+@pytest.mark.long("each step in one way in turn", turn="late")
 def test_a_step_that_is_never_answered_is_found_by_the_next_run(lake: Lake, name: str, *, late: bool) -> None:
     """It is unknown, not refused. When it comes late the next run goes on from it, else that takes the step again."""
     step = STEPS[name]
@@ -213,6 +215,7 @@ def take_over(lake: Lake, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["create", "wave", "merge", "mark", "reset", "publish"])
 @pytest.mark.parametrize("arrives", [0, 1], ids=["not done", "done"])
+@pytest.mark.long("each step in one way in turn", turn="arrives")
 def test_a_writer_without_an_answer_does_not_disturb_its_successor(lake: Lake, name: str, arrives: int) -> None:
     """Of a step that was done we know it, on which the successor builds. One that was not is refused, and stays so."""
     step = STEPS[name]
@@ -265,6 +268,7 @@ def foreign_property(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["wave", "merge", "tidy", "mark", "reset", "publish"])
 @pytest.mark.parametrize("foreign", [foreign_snapshot, foreign_write, foreign_property])
+@pytest.mark.long("each step with one commit in turn", turn="foreign")
 def test_a_foreign_commit_right_before_ours_does_not_stop_it(
     lake: Lake, name: str, foreign: Callable[[Lake], None]
 ) -> None:

@@ -87,6 +87,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.mark.long("starts servers", only=("glue on s3", "rest", "sql", "hive"))
 @pytest.mark.long("the same on another catalog", only=("rest without names",))
+@pytest.mark.long("the same on another catalog", only=("rest on s3",))
 def test_its_files_are_deleted_in_every_catalog(anywhere: Lake) -> None:
     """All of them, and no other."""
     lake, target = anywhere, anywhere.open()

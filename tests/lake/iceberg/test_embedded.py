@@ -154,6 +154,7 @@ def prepare(folder: Path, *scripts: str) -> None:
 
 @pytest.mark.parametrize("with_types", [True, False])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long("one random history in turn", turn=("seed", "with_types"))
 def test_it_answers_as_the_sql_catalog_of_pyiceberg(tmp_path: Path, seed: int, *, with_types: bool) -> None:
     """And so does the class for PostgreSQL. All work on one file in turn; on another file, PyIceberg's alone.
 

@@ -68,6 +68,7 @@ def assert_whole(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long("each wrong answer at one step in turn", turn="name")
 def test_a_removal_is_done_once_whatever_is_answered(lake: Lake, name: str, fault: str) -> None:
     """With the commit that it is part of."""
     staged = aged(lake)
@@ -88,6 +89,7 @@ def test_a_removal_is_done_once_whatever_is_answered(lake: Lake, name: str, faul
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("arrives", [0, 1], ids=["not done", "done"])
+@pytest.mark.long("each step in one way in turn", turn="arrives")
 def test_a_removal_without_an_answer_does_not_disturb_its_successor(lake: Lake, name: str, arrives: int) -> None:
     """The successor removes the same snapshots; a copy that is late changes nothing."""
     staged = aged(lake)

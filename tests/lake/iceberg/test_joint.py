@@ -146,6 +146,10 @@ def test_all_tables_are_seen_at_once(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long(
+    "more wrong answers",
+    only=("other answers, then sent twice", "late, before it is sent again", "late, after it was sent again", "lost"),
+)
 def test_each_table_is_published_once_whatever_the_answers_are(shop: Shop, fault: str) -> None:
     """Lost, false or late: what the tables show decides, and late copies change nothing."""
     target, catalog = behind(shop, FAULTS[fault])
@@ -158,6 +162,7 @@ def test_each_table_is_published_once_whatever_the_answers_are(shop: Shop, fault
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.long("one of the answers in turn", turn="answer")
 def test_a_request_that_took_effect_is_not_sent_again(shop: Shop, answer: str) -> None:
     """The tables show it."""
     target, catalog = behind(shop, [done(answer)])

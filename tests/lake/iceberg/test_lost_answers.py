@@ -127,6 +127,10 @@ def spoil_every_step(spoiled: Spoiled, spark: SparkSession, fault: str, preparin
 
 @pytest.mark.long("another fault of what every run has", only=tuple(LONG))
 @pytest.mark.parametrize("fault", [*QUICK, *LONG])
+@pytest.mark.long("another fault of what every run has", only=("twice",))
+@pytest.mark.long(
+    "a catalog of its own; test_joint and test_commit lose answers in every run", only=("closed after it",)
+)
 def test_a_step_takes_effect_once_whatever_rest_answers(
     on_rest: Spoiled, spark: SparkSession, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

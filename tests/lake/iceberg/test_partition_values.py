@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionSpec, partition_record_value
@@ -72,6 +72,7 @@ def metadata_of(texts: list[str], **types: IcebergType) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "text"), CASES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_each_row_is_in_its_partition(kind: str, text: str, data: st.DataObject) -> None:
     """Of all types, with NULLs and times before 1970; the rows of a partition keep their order."""

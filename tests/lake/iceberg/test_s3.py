@@ -65,6 +65,7 @@ def test_a_store_that_does_not_answer_is_away(lake: Lake, settings: Target) -> N
     assert lake.seen() == [(1, "b")]
 
 
+@pytest.mark.long("a store and a session of its own")
 def test_an_object_that_is_gone_is_named(lake: Lake) -> None:
     """Whoever reads it: PyArrow, or Spark."""
     staged = lake.copied((1, "a"))

@@ -113,6 +113,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
 
 
 @pytest.mark.parametrize("how", ["append", "merge"])
+@pytest.mark.long("a merge by Spark of what an append shows", only=("merge",))
 def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
     """What was committed to staging without progress is not done: it is taken back before anything else."""
     staged = lake.copied((1, "a"))

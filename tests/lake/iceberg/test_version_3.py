@@ -121,6 +121,7 @@ def test_a_new_copy_of_version_3_is_read_by_three_engines(make: Make, opened: Ca
 
 
 @pytest.mark.parametrize("publishes", [30, pytest.param(350, marks=pytest.mark.long("hundreds of publishes"))])
+@pytest.mark.long("many publishes; the random merges have such files")
 def test_updates_everywhere_leave_one_vector_for_each_file(
     make: Make, opened: Callable[[Lake], Table], monkeypatch: pytest.MonkeyPatch, publishes: int
 ) -> None:
@@ -145,6 +146,7 @@ def test_updates_everywhere_leave_one_vector_for_each_file(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long("another random history", turn="seed")
 def test_random_merges_and_compactions_leave_the_rows_of_a_dictionary(
     make: Make, opened: Callable[[Lake], Table], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -265,6 +267,7 @@ PROCEDURES = (
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES)
+@pytest.mark.long("procedures of Spark; test_foreign builds on them in every run")
 def test_publishes_go_on_beside_procedures_of_spark(
     make: Make, opened: Callable[[Lake], Table], spark: SparkSession, procedure: str
 ) -> None:

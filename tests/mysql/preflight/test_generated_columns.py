@@ -45,6 +45,7 @@ def logs_generated_columns(db: Db) -> bool:
 
 
 @pytest.mark.newest
+@pytest.mark.long("the same on another version", only=("MariaDB 11.8",))
 def test_all_changes_are_read_without_the_skipped_columns(any_db: Db) -> None:
     """In any order of columns: the others are exact in each image, whether the server logs generated columns or not."""
     db = any_db

@@ -124,6 +124,7 @@ def test_a_server_without_binlog_is_refused(mysql_server_with: Servers) -> None:
         assert "log_bin is OFF; start the server with it" in findings(connection)
 
 
+@pytest.mark.long("a server of its own for one line")
 def test_a_binlog_without_all_databases_is_refused(spoilt_db: Db) -> None:
     """Changes of sessions with other default databases would be missing."""
     assert "binlog_ignore_db leave changes out of the binlog; remove them" in findings(spoilt_db.connection)

@@ -52,6 +52,7 @@ def test_a_replica_that_follows_is_accepted(pair: Pair) -> None:
         assert replica_conditions(pair.source.model_copy(update={"replica": None}), server) == ()
 
 
+@pytest.mark.long("a server of its own for one line")
 def test_a_source_without_gtids_cannot_have_a_replica(
     server_of: Callable[..., LocalServer], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_source_without_gtids_cannot_have_a_replica(
 
 
 @pytest.mark.parametrize(("flavor", "settings"), [(MYSQL, PLAIN), (MARIADB_11_4, {})], ids=["MySQL", "MariaDB"])
+@pytest.mark.long("a server of its own for one line", only=("MySQL",))
 def test_a_replica_without_gtids_is_refused(
     pair: Pair, server_of: Callable[..., LocalServer], flavor: Flavor, settings: dict[str, str]
 ) -> None:

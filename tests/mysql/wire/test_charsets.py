@@ -135,6 +135,7 @@ def test_an_unknown_charset_is_refused_by_its_name(charset: str) -> None:
 
 @pytest.mark.mysql
 @pytest.mark.parametrize("charset", sorted(CHARSETS - WHOLE_UNICODE.keys()))
+@pytest.mark.long("tens of thousands of codes", only=("eucjpms", "ujis", "gb18030", "euckr"))
 def test_every_code_is_the_character_that_the_server_has_for_it(db: Db, charset: str) -> None:
     """A code for which the server has no character is refused."""
     found = characters(db, charset)
