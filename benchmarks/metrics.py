@@ -106,7 +106,13 @@ def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: 
             following.set()
 
     def phases() -> None:
-        following.wait()
+        try:
+            following.wait()
+            found.extend(measured())
+        finally:
+            done.set()
+
+    def measured() -> Iterator[Cost]:
         for phase in ("with changes", "without"):
             began, metrics, process = time.monotonic(), clock.seconds, time.process_time()
             while time.monotonic() - began < seconds:
@@ -114,8 +120,7 @@ def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: 
                     _change(connection, tables)
                 time.sleep(1)
             took = time.monotonic() - began
-            found.append(Cost(phase, took, clock.seconds - metrics, time.process_time() - process))
-        done.set()
+            yield Cost(phase, took, clock.seconds - metrics, time.process_time() - process)
 
     thread = threading.Thread(target=phases, daemon=True)
     thread.start()
@@ -128,7 +133,7 @@ def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: 
 def _change(connection: pymysql.Connection, tables: int) -> None:
     with connection.cursor() as cursor:
         for number in range(tables):
-            cursor.execute(f"UPDATE t{number} SET v = v + 1 WHERE id % 100 = %s", (int(time.time()) % 100,))
+            cursor.execute(f"UPDATE t{number} SET v = v + 1 WHERE MOD(id, 100) = {int(time.time()) % 100}")
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Cost]:
