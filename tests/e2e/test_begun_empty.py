@@ -138,7 +138,7 @@ def test_a_copy_from_a_position_has_the_rows_that_changed_since(shop: Pipe) -> N
 
 @ON_EACH
 @pytest.mark.formats
-@pytest.mark.long("the same from another place; tests of the source find the place of a time")
+@pytest.mark.long("the same from a place that is looked for; two other beginnings are tried in every run")
 def test_a_copy_from_a_time_has_the_rows_that_changed_since(shop: Pipe) -> None:
     """By the clock of the source, wherever its binlog files end; a time that it cannot answer is refused by name."""
     for table in ("s", "t"):

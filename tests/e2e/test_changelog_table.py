@@ -198,7 +198,6 @@ def test_no_column_of_the_log_has_values_of_two_columns(pipe: Pipe) -> None:
     assert assert_log_is_right(pipe.config.target, table) >= 3
 
 
-@pytest.mark.long("dies at each step; test_companions and the core have the rule")
 def test_a_run_that_dies_leaves_no_gap_and_no_row_twice(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it dies while it writes the log, its first commit included."""
     with_tables(pipe)

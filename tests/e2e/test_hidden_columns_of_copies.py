@@ -102,7 +102,6 @@ def test_a_copy_has_hashes_and_masks_in_every_phase(any_pipe: Pipe) -> None:
     assert holding(pipe, KEY) == set()
 
 
-@pytest.mark.long("a repair by Spark; test_repair has repairs")
 def test_rows_that_differ_in_a_hidden_column_are_found_and_repaired(pipe: Pipe) -> None:
     """By the same hashes of both sides, also where only the server knows the order of the keys."""
     for name, key in (("t", "INT"), ("u", "VARCHAR(9)")):

@@ -96,7 +96,7 @@ def test_the_results_of_gates_are_rows(noting: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("whole runs; tests/core has the days")
+@pytest.mark.long("whole runs, for what happens once a day")
 def test_old_results_are_deleted_once_a_day(noting: Pipe) -> None:
     """With the commit of new ones."""
     noting.run()

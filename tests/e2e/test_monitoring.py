@@ -126,7 +126,7 @@ def test_a_run_leaves_its_figures_and_a_failed_table_says_why(pair: Pipe) -> Non
     assert of(pair)["lag_bytes", t] == 0
 
 
-@pytest.mark.long("whole runs; tests/monitoring has the figure")
+@pytest.mark.long("whole runs; tests/core/test_freshness has the decision")
 def test_a_quiet_table_is_as_fresh_as_the_last_look_at_the_source(pair: Pipe) -> None:
     """By what a run has seen, although its last change is old; without a run it ages, also where the source is away."""
     pair.run()
@@ -176,7 +176,7 @@ def test_a_quiet_table_is_as_fresh_as_the_last_look_at_the_source(pair: Pipe) ->
     assert last[kept_until,] == pytest.approx(before[kept_until,], abs=10)
 
 
-@pytest.mark.long("whole runs; tests/monitoring has the figure")
+@pytest.mark.long("whole runs; tests/core/test_freshness has the decision")
 def test_nothing_is_known_of_a_state_that_is_lost(pair: Pipe) -> None:
     """Then the last transaction before the position tells it, and of a table without a copy nothing does."""
     pair.run()

@@ -197,7 +197,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.long("types of keys, of which test_keyed_rows has each")
+@pytest.mark.long("types of keys, each of which tests/mysql/test_key_values reads in every run")
 def test_keys_of_every_type_leave_and_return(pipe: Pipe, rule: Callable[..., None], kind: str) -> None:
     """Whoever knows their order. A row that is released is read by its key."""
     columns, keys = KEYS[kind]

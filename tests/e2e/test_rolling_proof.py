@@ -184,7 +184,7 @@ def test_a_difference_is_reported(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("a repair in a run; test_repair has repairs")
+@pytest.mark.long("a repair in a run; test_hidden_columns_of_copies repairs a copy in every run")
 def test_a_difference_is_repaired(pipe: Pipe) -> None:
     """By the run that has found it, which proves the range once more."""
     filled(proving_pipe(pipe, "repair"))

@@ -393,7 +393,7 @@ def test_status_tells_where_tables_stand(pipe: Pipe) -> None:
     assert behind.lag_bytes > 0
 
 
-@pytest.mark.long("test_begun_empty and test_unnamed_columns have servers without GTIDs")
+@pytest.mark.long("test_unnamed_columns has a server without GTIDs in every run")
 def test_without_gtids_the_copy_is_exact_too(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

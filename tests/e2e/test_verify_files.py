@@ -122,7 +122,7 @@ def compared(pipe: Pipe) -> TableVerification:
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.long("whole runs and Spark; test_run has a comparison by files")
+@pytest.mark.long("whole runs and Spark; a table is compared by its files in every run")
 def test_files_and_spark_name_the_same_keys(
     pipe_of: Callable[..., Pipe], key: str, by_files: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

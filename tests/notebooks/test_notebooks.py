@@ -1,6 +1,7 @@
 """Every notebook, executed from its first cell to its last: as it is shipped, and on a database of a user's own."""
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -15,9 +16,11 @@ from urllib.parse import quote as percent_encoded
 import pymysql
 import pytest
 
+from lakeingest import Pipeline
 from lakeingest.commands.unpack import unpack
 from lakeingest.core.keys import quote
 from lakeingest.demo.server import LocalServer
+from lakeingest.notebook import Beside, Workspace
 from tests.notebooks.executed import ROOT, executed, html, read, text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -74,6 +77,23 @@ def test_a_notebook_has_no_code_but_calls(path: Path) -> None:
     defined = ast.FunctionDef | ast.ClassDef | ast.Lambda
     assert [name for name, tree in code(path).items() for node in ast.walk(tree) if isinstance(node, defined)] == []
     assert [cell.id for cell in read(path).cells if cell.cell_type == "code" and cell.source.count("\n") > 8] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=NOTEBOOKS)
+def test_a_notebook_calls_what_there_is_with_what_it_takes(path: Path) -> None:
+    """So a method that changes is noticed at once in each notebook; slices execute all of them."""
+    ours = {name: kind for kind in (Pipeline, Workspace, Beside) for name in (kind.__name__, kind.__name__.lower())}
+    ours["place"] = Workspace
+    found = 0
+    for call in (node for tree in code(path).values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            name, kind = call.func.attr, ours.get(call.func.value.id)
+            if kind is not None:
+                method = inspect.getattr_static(kind, name)
+                takes = inspect.signature(getattr(method, "__func__", method))
+                takes.bind(kind, *call.args, **{str(given.arg): given.value for given in call.keywords})
+                found += 1
+    assert found > 5
 
 
 def judge_onboard(cells: dict[str, Any]) -> None:
