@@ -165,7 +165,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
     )
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. `TableVerification.differences` has the keys that differ."""
+        """A row for each table, with the number of keys that differ. `TableVerification.differences` has these keys."""
         for verified in self:
             rows = verified.source.rows, verified.target.rows
             keys = len(verified.differences), len(verified.repaired)

@@ -211,7 +211,8 @@ def _verified(
     """Compare the chosen chunks of the plan `given`; None: those of a new plan, as long as they `may_begin`."""
     began, schema = time.monotonic(), comparison.schema
     plan = given or plan_chunks(comparison.source, schema, extent)
-    observe(ComparisonBegun(schema.table, len(plan.ranges if plan.buckets else plan.chosen)))
+    ranges_to_read = plan.ranges if plan.buckets else plan.chosen  # each range has rows of all buckets
+    observe(ComparisonBegun(schema.table, len(ranges_to_read)))
     found = comparison.confirmed(plan, always if given else may_begin)
     columns = extent.compared(schema)
     return TableVerification(

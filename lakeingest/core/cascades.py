@@ -230,7 +230,7 @@ class Affected:
                 self._effects[key].setdefault(classes[old], set()).add((place, new))
 
     def _classes_with(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
-        """The classes of all values of the foreign key so far, and of `values`, which have no NULL."""
+        """The class of each of `values`, which have no NULL, and of each value of the key that was asked for before."""
         class_of = self._class_of[key]
         if unclassed := set(values) - class_of.keys():
             class_of |= self._classes(key, unclassed)

@@ -44,7 +44,7 @@ def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comp
 
 
 def collation_of(type_: str) -> str:
-    """The collation in one of `ForeignKey.types`; '' if the type is no text."""
+    """The collation that `type_`, one of `ForeignKey.types`, names; '' if it is not a type of texts."""
     name, _, collation = type_.partition(" ")
     return collation if name in TEXTS | {"text"} else ""
 

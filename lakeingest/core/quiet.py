@@ -16,7 +16,7 @@ RETENTION_SECONDS = 30 * 86_400  # MySQL's default; used if the source drops no 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """A note: the commit `version`, which readers see, is the source's table as of `position`.
+    """A note: the commit `version`, which readers see, has the rows of the source's table as of `position`.
 
     `since` is the second (since 1970) in which a run first noted a position for this version.
     """

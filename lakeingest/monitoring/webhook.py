@@ -24,7 +24,7 @@ class _NoRedirects(HTTPRedirectHandler):
     """Another address may be another's, or plain text."""
 
     def redirect_request(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str) -> None:
-        """Follow none: then it is an error of HTTP."""
+        """Return None, so that no redirect is followed: then urllib raises HTTPError."""
 
 
 def document(pipeline: str, notice: Notice, message: str) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _skipped_kinds(choices: Choices) -> tuple[str, ...]:
 
 
 def _clashes(names: Sequence[str], choice: ColumnChoice) -> Iterator[str]:
-    """Yield the reasons why columns with these names cannot have their names in the copy beside each other.
+    """Yield the reasons why one copy cannot have all these columns: names are equal at the source, or in the copy.
 
     The case of letters does not count, as in SQL.
     """

@@ -29,9 +29,9 @@ def text_classes(connection: pymysql.Connection, collation: str, texts: Collecti
 
 def _weights(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> tuple[str, ...]:
     """The sort weight of each text, as hexadecimal digits."""
-    charset, weight = collation.partition("_")[0], dialect(connection).weight
-    written = (f"CONVERT(_utf8mb4 x'{text.encode().hex()}' USING {charset}) COLLATE {collation}" for text in texts)
-    [weights] = query(connection, f"SELECT {', '.join(f'HEX({weight.format(text)})' for text in written)}")
+    charset, weight_of = collation.partition("_")[0], dialect(connection).weight
+    in_sql = (f"CONVERT(_utf8mb4 x'{text.encode().hex()}' USING {charset}) COLLATE {collation}" for text in texts)
+    [weights] = query(connection, f"SELECT {', '.join(f'HEX({weight_of.format(operand)})' for operand in in_sql)}")
     return weights
 
 

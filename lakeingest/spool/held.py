@@ -12,7 +12,7 @@ from lakeingest.spool.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The segments that have every change of a table after `start` and up to `end`, and the DDL that its copy followed.
+    """The segments with every change of a table after `start` and up to `end`, and with the DDL that its copy followed.
 
     `ends_watch`: the table is not watched after `end`. For example, it waits at a halt, or is stopped.
     """

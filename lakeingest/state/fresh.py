@@ -19,7 +19,7 @@ NAME = "fresh.json"
 
 
 def read_fresh(state: File) -> dict[TableId, Fresh]:
-    """The stored notes. Empty if the file is missing or damaged: then only the times in positions are known."""
+    """The stored notes. Empty if the file is missing or damaged: then only the commit times of copies are known."""
     try:
         doc = store.read(state / NAME)
         positions = [Position.from_json(position) for position in doc["positions"]]

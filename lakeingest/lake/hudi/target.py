@@ -199,7 +199,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Make a commit of progress alone. Such a commit is published by Hudi, which then archives old commits.
+        """Make a staging commit of progress alone. Hudi itself writes its publish, and then archives old commits.
 
         Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish.
         """

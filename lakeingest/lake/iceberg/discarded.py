@@ -37,7 +37,10 @@ def is_discarded(loaded: Table) -> bool:
 
 
 def discard_commit(loaded: Table) -> Transaction:
-    """The last commit of a copy that has a branch. The commit is refused if another run has published the copy."""
+    """The commit that marks a copy as discarded, and removes its branches, of which it has at least one.
+
+    The commit is refused if another run has published the copy.
+    """
     transaction = OneTransaction(loaded)
     transaction.set_properties({STATE: DISCARDED})
     branches = ManageSnapshots(transaction=transaction)

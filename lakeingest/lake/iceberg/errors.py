@@ -134,6 +134,9 @@ def _was_reading_manifest(error: Exception) -> bool:
 
 
 def _is_unknown_spec(error: Exception) -> bool:
-    """Whether a manifest list names a partition spec that the table does not have: PyIceberg's planner finds no key."""
+    """Whether the error is the KeyError of PyIceberg's planner for a partition spec that the table does not have.
+
+    A manifest list names this partition spec.
+    """
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, KeyError) and isinstance(innermost.f_locals.get("self"), ManifestGroupPlanner)

@@ -55,7 +55,7 @@ class IcebergLogs:
         self._opened: dict[int, Table] = {}  # by version: as `writer` has loaded it, for the next `append`
 
     def writer(self, staged: Staged, lift: Lift | None) -> _LogWriter:
-        """A writer with the field ids that the columns will have."""
+        """A writer with the field ids that the columns have after the lift."""
         with self._target.storage_errors():
             loaded = self._loaded(staged)
             self._opened = {staged.version: loaded}

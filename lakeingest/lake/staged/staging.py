@@ -288,7 +288,8 @@ class StagingFolder:
         Returns the number of deleted files, and their bytes.
         """
         # groups of files that are deleted together, when all of them are old enough
-        groups = [*self._unneeded_files(self.commits()), *self._files_by_name("compared").values()]
+        groups = list(self._unneeded_files(self.commits()))
+        groups += self._files_by_name("compared").values()  # rows that Spark wrote for `StagedTarget.readers`
         # temporary files of commits, left by killed runs
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]

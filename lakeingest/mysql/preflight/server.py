@@ -130,7 +130,7 @@ def setting(name: str, required: str) -> Condition:
 def session(server: Server) -> Finding:
     """A finding if the session has lost a pinned value, or if max_allowed_packet is too low.
 
-    A session cannot set max_allowed_packet.
+    max_allowed_packet is not a pinned value, because a session cannot set it.
     """
     try:
         server_of(server.connection)  # raises an error if a pinned value was lost

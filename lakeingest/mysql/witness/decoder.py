@@ -129,7 +129,7 @@ class Decoder:
 
     @property
     def history(self) -> History:
-        """The evidence of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
+        """What was seen of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._file_began, self._event_at_stop, self._last)
 
     @property

@@ -152,9 +152,9 @@ class _Reading(Decoder):
         return self._state is State.OUTSIDE
 
     def begin(self, event: Event, begins: FilePosition) -> None:
-        beginning = events.read_gtid(event)
-        # MariaDB's GTID event does not say where the transaction ends: see `wire.segment`
-        self._place = begins.number, begins.pos + (beginning.length or 1)
+        # MariaDB's GTID event has no length: its transaction has the place beginning + 1 (`wire.follow.Transaction`)
+        length = events.read_gtid(event).length or 1
+        self._place = begins.number, begins.pos + length
         super().begin(event, begins)
         if self._state is not State.PASSING:
             self.stretch.last = self._place

@@ -329,7 +329,7 @@ class Companions:
         return min(places, default=None)
 
     def _is_kept(self, name: Name) -> bool:
-        """Whether the companion is still wanted, or may be: then it is noted how far it is."""
+        """Whether the notes keep how far the companion is: they do if it is wanted, or if this run cannot tell."""
         key, id_ = name
         if self.listing is not None and key == self.listing.key:
             return id_ == self.listing.name

@@ -212,7 +212,7 @@ def values_of(rows: pa.Table, schema: TableSchema, history: TableSchema) -> pa.T
     return pa.table(columns, schema=fields)
 
 
-def keys_among(rows: pa.Table, keys: pa.Table) -> pa.Table:
+def rows_with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """The rows whose key is one of `keys`, a table of the key's columns."""
     names, number = keys.column_names, "_lakeingest_number"
     own = rows.select(names).cast(keys.schema).append_column(number, pa.array(range(rows.num_rows), pa.int64()))

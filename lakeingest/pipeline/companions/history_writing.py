@@ -30,8 +30,8 @@ from lakeingest.pipeline.companions.history_rows import (
     TimeOf,
     all_ended,
     copied,
-    keys_among,
     named_in_history,
+    rows_with_keys,
     value_fields,
 )
 from lakeingest.rows import table_schema
@@ -118,7 +118,7 @@ class HistoryTable:
         """The current versions of these keys, with all columns of the history."""
         bounds = pc.min_max(keys[keys.column_names[0]])
         limits = bounds["min"].as_py(), bounds["max"].as_py()
-        found = [keys_among(rows, keys) for rows in self.current_rows(keys.column_names[0], limits)]
+        found = [rows_with_keys(rows, keys) for rows in self.current_rows(keys.column_names[0], limits)]
         return pa.concat_tables([table_schema(self.schema).empty_table(), *found])
 
     def current_rows(self, first: str | None, bounds: tuple[Any, Any] | None) -> Iterator[pa.Table]:

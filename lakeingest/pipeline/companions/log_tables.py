@@ -47,7 +47,7 @@ class Log:
 
     @property
     def name(self) -> TableId:
-        """The table."""
+        """The name of the table."""
         return self.schema.table
 
 

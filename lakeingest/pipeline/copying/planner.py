@@ -63,7 +63,10 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The number of rows per chunk in the next wave. Arithmetic cuts up to twice as many keys: some have no row."""
+        """The number of rows per chunk in the next wave.
+
+        A chunk by arithmetic is a range of up to twice as many keys, because some keys of the range have no row.
+        """
         return self._chunk_rows
 
     @property

@@ -73,7 +73,7 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
     has_joined = not is_dropped and table.failure is None  # else it has stopped again, or joins later
     if has_joined:
         clear_failure(run.edges, table)  # removes its stored failure
-    table.count_recopies(recopies)
+    table.note_recopies(recopies)
     return True
 
 

@@ -73,6 +73,7 @@ def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
     """
     edges.source.reopen()
     edges.source.assert_there(binlog.spool.position)
+    # a crash of the source may have cut off the binlog's end, where segments were to be cut
     binlog.forget_boundaries()
     check_boundaries(edges.source, binlog.spool)
 

@@ -225,7 +225,7 @@ class TableRun:
         self.recopy(definition, compares=False)
         self.copy = None
 
-    def count_recopies(self, count: int) -> None:
+    def note_recopies(self, count: int) -> None:
         """The table was copied again because of DDL, `count` times since its last publish."""
         self.recopies = count
 

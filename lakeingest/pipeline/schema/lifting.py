@@ -101,6 +101,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         lift = _lift_over(edges, binlog, table, halt)
         tasks = edges.target.rewriters(table.staged, lift)  # raises an error if the copy cannot have the definition
     except NotLiftable as error:
+        # if the configuration asks, a person approves all DDL ahead before the rows are read again
         _assert_approved(edges, binlog, table, halts(binlog.spool, table.id, halt.before.place))
         if isinstance(error, Unexplained):  # rows may have been read by a wrong definition
             suspect_unnamed(edges, table)
