@@ -29,6 +29,7 @@ from lakeingest.spark.session import stop_active_session
 SECONDS = 7_200.0  # for one run
 DATABASE = "large"
 RANDOM_CHANGES = 20_000
+_DAYS = 365
 _MB = 1 << 20
 _BLOCK = 500_000  # rows of a statement that fills a table
 _SETTINGS = {
@@ -54,6 +55,7 @@ class Case:
     fill: Callable[[pymysql.cursors.Cursor], int]  # the number of its rows
     change: Callable[[pymysql.cursors.Cursor], Iterator[str]]
     sample: float | None = None  # how much of it `verify` compares; None: all
+    partition_by: Sequence[str] = ()
 
 
 def rows(name: str, count: int) -> Case:
@@ -129,12 +131,43 @@ def binlog(changes: int, row_count: int = 2_000_000) -> Case:
     return Case("long_log", lambda cursor: _fill_narrow(cursor, "long_log", row_count), change)
 
 
+def recent(name: str, count: int, partition_by: Sequence[str] = ()) -> Case:
+    """So many rows of a year, and changes of the last three days: updates of random rows, and new rows."""
+    moment = f"'2025-01-01' + INTERVAL ({{low}} + n) * {_DAYS * 86_400} / {count} SECOND"
+    row = _NARROW_ROW.replace("'2026-01-01' + INTERVAL n SECOND", moment)
+    new = RANDOM_CHANGES // 4
+
+    def fill(cursor: pymysql.cursors.Cursor) -> int:
+        cursor.execute(f"CREATE TABLE {name} {_NARROW}")
+        for low in range(0, count, _BLOCK):
+            cursor.execute(f"INSERT INTO {name} " + row.format(low=low, count=min(_BLOCK, count - low)))
+        return count
+
+    def change(cursor: pymysql.cursors.Cursor) -> Iterator[str]:
+        for again in range(1, 3):
+            of_three_days = min(count, max(RANDOM_CHANGES, 3 * count // _DAYS))
+            keys = count - np.random.default_rng(again).choice(of_three_days, RANDOM_CHANGES - new, replace=False)
+            for part in np.array_split(keys, 20):
+                cursor.execute(f"UPDATE {name} SET amount = amount + 1 WHERE id IN ({','.join(map(str, part))})")
+            low = count + (again - 1) * new
+            cursor.execute(
+                f"INSERT INTO {name} SELECT {low} + n, n, n, '2025-12-31', 'new' FROM numbers WHERE n <= {new}"
+            )
+            yield f"{RANDOM_CHANGES:,} recent changes"
+
+    return Case(name, fill, change, min(1.0, 500_000 / count), partition_by)
+
+
 CASES: Mapping[str, Callable[[argparse.Namespace], Sequence[Case]]] = {
     "rows": lambda options: [rows("few", 2_000_000), rows("many", options.rows)],
     "columns": lambda _: [columns()],
     "values": lambda _: [values("values_of_6_mb", 6, 64), values("values_of_15_mb", 15, 40)],
     "transaction": lambda options: [transaction(options.transaction)],
     "binlog": lambda options: [binlog(options.changes)],
+    "partitions": lambda options: [
+        recent("plain", 500_000),
+        recent("by_day", options.by_day, ["days(placed)"]),
+    ],
 }
 
 
@@ -163,7 +196,9 @@ def measure(server: LocalServer, case: Case, lake_format: str, place: Path) -> I
             yield _run(server, case, lake_format, folder, f"copy {row_count:,} rows")
             for batch in case.change(cursor):
                 yield _run(server, case, lake_format, folder, batch)
-            settings = config(server.host, str(server.port), READER, DATABASE, case.name, folder, _target(lake_format))
+            settings = config(
+                server.host, str(server.port), READER, DATABASE, case.name, folder, _target(case, lake_format)
+            )
             verified = Pipeline(settings).verify(sample=case.sample)
             stop_active_session()  # it is for this folder
             extent = "all rows" if case.sample is None else f"{case.sample:.0%} of the chunks"
@@ -172,13 +207,17 @@ def measure(server: LocalServer, case: Case, lake_format: str, place: Path) -> I
         cursor.execute(f"DROP TABLE {case.name}")
 
 
-def _target(lake_format: str) -> Mapping[str, Mapping[str, str]]:
-    return {"target": {"format": lake_format, "warehouse": "warehouse"}}
+def _target(case: Case, lake_format: str) -> Mapping[str, Mapping[str, object]]:
+    target = {"target": {"format": lake_format, "warehouse": "warehouse"}}
+    if not case.partition_by:
+        return target
+    table = f"{DATABASE}.{case.name}"
+    return target | {"tables": {"include": [table], "options": {table: {"partition_by": list(case.partition_by)}}}}
 
 
 def _run(server: LocalServer, case: Case, lake_format: str, folder: Path, work: str) -> str:
     where = [server.host, str(server.port), READER, DATABASE, case.name, str(folder)]
-    command = [sys.executable, "-m", "benchmarks.pipeline", *where, json.dumps(_target(lake_format))]
+    command = [sys.executable, "-m", "benchmarks.pipeline", *where, json.dumps(_target(case, lake_format))]
     with Program(command, folder.parent / f"{case.name}.log") as running:
         ended = running.await_end(SECONDS)
         _, largest = running.peaks(running.began, ended)
@@ -197,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--rows", type=int, default=100_000_000, help="of the case rows (default: %(default)s)")
     add("--transaction", type=int, default=10_000_000, help="updates in one transaction (default: %(default)s)")
     add("--changes", type=int, default=100_000_000, help="of the case binlog (default: %(default)s)")
+    add("--by-day", type=int, default=10_000_000, help="rows of the case partitions (default: %(default)s)")
     add("--dir", type=Path, help="for the server, the copies and logs (default: a temporary folder)")
     options = parser.parse_args(arguments)
     unknown = set(options.cases) - set(CASES)

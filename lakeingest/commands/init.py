@@ -37,7 +37,7 @@ _EXAMPLE_OF_OPTIONS = (
 )
 _WHY_PARTITIONS = (
     "  # These partitions are only proposed. They speed up queries with a condition on the date, if rows keep their\n"
-    "  # dates. Iceberg only; they count for new copies, which keep them."
+    "  # dates. They count for new copies, which keep them."
 )
 
 

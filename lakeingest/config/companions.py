@@ -17,3 +17,8 @@ _OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so rows leave by
 def companion_options(companion: TableId) -> TableOptions:
     """The options of a companion of this name, or of the list of transactions."""
     return _OF_HISTORIES if companion.name.endswith(f"__{HISTORY}") else _OF_LOGS
+
+
+def plain_options(_companion: TableId) -> TableOptions:
+    """The options of companions on Hudi, which have no partitions: a version that ends would go to another file."""
+    return TableOptions()

@@ -148,7 +148,7 @@ class Config(Frozen):
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
-            keys = "properties", "location", "publish_together", "partition_by", "sort_by"
+            keys = "properties", "location", "publish_together", "sort_by"
             missing = [key for key in keys if getattr(block, key, None)]
             if FORMATS[self.target.format].by_folder and missing:
                 raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")

@@ -4,7 +4,8 @@ import importlib
 from collections.abc import Callable, Mapping
 
 from lakeingest.config import Config
-from lakeingest.config.companions import companion_options
+from lakeingest.config.companions import companion_options, plain_options
+from lakeingest.config.formats import FORMATS
 from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
@@ -48,7 +49,8 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 
 def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target for companions of copies (`core.companion`), which have options of ours."""
-    return package_of(config).target(config, companion_options, ownership_of(config), open_spark)
+    options = plain_options if FORMATS[config.target.format].by_folder else companion_options
+    return package_of(config).target(config, options, ownership_of(config), open_spark)
 
 
 def logs_of(config: Config, target: Target) -> Logs | None:

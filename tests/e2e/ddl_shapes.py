@@ -27,7 +27,8 @@ REDRAWN = 30  # times that a type is drawn, until the role of its column can hav
 def shape(seed: int, *, divided: bool = False, plain: bool = False) -> TableOptions:
     """The options of the table with this seed.
 
-    `divided`: it may have partitions and an order. `plain`: names in the copy have letters and digits alone, as Hudi's.
+    `divided`: it may have partitions and an order. `plain`: what Hudi can have: no order, and names in the copy have
+    letters and digits alone.
     """
     chance = Random(f"shape {seed}")
     roles = {f"c{number}": chance.choice(ROLES) for number in range(1, COLUMNS + 1)}
@@ -45,7 +46,7 @@ def shape(seed: int, *, divided: bool = False, plain: bool = False) -> TableOpti
     key = rename.get("id", "id")
     if divided and chance.random() < 0.4:
         options["partition_by"] = [f"bucket(3, {key})"]
-    if divided and chance.random() < 0.4:
+    if divided and not plain and chance.random() < 0.4:
         options["sort_by"] = [f"{key} desc"]
     return TableOptions.model_validate(options)
 

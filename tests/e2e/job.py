@@ -23,6 +23,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi.file_groups import data_files
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from tests.conftest import GTIDS
 from tests.lake.shown import catalog_of
@@ -43,13 +45,15 @@ class Job:
     target: Mapping[str, Any] = field(default_factory=dict)  # what is other than in `lakes`
     stored: str | None = None  # the URI of the state where it is in an object store
     conf: Mapping[str, str] = field(default_factory=dict)  # of Spark, what is other than in `lakes`
+    options: Mapping[str, Any] = field(default_factory=dict)  # of all tables
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database. In a lake that tests share its name is a new one."""
         if not self.target and (shared := lakes.target_of(self.lake_format)):
             name, stored = f"{self.database}_{uuid.uuid4().hex[:8]}", lakes.new_state(self.lake_format)
             return replace(self, database=name, target=shared, stored=stored).write()
-        options = {} if self.chunk_rows is None else {"*.*": {"chunk_rows": self.chunk_rows}}
+        of_all = {} if self.chunk_rows is None else {"chunk_rows": self.chunk_rows}
+        options = {"*.*": of_all | dict(self.options)} if of_all or self.options else {}
         server = self.server
         source = {"host": server.host, "port": server.port, "user": COPIER, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
@@ -149,14 +153,14 @@ def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
     """The rows of a copy-on-write table: of each file group the file of the last completed commit."""
     completed = {file.name.partition("_")[0] for file in (folder / ".hoodie" / "timeline").listed("*_*.commit")}
     last: dict[str, File] = {}
-    for file in sorted(folder.listed("*.parquet"), key=lambda file: file.stem.rpartition("_")[2]):
+    for file in sorted(data_files(folder), key=lambda file: file.stem.rpartition("_")[2]):
         group, _, instant = file.stem.split("_")
         if instant in completed:
             last[group] = file
     for file in last.values():
         with files.parquet(file) as opened:
             rows = opened.read()
-        added = {RECORD_KEY}.union(name for name in rows.column_names if name.startswith("_hoodie_"))
+        added = {RECORD_KEY, PARTITION}.union(name for name in rows.column_names if name.startswith("_hoodie_"))
         for row in rows.select([name for name in rows.column_names if name not in added]).to_pylist():
             yield tuple(row.values())
 

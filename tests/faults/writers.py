@@ -106,8 +106,8 @@ def hudi_changes(fault: Rows) -> Fault:
     def put(patch: pytest.MonkeyPatch) -> None:
         write = base_files.write_next_file
 
-        def spoiled(commit: Any, group: Any, previous: Any, changes: pa.Table) -> WrittenFile:
-            written = write(commit, group, previous, fault(changes))
+        def spoiled(commit: Any, group: Any, previous: Any, changes: pa.Table, gone: Any) -> WrittenFile:
+            written = write(commit, group, previous, fault(changes), gone)
             is_old = pc.is_in(changes[RECORD], value_set=previous.rows[RECORD].combine_chunks())
             inserted, updated, deleted = (
                 pc.sum(each).as_py() or 0

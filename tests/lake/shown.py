@@ -11,6 +11,7 @@ from lakeingest.config.formats import table_name
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from tests.servers.engines import HUDI_RS
 
@@ -20,7 +21,7 @@ def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
     if settings.format == "iceberg":
         return spark.table(table_name(settings, table))
     rows = spark.read.format("hudi").load(table_name(settings, table))
-    added = {RECORD_KEY}.union(name for name in rows.columns if name.startswith("_hoodie_"))
+    added = {RECORD_KEY, PARTITION}.union(name for name in rows.columns if name.startswith("_hoodie_"))
     return rows.select(*(f"`{name}`" for name in rows.columns if name not in added))
 
 
@@ -71,7 +72,7 @@ class Poller:
     def _rows(self) -> pa.Table:
         if self._target.format == "hudi":
             found = HUDI_RS.read("", str(self._target.folder(self._table)))
-            added = {RECORD_KEY}.union(name for name in found.column_names if name.startswith("_hoodie_"))
+            added = {RECORD_KEY, PARTITION}.union(name for name in found.column_names if name.startswith("_hoodie_"))
             return found.select([name for name in found.column_names if name not in added])
         with catalog_of(self._target) as catalog:
             table = catalog.load_table(str(self._table))

@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakeingest.core.partitioning import PartitionField
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.avro_schema import avro_schema
-from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
+from lakeingest.lake.hudi.base_files import META, FileGroup, Place, WrittenFile, groups_of
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
 from lakeingest.lake.hudi.by_bucket import bucket_numbers, rows_by_number
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
-from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.file_groups import data_files, visible_files
 from lakeingest.lake.hudi.held import BucketKeys, held_by
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.pass_files import pass_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for
@@ -52,7 +54,8 @@ class AllRows:
 
     `folder` is the table's folder, and `published` the commit that readers see; None if the folder has no table yet.
     `rows` are the files of rows. `merges` are the files of changes of each merge, the oldest merge first. `buckets` is
-    the table's number of buckets, and `count` the number of rows that the table must have afterwards.
+    the table's number of buckets, and `count` the number of rows that the table must have afterwards. `fields` are the
+    partitions.
     """
 
     table: TableId
@@ -63,6 +66,7 @@ class AllRows:
     key: tuple[str, ...]
     buckets: int
     count: int
+    fields: tuple[PartitionField, ...] = ()
 
     def publish(
         self, properties: Mapping[str, str], audit: Auditing = unaudited, spark: "SparkSession | None" = None
@@ -85,12 +89,13 @@ class AllRows:
             record_key, groups = self._record_key(staged), self._groups()
             has_own_key = RECORD_KEY in record_key  # a column that the files of staging do not have
             columns = staged.append(pa.field(RECORD_KEY, pa.string())) if has_own_key else staged
+            columns = columns.append(pa.field(PARTITION, pa.string())) if self.fields else columns
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
             # Step 2: write the files
             if self.published is None:
-                make_table(self.folder, self.table.name, record_key)
+                make_table(self.folder, self.table.name, record_key, divided=bool(self.fields))
             commit = Commit.begin(self.folder)
-            writer = BucketWriter(commit, groups, schema, self.key, record_key)
+            writer = BucketWriter(commit, groups, self.buckets, schema, self.key, record_key, self.fields)
             if spark is None:
                 written = self._write(writer, staged)
             else:
@@ -106,9 +111,9 @@ class AllRows:
         if sum(file.rows for file in written) != self.count:
             return False  # the commit stays incomplete, so that readers do not see it
         # Step 3: delete files that tasks of a killed run wrote late: after the commit, readers would see them
-        group_names = {group.name for group in groups}
-        data_files = self.folder.listed("*.parquet")
-        if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
+        group_names = {group.name for group in (*groups.values(), *(file.group for file in written))}
+        present = data_files(self.folder)
+        if late_files := [file for file in present if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
         # Step 4: audit and complete the commit. It names its record key, because the table may have had another one
         record_key_property = {f"{PREFIX}{RECORD_KEY_COLUMNS}": json.dumps(record_key)}
@@ -125,18 +130,20 @@ class AllRows:
         Every other table gets the columns that a new table would get. Raises Unfit if the published table does not have
         the form to which lakeingest can write.
         """
-        if self.published is not None and record_key_of(self.folder) == (RECORD_KEY,):
+        if self.published is not None and record_key_of(self.folder, divided=bool(self.fields)) == (RECORD_KEY,):
             return (RECORD_KEY,)
         return record_key_for(columns, self.key)
 
-    def _groups(self) -> list[FileGroup]:
-        """The file group of each bucket: the group that the table has, or a new group if the table has none.
+    def _groups(self) -> dict[Place, FileGroup]:
+        """The file groups of the table and, without partitions, a new group of each other bucket.
 
         Raises Unfit as `groups_of`.
         """
         present_files = [] if self.published is None else visible_files(self.folder, self.published.time)
-        groups = groups_of(present_files, self.buckets)
-        return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
+        groups = groups_of(present_files, self.folder, self.buckets)
+        if self.fields:
+            return groups
+        return {("", bucket): groups.get(("", bucket)) or FileGroup.new(bucket) for bucket in range(self.buckets)}
 
     def _write(self, writer: BucketWriter, staged: pa.Schema) -> list[WrittenFile]:
         """Write the files of all buckets in this process, in threads. Each thread has a file or a pass in memory.

@@ -18,12 +18,17 @@ from lakeingest.files import file as files
 from lakeingest.files.dictionaries import repetitive_columns
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import Commit
+from lakeingest.lake.hudi.file_groups import relative_name
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.table_form import Unfit
+from lakeingest.lake.hudi.table_form import Unfit, make_partition
 
 RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
-META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
+_PARTITION_PATH = "_hoodie_partition_path"
+META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, _PARTITION_PATH, FILE_NAME)
 _BUCKET_DIGITS = 8
+_GROUPS = uuid.UUID("6c1d4e0a-0b1c-5f7e-9a43-52f0f3a1d9b7")  # of the names of groups in partitions
+Place = tuple[str, int]  # a partition, and a bucket in it
 # entries that say the calendar of dates before 1582, and the form of INT96; others may be those of an older schema
 _CALENDAR_ENTRIES = {
     f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96", "timeZone")
@@ -33,37 +38,56 @@ _SPARK_VERSION = {b"org.apache.spark.version": b"3.5.0"}  # tells Spark the cale
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """A file group: the versions of a bucket's file. `newest` is the last version; None if no version exists yet."""
+    """A file group: the versions of a bucket's file. `newest` is the last version; None if no version exists yet.
+
+    `partition` is the folder of the group; '' in a table without partitions.
+    """
 
     bucket: int
     name: str
     newest: File | None
+    partition: str = ""
 
     @classmethod
-    def new(cls, bucket: int) -> Self:
+    def new(cls, bucket: int, partition: str = "") -> Self:
         """A group without files. Its name begins with the bucket's number, as the bucket index requires."""
-        return cls(bucket, f"{bucket:0{_BUCKET_DIGITS}}{str(uuid.uuid4())[_BUCKET_DIGITS:]}", None)
+        return cls(bucket, _group_name(bucket, uuid.uuid4()), None, partition)
 
     @classmethod
-    def of(cls, file: File) -> Self:
+    def first_of(cls, partition: str, bucket: int, instant: str) -> Self:
+        """As `new`, for the commit of this instant: a task of Spark that is repeated gets the same group again."""
+        return cls(bucket, _group_name(bucket, uuid.uuid5(_GROUPS, f"{instant}/{partition}/{bucket}")), None, partition)
+
+    @classmethod
+    def of(cls, file: File, folder: File) -> Self:
         """The group whose newest file is `file`. Raises ValueError if the file's name does not begin with a bucket."""
         name = file.name.partition("_")[0]
-        return cls(int(name[:_BUCKET_DIGITS]), name, file)
+        partition = relative_name(file, folder).rpartition("/")[0]
+        return cls(int(name[:_BUCKET_DIGITS]), name, file, partition)
+
+    @property
+    def place(self) -> "Place":
+        """The partition and the bucket."""
+        return self.partition, self.bucket
 
 
-def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup]:
-    """The file groups by their buckets. `newest_files` has the newest file of each group.
+def groups_of(newest_files: Sequence[File], folder: File, buckets: int) -> dict[Place, FileGroup]:
+    """The file groups by their places. `newest_files` has the newest file of each group of the table in `folder`.
 
-    Raises Unfit if a group has no bucket, if its bucket is not below `buckets`, or if two groups have the same bucket.
+    Raises Unfit if a group has no bucket, if its bucket is not below `buckets`, or if two groups have the same place.
     """
     try:
-        groups = {group.bucket: group for group in map(FileGroup.of, newest_files)}
+        groups = {group.place: group for group in (FileGroup.of(file, folder) for file in newest_files)}
     except ValueError as error:
         raise Unfit from error
-    have_same_bucket = len(groups) < len(newest_files)
-    if have_same_bucket or any(bucket >= buckets for bucket in groups):
+    have_same_place = len(groups) < len(newest_files)
+    if have_same_place or any(bucket >= buckets for _, bucket in groups):
         raise Unfit
     return groups
+
+
+def _group_name(bucket: int, number: uuid.UUID) -> str:
+    return f"{bucket:0{_BUCKET_DIGITS}}{str(number)[_BUCKET_DIGITS:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +126,18 @@ class WrittenFile:
     deleted: int
 
     @property
+    def path(self) -> str:
+        """The name relative to the table's folder."""
+        return f"{self.group.partition}/{self.name}" if self.group.partition else self.name
+
+    @property
     def stat(self) -> dict[str, Any]:
         """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` for which the file has a value."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,
-            "path": self.name,
-            "partitionPath": "",
+            "path": self.path,
+            "partitionPath": self.group.partition,
             "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],  # Hudi writes this "null"
             "prevBaseFile": None if previous is None else previous.name,
             "numWrites": self.rows,
@@ -120,30 +149,36 @@ class WrittenFile:
         }
 
 
-def write_next_file(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
+def write_next_file(
+    commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None, gone: pa.Array | None = None
+) -> WrittenFile:
     """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
     `previous` has the columns of the new file, and the rows to which the changes are applied: those of the group's
     newest file, or rows that replace all of those. `changes` have the columns RECORD and DELETED; None: no
-    changes. DELETED is written only if the table itself has that column. The new file is durable, but belongs to the
-    table only when the commit is completed. Raises Unfit as `rows_for_file`.
+    changes. `gone` are the record keys whose old rows are left out; None: those of `changes`. DELETED is written only
+    if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
+    completed. Raises Unfit as `rows_for_file`.
     """
     old_rows = previous.rows
     unchanged = old_rows
     new_rows = old_rows.slice(0, 0)  # none
     updated = 0
     if changes is not None:
-        changed_keys = changes[RECORD].combine_chunks()
+        changed_keys = changes[RECORD].combine_chunks() if gone is None else gone
         unchanged = old_rows.filter(pc.invert(pc.is_in(old_rows[RECORD], value_set=changed_keys)))
-        new_rows = rows_for_file(changes, commit.instant, group.bucket, old_rows.schema, first=len(unchanged))
+        new_rows = rows_for_file(changes, commit.instant, group.place, old_rows.schema, first=len(unchanged))
         is_update = pc.is_in(new_rows[RECORD], value_set=old_rows[RECORD].combine_chunks())
         updated = pc.sum(is_update).as_py() or 0  # the sum is None if there are no new rows
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
     rows = pa.concat_tables([unchanged, new_rows])
     name_column = rows.schema.get_field_index(FILE_NAME)  # in each row, Hudi stores the name of its file
     rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
-    commit.mark(name, "CREATE" if group.newest is None else "MERGE")
-    with files.written(commit.folder / name) as path:
+    path_of = f"{group.partition}/{name}" if group.partition else name
+    if group.partition and group.newest is None:
+        make_partition(commit.folder, group.partition, commit.instant)
+    commit.mark(path_of, "CREATE" if group.newest is None else "MERGE")
+    with files.written(commit.folder / path_of) as path:
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
         dictionaries = repetitive_columns(rows)
         with pq.ParquetWriter(
@@ -160,8 +195,8 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
     return WrittenFile(group, name, size, len(rows), inserted=inserted, updated=updated, deleted=deleted)
 
 
-def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """The rows with all columns of `schema`, the schema of a data file. The name of the file is still empty.
+def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema, first: int = 0) -> pa.Table:
+    """The rows with all columns of `schema`, the schema of a data file of this place. Its name is still empty.
 
     `rows` have the column RECORD. `first` is the number of the first row in Hudi's `_hoodie_commit_seqno`. Rows that
     are DELETED are left out, unless the schema has DELETED. Raises Unfit if `rows` have a column that the schema does
@@ -170,10 +205,13 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
     numbers = pa.array(np.arange(first, first + len(rows))).cast(pa.string())
+    partition, bucket = place
     sequence = pc.binary_join_element_wise(f"{instant}_{bucket}_", numbers, "")
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     columns |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
-    columns |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))
+    columns |= {_PARTITION_PATH: pa.repeat(partition, len(rows)), FILE_NAME: pa.repeat("", len(rows))}
+    if partition:
+        columns[PARTITION] = columns[_PARTITION_PATH]
     if RECORD_KEY in schema.names:
         columns[RECORD_KEY] = rows[RECORD]
     if set(columns) - set(schema.names):

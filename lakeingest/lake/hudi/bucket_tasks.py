@@ -52,7 +52,7 @@ def write_in_tasks(
             with storage_errors(str(writer.commit.folder)):
                 table = last_changes(merges, writer.key) if number == changes_task else read_all_rows(rows[number])
             if table is not None:
-                buckets = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups))
+                buckets = bucket_numbers(table, writer.key, writer.record_key, writer.buckets)
                 pass_numbers = buckets // buckets_in_pass
                 for pass_number, part in rows_by_number(table, pass_numbers).items():
                     yield pass_number, (number, _to_bytes(part))

@@ -1,28 +1,45 @@
 """Writes the files of some buckets, for a commit that replaces all rows of a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeingest.lake.hudi.base_files import Contents, FileGroup, WrittenFile, rows_for_file, write_next_file
-from lakeingest.lake.hudi.by_bucket import rows_by_bucket
+from lakeingest.core.change import DELETED
+from lakeingest.core.partitioning import PartitionField
+from lakeingest.lake.hudi.base_files import (
+    RECORD,
+    Contents,
+    FileGroup,
+    Place,
+    WrittenFile,
+    rows_for_file,
+    write_next_file,
+)
+from lakeingest.lake.hudi.by_bucket import new_rows_by_partition, rows_by_bucket
 from lakeingest.lake.hudi.commit import Commit
+from lakeingest.lake.hudi.partitions import by_partition
+
+_Part = tuple[FileGroup, pa.Table | None, pa.Table | None]  # a group, its rows, and its changes
 
 
 @dataclass(frozen=True, slots=True)
 class BucketWriter:
     """Writes files of buckets for a commit.
 
-    `groups` has the file group of each bucket. `schema` is that of the data files. `key` and `record_key` are names of
-    columns.
+    `groups` has the file groups of the table and, without partitions, a group of each other bucket. `buckets` is the
+    table's number of buckets. `schema` is that of the data files. `key` and `record_key` are names of columns. `fields`
+    are the partitions.
     """
 
     commit: Commit
-    groups: Sequence[FileGroup]
+    groups: Mapping[Place, FileGroup]
+    buckets: int
     schema: pa.Schema
     key: tuple[str, ...]
     record_key: tuple[str, ...]
+    fields: tuple[PartitionField, ...] = ()
 
     def write(
         self, buckets: range, rows: pa.Table | None, changes_by_bucket: Mapping[int, pa.Table]
@@ -35,16 +52,37 @@ class BucketWriter:
         rows_of_buckets = {} if rows is None else self.rows_by_bucket(rows)
         written = []
         for bucket in buckets:
-            group, changes = self.groups[bucket], changes_by_bucket.get(bucket)
-            if bucket in rows_of_buckets:
-                new_rows = rows_for_file(rows_of_buckets[bucket], self.commit.instant, bucket, self.schema)
-            elif changes is None and group.newest is None:
-                continue  # the bucket needs no file: there are neither rows nor changes, nor a file with old rows
-            else:
-                new_rows = self.schema.empty_table()  # all old rows are gone; the changes may insert some
-            written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
+            for group, rows_of_group, changes in self._parts(
+                bucket, rows_of_buckets.get(bucket), changes_by_bucket.get(bucket)
+            ):
+                if rows_of_group is not None:
+                    new_rows = rows_for_file(rows_of_group, self.commit.instant, group.place, self.schema)
+                else:
+                    new_rows = self.schema.empty_table()  # all old rows are gone; the changes may insert some
+                written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
         return written
 
     def rows_by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:
         """The rows, or changes, of each bucket that has any. Raises Unfit as `record_texts`."""
-        return rows_by_bucket(rows, self.key, self.record_key, len(self.groups))
+        return rows_by_bucket(rows, self.key, self.record_key, self.buckets)
+
+    def _parts(self, bucket: int, rows: pa.Table | None, changes: pa.Table | None) -> Iterator[_Part]:
+        """The groups of the bucket that need a file, each with its part of the bucket's rows and changes.
+
+        A group needs none if there are neither rows nor changes, nor a file with old rows. With partitions, a change
+        may put a row into another partition than that of its old row, so the old rows of all changes are left out.
+        """
+        if not self.fields:
+            group = self.groups["", bucket]
+            if rows is not None or changes is not None or group.newest is not None:
+                yield group, rows, changes
+            return
+        if rows is not None and changes is not None:
+            rows = rows.filter(pc.invert(pc.is_in(rows[RECORD], value_set=changes[RECORD].combine_chunks())))
+        old = {} if rows is None else by_partition(rows, self.fields)
+        keeps_deleted = DELETED in self.schema.names
+        new = {} if changes is None else new_rows_by_partition(changes, self.fields, keeps_deleted=keeps_deleted)
+        present = {partition for partition, number in self.groups if number == bucket}
+        for partition in sorted({*old, *new, *present}):
+            group = self.groups.get((partition, bucket)) or FileGroup.first_of(partition, bucket, self.commit.instant)
+            yield group, old.get(partition), new.get(partition)

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakeingest.core.change import DELETED
+from lakeingest.core.partitioning import PartitionField
 from lakeingest.lake.hudi.base_files import RECORD
 from lakeingest.lake.hudi.buckets import buckets_of
+from lakeingest.lake.hudi.partitions import by_partition
 from lakeingest.lake.hudi.record_texts import record_texts
 
 
@@ -17,6 +21,13 @@ def rows_by_bucket(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]
     """
     texts = record_texts(rows, key, record_key)
     return rows_by_number(rows.append_column(RECORD, texts.keys), buckets_of(texts.parts, buckets))
+
+
+def new_rows_by_partition(
+    changes: pa.Table, fields: Sequence[PartitionField], *, keeps_deleted: bool
+) -> dict[str, pa.Table]:
+    """The rows that the changes put into each partition. `keeps_deleted`: a row that is DELETED stays in the table."""
+    return by_partition(changes if keeps_deleted else changes.filter(pc.invert(changes[DELETED])), fields)
 
 
 def bucket_numbers(rows: pa.Table, key: Sequence[str], record_key: Sequence[str], buckets: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.cleaned import earliest_readable, refuse_queries_before
-from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.file_groups import data_files, visible_files
 from lakeingest.lake.hudi.timeline import timeline, writes
 from lakeingest.lake.waiting import Waiting
 
@@ -56,7 +56,7 @@ def _replaced_files(folder: File, instant: str) -> Iterator[File]:
     """The files that the commit `instant` or an older commit has replaced, and Hadoop's checksums of these files."""
     # by file group: the instant of the file that readers of the commit `instant` read
     visible_instants = {file.name.partition("_")[0]: instant_of(file) for file in visible_files(folder, instant)}
-    for file in folder.listed("*.parquet"):
+    for file in data_files(folder):
         # '' is before each instant: in a group without a visible file, no file was replaced
         visible_instant = visible_instants.get(file.name.partition("_")[0], "")
         if instant_of(file) < visible_instant:

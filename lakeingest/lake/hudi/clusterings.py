@@ -21,8 +21,8 @@ from typing import Any
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import roll_back
-from lakeingest.lake.hudi.file_groups import first_write, visible_files
-from lakeingest.lake.hudi.table_form import remove_indexes
+from lakeingest.lake.hudi.file_groups import data_files, first_write, visible_files
+from lakeingest.lake.hudi.table_form import has_partitions, remove_indexes
 from lakeingest.lake.hudi.timeline import Instant, metadata_of, timeline, writes
 
 CLUSTER = "CLUSTER"  # Hudi's name of the operation
@@ -150,9 +150,16 @@ def _clustering(folder: File, completed: File) -> Clustering:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
         by_partition: Mapping[str, Sequence[str]] = metadata["partitionToReplaceFileIds"] or {}
         replaced = frozenset(str(group) for groups in by_partition.values() for group in groups)
-        written = {str(stat["fileId"]): GroupFile(str(stat["path"]), int(stat["numWrites"])) for stat in stats}
+        written = {str(stat["fileId"]): GroupFile(_name(folder, stat), int(stat["numWrites"])) for stat in stats}
     is_kept = bool(timeline(folder, f"{instant}_*.savepoint"))
     return Clustering(instant, operation, _planned(folder, instant), replaced, written, is_kept=is_kept)
+
+
+def _name(folder: File, stat: Mapping[str, Any]) -> str:
+    """The name of a written file; with its folder if that is not the one of a partition of ours."""
+    path, partition = str(stat["path"]), str(stat["partitionPath"] or "")
+    is_in_partition = bool(partition) and "/" not in partition and has_partitions(folder)
+    return path.removeprefix(f"{partition}/") if is_in_partition else path
 
 
 def _planned(folder: File, instant: str) -> dict[str, str] | None:
@@ -236,6 +243,6 @@ def remove_strays(folder: File) -> None:
     first = first_write(folder)
     if first is None:
         return
-    instants = ((file, file.stem.rpartition("_")[2]) for file in folder.listed("*.parquet"))
+    instants = ((file, file.stem.rpartition("_")[2]) for file in data_files(folder))
     if strays := [file for file, instant in instants if instant >= first and instant not in known]:
         files.delete_all(strays)

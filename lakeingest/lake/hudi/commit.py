@@ -20,6 +20,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.file_groups import data_files
 from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
 
 SCHEMA = "schema"  # the property of a commit that has the table's Avro schema
@@ -86,10 +87,12 @@ class Commit:
         return commit
 
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
-        """Write the marker of a data file that is about to be written.
+        """Write the marker of a data file that is about to be written. `name`: `partition/file`, or the file's name.
 
         `kind` is CREATE for the first file of a group, and MERGE for each later file of the group.
         """
+        if "/" in name:
+            (self._markers / name.rpartition("/")[0]).make_folder()
         (self._markers / f"{name}.marker.{kind}").write(b"")
 
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
@@ -97,8 +100,11 @@ class Commit:
 
         `operation` is Hudi's name for the kind of commit. `written` has the `HoodieWriteStat` of each written file.
         """
-        stats = [{**dict.fromkeys(_ZEROS, 0), **stat} for stat in written]
-        metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
+        stats: dict[str, list[Mapping[str, Any]]] = {}
+        for stat in written:
+            stats.setdefault(stat["partitionPath"], []).append({**dict.fromkeys(_ZEROS, 0), **stat})
+        by_partition = stats or {"": []}
+        metadata = {"partitionToWriteStats": by_partition, "compacted": False, "extraMetadata": properties}
         contents = io.BytesIO()
         fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])
         if not (self._timeline / f"{self.instant}.inflight").exists():  # `roll_back` of another run has deleted it
@@ -126,7 +132,7 @@ def roll_back(folder: File) -> None:
     completed = {times.partition("_")[0] for times, _ in entries if "_" in times}  # `<begun>_<completed>`
     incomplete = {times for times, kind in entries if kind == "commit.requested"} - completed
     for instant in sorted(incomplete):
-        files.delete_all(folder.listed(f"*_{instant}.parquet*"))
+        files.delete_all(data_files(folder, f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
             (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()
     markers = folder / ".hoodie" / ".temp"  # a process that ends just after its completed commit leaves markers, too

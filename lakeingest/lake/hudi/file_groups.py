@@ -6,7 +6,7 @@ Clusterings by others do not count: readers may read their files meanwhile, with
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from lakeingest.core.file_names import joined
+from lakeingest.core.file_names import inside
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
@@ -71,7 +71,7 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     completed = {begun for _, begun, _ in commits_of(folder)}
     first = first_write(folder) or ""
     newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
-    for file in folder.listed("*.parquet"):
+    for file in data_files(folder):
         group, _, begun = file.stem.split("_")
         is_archived = begun < first
         is_completed = is_archived or begun in completed
@@ -80,6 +80,17 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
         if is_completed and begun <= instant and is_newer:
             newest[group] = begun, file
     return {group: file for group, (_, file) in newest.items()}
+
+
+def data_files(folder: File, pattern: str = "*.parquet") -> list[File]:
+    """The files of the table and of its partitions whose names match."""
+    partitions = [name for name in folder.subfolders() if not name.startswith(".")]
+    return [*folder.listed(pattern), *(file for name in partitions for file in (folder / name).listed(pattern))]
+
+
+def relative_name(file: File, folder: File) -> str:
+    """The name of a file relative to a folder: `partition/name`, or its name."""
+    return str(file).removeprefix(f"{folder}/")
 
 
 def first_write(folder: File) -> str | None:
@@ -131,5 +142,5 @@ def _read_write_stats(commit: File) -> list[Any]:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
         with_files = [stat for stat in stats if stat["path"]]  # the path is empty if a write left no file
         for stat in with_files:
-            joined(str(commit), stat["path"])  # raises ValueError unless it is a file's name: we make no partitions
+            inside(stat["path"])  # raises ValueError if it leads out of the folder
         return with_files

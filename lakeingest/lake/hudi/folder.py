@@ -21,10 +21,10 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.clusterings import clusterings_of, has_clusterings, take_back
-from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
+from lakeingest.lake.hudi.file_groups import assert_whole, relative_name, visible_files
 from lakeingest.lake.hudi.last_commit import assert_harmless, our_last_commit
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
-from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
+from lakeingest.lake.hudi.table_form import PARTITION_METADATA, PROPERTIES, declare_record_key
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import PIPELINE, Ownership
@@ -239,12 +239,16 @@ class LocalTableFolder(TableFolder):
         """Sync the files. Of the data files, only the visible ones are synced: there can be thousands of old files."""
         published = self.published()
         data_files = [] if published is None else visible_files(self.final, published.time)
-        names = [PARTITION, *(file.name for file in data_files)]
+        names = [PARTITION_METADATA, *(relative_name(file, self.final) for file in data_files)]
+        partitions = sorted({name.rpartition("/")[0] for name in names} - {""})
+        names += [f"{partition}/{PARTITION_METADATA}" for partition in partitions]
         folder = Path(str(self.final))
         least_changed = since - CLOCK_SECONDS  # files with an earlier modification time are durable already
         sync_tree(folder / ".hoodie", least_changed)
-        with_checksums = [folder / variant for name in names for variant in (name, f".{name}.crc")]
-        sync_changed([*with_checksums, folder, folder.parent], least_changed)
+        paths = [folder / name for name in names]
+        with_checksums = [variant for path in paths for variant in (path, path.with_name(f".{path.name}.crc"))]
+        folders = [*(folder / partition for partition in partitions), folder, folder.parent]
+        sync_changed([*with_checksums, *folders], least_changed)
 
     def _delete_building(self, spark: "SparkSession | None") -> None:  # noqa: ARG002 - for folders in a store
         files.delete_all([self.building, *self.building.tree()])
@@ -270,7 +274,7 @@ class StoredTableFolder(TableFolder):
 
         def copy(file: File) -> None:
             try:
-                file.copy_to(self.final / _relative_name(file, self.building))
+                file.copy_to(self.final / relative_name(file, self.building))
             except FileNotFoundError:
                 if not _stands_for_folder(file):  # such an object need not be copied; any other was deleted meanwhile
                     raise stale(self.table) from None
@@ -313,8 +317,8 @@ class StoredTableFolder(TableFolder):
         If `published` is None, `building` was never copied, so each file counts. Objects without bytes do not count,
         because they stand for folders.
         """
-        in_final = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
-        copied = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
+        in_final = {relative_name(file, self.final) for file in self.final.tree() if file.size()}
+        copied = set() if published is None else {relative_name(file, self.building) for file in self.building.tree()}
         not_copied = in_final - copied
         return bool(not_copied)
 
@@ -325,8 +329,3 @@ def _stands_for_folder(file: File) -> bool:
         return file.size() == 0
     except FileNotFoundError:
         return False
-
-
-def _relative_name(file: File, folder: File) -> str:
-    """The name of a file relative to a folder."""
-    return str(file).removeprefix(f"{folder}/")

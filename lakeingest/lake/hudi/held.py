@@ -85,6 +85,6 @@ def held_by(
     folder: File, written: Sequence[WrittenFile], by: BucketKeys, unchanged: Sequence[FileGroup] = ()
 ) -> HudiHeld:
     """The files that a commit has written, and the newest files of `unchanged` groups, which have no changed key."""
-    new = [HudiFile(folder / file.name, file.group.bucket, file.rows, by) for file in written]
+    new = [HudiFile(folder / file.path, file.group.bucket, file.rows, by) for file in written]
     old = [HudiFile(group.newest, group.bucket, None, by) for group in unchanged if group.newest is not None]
     return HudiHeld([*new, *old])

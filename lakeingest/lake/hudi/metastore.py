@@ -14,6 +14,8 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.files.file import File
 from lakeingest.lake.errors import metastore_error, storage_errors
 from lakeingest.lake.hudi.folder import location
+from lakeingest.lake.hudi.partitions import PARTITION
+from lakeingest.lake.hudi.table_form import extractor_of, has_partitions
 from lakeingest.lake.refusals import not_ours
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 _SYNC = "hoodie.datasource.hive_sync."
 _LAST_COMMIT = "last_commit_time_sync"  # the parameter of a table in which the tool stores the last commit
 _HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 s by default
+
+
+def _partition_options(divided: bool) -> dict[str, str]:  # noqa: FBT001 - one fact
+    """What the tool has to know of partitions."""
+    extractor = extractor_of(divided=True) if divided else "NonPartitionedExtractor"
+    options = {f"{_SYNC}partition_extractor_class": f"org.apache.hudi.hive.{extractor}"}
+    return options | ({f"{_SYNC}partition_fields": PARTITION} if divided else {})
 
 
 class Metastore:
@@ -68,7 +77,7 @@ class Metastore:
             f"{_SYNC}metastore.uris": catalog.address,
             f"{_SYNC}database": namespace,
             f"{_SYNC}table": name,
-            f"{_SYNC}partition_extractor_class": "org.apache.hudi.hive.NonPartitionedExtractor",
+            **_partition_options(has_partitions(folder)),
             f"{_SYNC}support_timestamp": "true",
             # a table that was copied again can have a column of another type, which a metastore refuses
             f"{_SYNC}recreate_table_on_error": "true",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from lakeingest.core.schema import TableId
-from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PREFIX, VERSION, Instant
+from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PARTITIONS, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
 from lakeingest.lake.staged.staging import StagingCommit
 
@@ -30,14 +30,17 @@ OPTIONS = {
 }
 
 
-def buckets_for(size: int) -> str:
+def buckets_for(size: int, partitions: int = 1) -> str:
     """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
+
+    With `partitions`, each of them has so many buckets. All files together are about as many as without.
 
     Each bucket has one file. A merge rewrites the files with its keys, and has a small cost for each other file. So the
     number and the size of the files both grow with the square root of `size`: 100 MB are about 160 files of 0.6 MB, and
     10 GB are about 1,600 files of 6 MB.
     """
-    return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
+    buckets = max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE)
+    return str(max(1, round(buckets / partitions)))
 
 
 def publish_properties(
@@ -54,6 +57,7 @@ def publish_properties(
         VERSION: str(last.version),
         KEY: json.dumps(last.key),
         BUCKETS: buckets,
+        **({PARTITIONS: json.dumps(last.partitions)} if last.partitions else {}),
         **properties,
     }
     if published is not None and RECORD_KEY_COLUMNS in published.properties:

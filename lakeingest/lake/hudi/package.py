@@ -17,13 +17,14 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.target import OpenSpark, Target
 
 
-def _target(config: Config, _options: Options, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
+def _target(config: Config, options: Options, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
     return HudiTarget(
         config.target,
         _staging(config),
         keeps_dropped=config.keeps_dropped,
         ownership=ownership,
         open_spark=open_spark,
+        partitions_of=lambda table: options(table).partitions,
     )
 
 

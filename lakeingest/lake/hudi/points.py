@@ -11,7 +11,6 @@ names. Source: Hudi's technical specification for version 9 of a table, "Timelin
 
 import io
 import time
-from typing import Any
 
 import fastavro
 
@@ -19,7 +18,7 @@ from lakeingest.core.points import KeptVersion
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import next_moment
-from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.file_groups import relative_name, visible_files
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import VERSION, completed_instants, metadata_of, timeline, writes
 from lakeingest.lake.marks import OWNER
@@ -109,12 +108,18 @@ def _save(folder: File, instant: str, name: str) -> None:
 
 
 def _write(folder: File, file: File, instant: str, names: list[str]) -> None:
-    files: dict[str, Any] = {"partitionPath": "", "savepointDataFile": [f.name for f in visible_files(folder, instant)]}
+    in_partition: dict[str, list[str]] = {}
+    for data_file in visible_files(folder, instant):
+        in_partition.setdefault(relative_name(data_file, folder).rpartition("/")[0], []).append(data_file.name)
+    by_partition = {
+        partition: {"partitionPath": partition, "savepointDataFile": of_partition}
+        for partition, of_partition in (in_partition or {"": []}).items()
+    }
     doc = {
         "savepointedBy": _BY,
         "savepointedAt": int(time.time() * 1000),
         "comments": " ".join(names),
-        "partitionMetadata": {"": files},
+        "partitionMetadata": by_partition,
         "version": 1,
     }
     contents = io.BytesIO()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakeingest.config import History
 from lakeingest.config.target import MergeName
 from lakeingest.core.change import DELETED
+from lakeingest.core.partitioning import PartitionField
 from lakeingest.core.schema import TableId
 from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
@@ -16,21 +17,27 @@ from lakeingest.lake.hudi.all_rows import AllRows
 from lakeingest.lake.hudi.commit import await_clock, clock_lag
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.options import buckets_for, most_commits, publish_properties, write_options
+from lakeingest.lake.hudi.partitions import PARTITION, Partitions, by_partition
 from lakeingest.lake.hudi.row_delta import RowDelta
 from lakeingest.lake.hudi.statement import (
     GONE,
     changes_between,
+    changes_in_partitions,
     empty_changes,
     insert_into,
     merge_folder,
-    rows_at,
+    rows_in_partitions_at,
     session_settings,
     with_dropped_columns,
+    with_partition_column,
 )
 from lakeingest.lake.hudi.timeline import Instant, commits_to_retain, writes
+from lakeingest.lake.staged.changes import read_rows
 from lakeingest.lake.staged.effects import rows_in
 from lakeingest.lake.staged.rows import last_changes
 from lakeingest.lake.staged.staging import StagingCommit, files_of, is_started_over, since_restart
+
+_SAMPLED_FILES = 64  # of about so many files of rows, partitions are counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +81,16 @@ class Publication:
             return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
         last = self.commits[-1]
         buckets = int(self._buckets)
-        delta = RowDelta(self.table, path, self.published, merges, key=last.key, buckets=buckets, added=added)
+        delta = RowDelta(
+            self.table,
+            path,
+            self.published,
+            merges,
+            key=last.key,
+            buckets=buckets,
+            added=added,
+            fields=self._fields,
+        )
         return delta.publish(self._all_properties, self.audit)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
@@ -94,10 +110,11 @@ class Publication:
         options = write_options(self._buckets, self._retained, self._all_properties)
         if self.published is None:
             self.folder.clear_building(spark)  # the tasks may have left files
-            insert_into(self.folder.building, self.table.name, rows(), last.key, options)
+            insert_into(self.folder.building, self.table.name, rows(), last.key, options, self._fields)
             return
         await_clock(self.table, path)
-        old_rows = rows_at(path, self.published.time, spark)
+        fields, old_in_partitions = self._fields, rows_in_partitions_at(path, self.published.time, spark)
+        old_rows = old_in_partitions.drop(PARTITION)
         _, merges = files_of(self.commits)
         staged_changes = last_changes(self.staging, merges, last.key, spark)
         replaces_all_rows = is_started_over(self.commits)  # if so, `_write_all_files` has returned False
@@ -108,14 +125,17 @@ class Publication:
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {path} to copy the table again"
                 )
-            changes = changes_between(old_rows, new_rows, last.key)
+            by = [*last.key, PARTITION] if fields else last.key
+            changes = changes_between(old_in_partitions, with_partition_column(new_rows, fields), by)
         elif staged_changes is None:  # the publish has only new properties
-            changes = empty_changes(old_rows)
+            changes = empty_changes(old_in_partitions)
+        elif fields:
+            changes = changes_in_partitions(old_in_partitions, staged_changes, last.key, fields)
         else:
             changes = staged_changes
-        deleted_column = GONE if replaces_all_rows else DELETED
+        deleted_column = GONE if GONE in changes.columns else DELETED
         with session_settings(spark, options):
-            merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted_column)
+            merge_folder(path, with_dropped_columns(changes, old_in_partitions), last.key, spark, deleted_column)
 
     @property
     def _replaces_all_files(self) -> bool:
@@ -138,7 +158,17 @@ class Publication:
         last = self.commits[-1]
         count = rows_in(rows) + added
         buckets = int(self._buckets)
-        all_rows = AllRows(self.table, path, self.published, rows, merges, key=last.key, buckets=buckets, count=count)
+        all_rows = AllRows(
+            self.table,
+            path,
+            self.published,
+            rows,
+            merges,
+            key=last.key,
+            buckets=buckets,
+            count=count,
+            fields=self._fields,
+        )
         return all_rows.publish(self._all_properties, self.audit, spark)
 
     @property
@@ -163,7 +193,21 @@ class Publication:
         if self.published is not None:
             return str(self.published.buckets)
         rows, _ = self._rows_and_merges
-        return buckets_for(files.total(rows))
+        return buckets_for(files.total(rows), self._count_partitions(rows))
+
+    @property
+    def _fields(self) -> tuple[PartitionField, ...]:
+        """The partitions of the copy, by the names of its columns as of the last commit."""
+        return Partitions.of(self.commits[-1].partitions).fields
+
+    def _count_partitions(self, rows: Sequence[File]) -> int:
+        """The number of partitions that the rows have, as far as some of their files tell; at least 1."""
+        if not self._fields:
+            return 1
+        names = list(dict.fromkeys(field.column for field in self._fields))
+        sample = rows[:: max(1, len(rows) // _SAMPLED_FILES)]
+        found = {name for file in sample for name in by_partition(read_rows(file, names), self._fields)}
+        return max(1, len(found))
 
     @property
     def _all_properties(self) -> dict[str, str]:

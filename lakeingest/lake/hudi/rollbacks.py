@@ -18,7 +18,7 @@ from lakeingest.errors import ForeignWrite
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.clusterings import planned_clustering
-from lakeingest.lake.hudi.file_groups import assert_whole
+from lakeingest.lake.hudi.file_groups import assert_whole, data_files
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.table_form import remove_indexes
@@ -150,7 +150,7 @@ def _remove_commit(path: File, instant: str) -> None:
     for file in completions:
         file.delete()
     # Step 3: delete the data files and markers, then the other entries, the request last
-    files.delete_all(path.listed(f"*_{instant}.parquet*"))
+    files.delete_all(data_files(path, f"*_{instant}.parquet*"))
     markers = path / ".hoodie" / ".temp" / instant
     files.delete_all([markers, *markers.tree()])
     other_entries = [file for file in entries if file not in completions]

@@ -86,7 +86,7 @@ def batch_readers(
         return None
     visible = visible_files(folder, published.time)
     try:
-        groups_of(visible, published.buckets)
+        groups_of(visible, folder, published.buckets)
     except Unfit:
         return None
     return [HudiRows(tuple(names), tuple(group), bounds) for group in groups_of_size(visible, _TASK)]

@@ -1,17 +1,22 @@
 """A publish by Hudi: the MERGE INTO that Spark runs, and the changes that the statement merges.
 
 The column DELETED is true for the changes that delete their row (`lake.staged.rows`). If all rows of a copy are
-replaced, the column GONE is true for these changes, because the copy may have a column DELETED of its own.
+replaced, or if the copy has partitions, the column GONE is true for these changes, because the copy may have a column
+DELETED of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.core.partitioning import PartitionField
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
+from lakeingest.lake.hudi.partitions import PARTITION, with_partitions
 from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
 from lakeingest.lake.merge_into import merge_into
 
@@ -20,13 +25,54 @@ if TYPE_CHECKING:
 
 
 GONE = "_lakeingest_gone"
+_OLD_PARTITION = "_lakeingest_old_partition"
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 
 
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in the folder as of an instant, without the columns that Hudi and we added."""
+    return rows_in_partitions_at(folder, instant, spark).drop(PARTITION)
+
+
+def rows_in_partitions_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
+    """As `rows_at`, but with the column PARTITION, if the table has partitions."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
     return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
+
+
+def with_partition_column(rows: "DataFrame", fields: Sequence[PartitionField]) -> "DataFrame":
+    """The rows with the column PARTITION; as they are if there are no partitions."""
+    from pyspark.sql.types import StringType, StructType
+
+    if not fields:
+        return rows
+
+    def divide(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from with_partitions(pa.Table.from_batches([batch]), fields).to_batches()
+
+    return rows.mapInArrow(divide, StructType([*rows.schema.fields]).add(PARTITION, StringType()))
+
+
+def changes_in_partitions(
+    old_rows: "DataFrame", changes: "DataFrame", key: Sequence[str], fields: Sequence[PartitionField]
+) -> "DataFrame":
+    """The changes with the columns PARTITION and GONE, for a statement that finds rows by their keys and partitions.
+
+    `old_rows` have the column PARTITION. Each old row that is deleted, or gets another partition, has a change of its
+    own that is GONE.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    keeps_deleted = DELETED in old_rows.columns
+    new = with_partition_column(changes, fields)
+    old = old_rows.select(*map(quote, key), F.col(PARTITION).alias(_OLD_PARTITION))
+    leaves = F.col(PARTITION) != F.col(_OLD_PARTITION)
+    leaves = leaves if keeps_deleted else leaves | F.col(DELETED)
+    gone = new.join(old, on=list(key)).where(leaves).withColumn(PARTITION, F.col(_OLD_PARTITION)).drop(_OLD_PARTITION)
+    if not keeps_deleted:
+        new, gone = new.where(f"NOT {DELETED}").drop(DELETED), gone.drop(DELETED)
+    return new.withColumn(GONE, F.lit(False)).unionByName(gone.withColumn(GONE, F.lit(True)))
 
 
 def with_dropped_columns(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
@@ -57,15 +103,24 @@ def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[
     return written.withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
 
 
-def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
-    """Make a Hudi table with this name and these rows in the folder, by a bulk insert."""
+def insert_into(
+    folder: File,
+    name: str,
+    rows: "DataFrame",
+    key: Sequence[str],
+    options: Mapping[str, str],
+    fields: Sequence[PartitionField] = (),
+) -> None:
+    """Make a Hudi table with this name, these rows and these partitions in the folder, by a bulk insert."""
     record_key_columns = record_key(rows.schema, key)
     if RECORD_KEY in record_key_columns:
         rows = with_record_key(rows, key)
+    rows = with_partition_column(rows, fields)
     table_options = {
         "hoodie.table.name": name,
         "hoodie.datasource.write.recordkey.field": ",".join(record_key_columns),
         "hoodie.datasource.write.operation": "bulk_insert",
+        **({"hoodie.datasource.write.partitionpath.field": PARTITION} if fields else {}),
     }
     rows.write.format("hudi").options(**options, **table_options).mode("append").save(location(folder))
 
@@ -85,7 +140,8 @@ def merge_folder(
         columns = spark.table(target).columns
         has_own_key = RECORD_KEY in columns
         merged = with_record_key(changes, key) if has_own_key else changes
-        merged_by = [RECORD_KEY] if has_own_key else key
+        merged_by = [RECORD_KEY] if has_own_key else list(key)
+        merged_by += [PARTITION] if PARTITION in columns else []
         merged.createOrReplaceTempView("lakeingest_changes")
         # if the table has the column `deleted`, the copy keeps deleted rows, and the statement writes the column
         written_columns = merged.columns if deleted in columns else merged.drop(deleted).columns

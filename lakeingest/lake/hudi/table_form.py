@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.timeline import timeline
 
 PROPERTIES = ".hoodie/hoodie.properties"
-PARTITION = ".hoodie_partition_metadata"
+PARTITION_METADATA = ".hoodie_partition_metadata"  # a folder with data files has it
 _CHECKSUM = ".hoodie/.hoodie.properties.crc"  # Hadoop writes a checksum beside each file on a disk
 _REQUIRED: Mapping[str, str] = {  # with other values, a commit would have to write more files, or other ones
     "hoodie.table.version": "9",
@@ -21,11 +22,12 @@ _REQUIRED: Mapping[str, str] = {  # with other values, a commit would have to wr
     "hoodie.table.timeline.timezone": "UTC",
     "hoodie.table.type": "COPY_ON_WRITE",
     "hoodie.table.base.file.format": "PARQUET",
-    "hoodie.table.partition.fields": "",
     "hoodie.table.cdc.enabled": "false",
     "hoodie.populate.meta.fields": "true",
     "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
 }
+_PARTITION_FIELDS = "hoodie.table.partition.fields"
+_EXTRACTOR = "hoodie.table.partition_extractor_class"
 # A table that names indexes in these properties is not of the form, because our commits do not update indexes
 _INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
 _OF_NEW_TABLES: Mapping[str, str] = {  # further properties of the tables that lakeingest makes
@@ -36,9 +38,7 @@ _OF_NEW_TABLES: Mapping[str, str] = {  # further properties of the tables that l
     "hoodie.partition.metafile.use.base.format": "false",
     "hoodie.table.format": "native",
     "hoodie.table.initial.version": "9",
-    "hoodie.table.keygenerator.type": "NON_PARTITION",
     "hoodie.table.multiple.base.file.formats.enable": "false",
-    "hoodie.table.partition_extractor_class": "org.apache.hudi.hive.MultiPartKeysValueExtractor",
     "hoodie.timeline.history.path": "history",
 }
 _RECORD_KEY = "hoodie.table.recordkey.fields"
@@ -49,11 +49,15 @@ class Unfit(Exception):
     """lakeingest cannot write this commit as Hudi would write it, so Hudi has to write it."""
 
 
-def record_key_of(folder: File) -> tuple[str, ...]:
-    """The columns of the record key. Raises Unfit if the table does not have the form to which lakeingest can write."""
+def record_key_of(folder: File, *, divided: bool = False) -> tuple[str, ...]:
+    """The columns of the record key. `divided`: the table must have partitions.
+
+    Raises Unfit if the table does not have the form to which lakeingest can write.
+    """
     properties = _properties(folder)
     has_indexes = any(map(properties.get, _INDEXES))
-    if not has_known_form(folder) or has_indexes or not _has_only_completed_writes(folder):
+    has_form = has_known_form(folder) and has_partitions(folder) == divided
+    if not has_form or has_indexes or not _has_only_completed_writes(folder):
         raise Unfit
     return tuple(properties.get(_RECORD_KEY, "").split(","))
 
@@ -61,7 +65,27 @@ def record_key_of(folder: File) -> tuple[str, ...]:
 def has_known_form(folder: File) -> bool:
     """Whether the properties of the table are those that lakeingest gives a table, apart from its indexes."""
     properties = _properties(folder)
-    return all(properties.get(name) == value for name, value in _REQUIRED.items())
+    return all(properties.get(name) == value for name, value in _REQUIRED.items()) and (
+        properties.get(_PARTITION_FIELDS) in {"", PARTITION}
+    )
+
+
+def has_partitions(folder: File) -> bool:
+    """Whether Hudi knows our column of partitions as the partition of the table."""
+    return _properties(folder).get(_PARTITION_FIELDS) == PARTITION
+
+
+def extractor_of(*, divided: bool) -> str:
+    """Hudi's class that makes the value of the partition column of a folder's name."""
+    return "SinglePartPartitionValueExtractor" if divided else "MultiPartKeysValueExtractor"
+
+
+def make_partition(folder: File, partition: str, instant: str) -> None:
+    """Make the folder of a partition, which the commit of this instant is the first to write to, if it is missing."""
+    (folder / partition).make_folder()
+    described = folder / partition / PARTITION_METADATA
+    if not described.exists():
+        described.put(f"commitTime={instant}\npartitionDepth=1\n".encode())
 
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
@@ -91,19 +115,24 @@ def remove_indexes(folder: File) -> None:
     files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 
-def make_table(folder: File, name: str, record_key: Sequence[str]) -> None:
-    """Make a Hudi table without commits in the folder."""
+def make_table(folder: File, name: str, record_key: Sequence[str], *, divided: bool) -> None:
+    """Make a Hudi table without commits in the folder. `divided`: it has partitions."""
+    generator = "NON_PARTITION" if not divided else "COMPLEX" if len(record_key) > 1 else "SIMPLE"
     checksum = zlib.crc32(f".{name}".encode())  # of `<database>.<table>`; a table in a folder has no database
     properties = {
         **_REQUIRED,
         **_OF_NEW_TABLES,
         "hoodie.table.name": name,
         "hoodie.table.checksum": str(checksum),
+        _PARTITION_FIELDS: PARTITION if divided else "",
+        _EXTRACTOR: f"org.apache.hudi.hive.{extractor_of(divided=divided)}",
+        "hoodie.table.keygenerator.type": generator,
         _RECORD_KEY: ",".join(record_key),
     }
     lines = [f"{key}={_escaped(value)}" for key, value in sorted(properties.items())]
     (folder / ".hoodie" / "timeline" / "history").make_folder()
-    (folder / PARTITION).write(b"partitionDepth=0\n")
+    if not divided:
+        (folder / PARTITION_METADATA).write(b"partitionDepth=0\n")
     (folder / PROPERTIES).put("\n".join([*lines, ""]).encode())  # last: with its properties, the folder is a table
 
 

@@ -8,19 +8,23 @@ lakeingest.version            the version of the commit of staging that the publ
 lakeingest.base               the version that readers saw before
 lakeingest.table, .owner      the source table, and the pipeline that owns the copy
 lakeingest.key, .buckets      the columns of the primary key, and the number of buckets
+lakeingest.partitions         the partitions, if the copy has any, with the earlier names of their columns
 lakeingest.position, .epoch   for people
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote as decode
 
 from lakeingest import config
+from lakeingest.core.origins import Origins
+from lakeingest.core.partitioning import PartitionField, refusal
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import UnsupportedTable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
@@ -29,10 +33,11 @@ from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.clusterings import remove_strays
 from lakeingest.lake.hudi.commit import clock_lag
-from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
+from lakeingest.lake.hudi.file_groups import assert_whole, data_files, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.metastore import Metastore
+from lakeingest.lake.hudi.partitions import PARTITION, Partitions
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.rows import HudiRows, batch_readers
@@ -42,7 +47,7 @@ from lakeingest.lake.hudi.types import hudi_types
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
-from lakeingest.lake.staged.staging import files_of, is_started_over, tables_in
+from lakeingest.lake.staged.staging import Named, files_of, is_started_over, tables_in
 from lakeingest.lake.staged.target import StagedTarget
 from lakeingest.lake.target import Bounds, Inventory, Looked, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
@@ -52,10 +57,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+PartitionsOf = Callable[[TableId], tuple[PartitionField, ...]]
+
+
 class HudiTarget(StagedTarget[Instant]):
     """`lake.target.Target` on Hudi tables. Commits that are not yet published are in the folder `staging`."""
 
-    added_columns = frozenset({*META, RECORD_KEY})
+    added_columns = frozenset({*META, RECORD_KEY, PARTITION})
 
     def __init__(
         self,
@@ -65,9 +73,11 @@ class HudiTarget(StagedTarget[Instant]):
         keeps_dropped: bool = True,
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
+        partitions_of: PartitionsOf | None = None,
     ) -> None:
+        """`partitions_of`: what pipeline.yml asks for; None: nobody asks, as in commands that make no copies."""
         super().__init__(staging, open_spark, keeps_dropped=keeps_dropped)
-        self.settings, self._ownership = settings, ownership
+        self.settings, self._ownership, self._partitions_of = settings, ownership, partitions_of
         self._removals = staging.parent / "waiting"
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
@@ -131,16 +141,22 @@ class HudiTarget(StagedTarget[Instant]):
         """Begin staging. The first publish makes the Hudi table.
 
         Raises:
-            UnsupportedTable: Hudi does not allow a name of the table or of a column.
+            UnsupportedTable: Hudi does not allow a name of the table or of a column, or the table cannot have the
+                partitions of pipeline.yml.
             StaleWriter: another run has published the table, or has begun its staging.
             NotOurCopy: another pipeline makes the copy.
 
         """
         self.types(schema)  # raises UnsupportedTable
+        fields = self._partitions_of(schema.table) if self._partitions_of is not None else ()
+        if (reason := refusal(fields, schema)) is not None:
+            raise UnsupportedTable(f"{schema.table}: {reason}")
+        partitions = Partitions.of_new(fields).named
         if self._published(schema.table) is not None:
             raise stale(schema.table)
         self._folder_of(schema.table).claim()  # raises NotOurCopy before anything is staged
-        commit = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
+        no_rows = lake_schema(schema).empty_table()
+        commit = self._staging(schema.table).begin(progress, schema.key, no_rows, partitions)
         return Staged(progress, commit.version, None)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
@@ -221,7 +237,7 @@ class HudiTarget(StagedTarget[Instant]):
         Files of older commits that are not deleted yet are included.
         """
         folder = self._folder_of(table).current
-        sizes = [file.size() for file in folder.listed("*.parquet")]
+        sizes = [file.size() for file in data_files(folder)]
         return Inventory(files=len(sizes), deletes=0, bytes=sum(sizes), snapshots=len(writes(folder)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
@@ -234,6 +250,14 @@ class HudiTarget(StagedTarget[Instant]):
         if published is not None:
             assert_whole(table, self._folder_of(table).current)
         return self._staged(table, published)
+
+    def _assert_form(self, table: TableId, partitions: Named) -> None:
+        if self._partitions_of is not None:
+            Partitions.of(partitions).assert_wanted(table, self._partitions_of(table))
+
+    def _partitions_after(self, schema: TableSchema, origins: Origins | None) -> Named:
+        present = self._staging(schema.table).last().partitions
+        return Partitions.of(present).after(schema, origins).named if present else ()
 
     def _published(self, table: TableId) -> Instant | None:
         """The commit that readers see or, after an interrupted first publish, will see; None: nothing is published."""

@@ -19,12 +19,15 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.partitions import parse_named
 from lakeingest.lake.marks import PROGRESS, parse_progress
+from lakeingest.lake.staged.staging import Named
 
 PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
+PARTITIONS = "lakeingest.partitions"
 MOMENT = "%Y%m%d%H%M%S%f"  # the format of an instant, with microseconds
 DIGITS = 17  # so many first digits of an instant are used: up to milliseconds
 T = TypeVar("T")
@@ -63,6 +66,11 @@ class Instant:
     def buckets(self) -> int:
         """The table's number of buckets."""
         return self._parsed(BUCKETS, _bucket_count)
+
+    @property
+    def partitions(self) -> Named:
+        """The partitions of the copy, as `Partitions.named` has them; () if it has none."""
+        return self._parsed(PARTITIONS, parse_named) if PARTITIONS in self.properties else ()
 
     def names(self, property_name: str) -> list[str]:
         """The names of columns that a property has. Raises StateUnreadable if the property is damaged."""

@@ -37,6 +37,7 @@ from lakeingest.lake.refusals import stale
 _COMPARED_SECONDS = 3_600  # how long the rows that Spark wrote for `StagedTarget.readers` are kept
 _DROPPED = "=gone"  # a part of the name of each dropped folder; the folder of a table cannot have this part
 _AT_ONCE = 16  # the number of threads that read footers
+Named = tuple[tuple[str, ...], ...]  # of each partition: its text in `partition_by`, then earlier names of its column
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class StagingCommit:
     changes: tuple[str, ...] = ()
     restarts: bool = False
     added: int | None = None  # the number of rows that the changes insert, less those that they delete; None: unknown
+    partitions: Named = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back.
@@ -67,6 +69,7 @@ class StagingCommit:
             "changes": self.changes,
             "added": self.added,
             "progress": progress_form.to_json(self.progress),
+            **({"partitions": self.partitions} if self.partitions else {}),
         }
 
     @classmethod
@@ -89,6 +92,7 @@ class StagingCommit:
                 changes=changes,
                 restarts=restarts,
                 added=added,
+                partitions=tuple(tuple(map(str, one)) for one in doc.get("partitions", ())),
             )
         except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
@@ -147,16 +151,17 @@ class StagingFolder:
             raise stale(self.table)
         return self._parsed(listed[-1], listed[-1].read())
 
-    def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
+    def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table, partitions: Named = ()) -> StagingCommit:
         """Make the first commit of a new table. `rows` has the columns of the table, and no rows."""
         (self.path / "data").make_folder()
         version, empty_file = _new_version(), self.write(rows)
-        return self._create(StagingCommit(1, version, base=None, progress=progress, key=tuple(key), rows=(empty_file,)))
+        commit = StagingCommit(1, version, None, progress, tuple(key), rows=(empty_file,), partitions=partitions)
+        return self._create(commit)
 
-    def begin_at(self, version: int, progress: Progress, key: Sequence[str]) -> StagingCommit:
+    def begin_at(self, version: int, progress: Progress, key: Sequence[str], partitions: Named = ()) -> StagingCommit:
         """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
         (self.path / "data").make_folder()
-        return self._create(StagingCommit(1, version, base=version, progress=progress, key=tuple(key)))
+        return self._create(StagingCommit(1, version, version, progress, tuple(key), partitions=partitions))
 
     def append(
         self,
@@ -168,8 +173,11 @@ class StagingFolder:
         restarts: bool = False,
         added: int | None = None,
         key: Sequence[str] | None = None,
+        partitions: Named | None = None,
     ) -> StagingCommit:
         """Make a commit on the version `base`. `key` is a new primary key of the table; None: the key stays.
+
+        So it is with `partitions`.
 
         Raises StaleWriter if `base` is not the last version.
         """
@@ -186,6 +194,7 @@ class StagingFolder:
             changes=tuple(changes),
             restarts=restarts,
             added=added,
+            partitions=last.partitions if partitions is None else partitions,
         )
         return self._create(commit)
 

@@ -23,7 +23,7 @@ from lakeingest.lake.refusals import stale
 from lakeingest.lake.staged.effects import effects_of, rows_in
 from lakeingest.lake.staged.rewriting import StagedRewriter, rewriters
 from lakeingest.lake.staged.rows import rows_after_commits
-from lakeingest.lake.staged.staging import StagingFolder, since_restart
+from lakeingest.lake.staged.staging import Named, StagingFolder, since_restart
 from lakeingest.lake.staged.writer import StagedMerger, StagedRows, StagedWriter
 from lakeingest.lake.target import Bounds, Capabilities, Effects, OpenSpark, Staged, Target, Written
 from lakeingest.rows import lake_schema
@@ -42,6 +42,10 @@ class PublishedCommit(Protocol):
     @property
     def key(self) -> Sequence[str]:
         """The columns of the table's key."""
+
+    @property
+    def partitions(self) -> Named:
+        """The partitions of the copy."""
 
     @property
     def seconds(self) -> float:
@@ -163,15 +167,17 @@ class StagedTarget(Target, Generic[Published]):
         return self._commit(replace(staged, version=version), progress)
 
     @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Make a commit of staging that restarts. Its one file has the new columns and no rows."""
+        partitions = self._partitions_after(schema, known)
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
-        return self._replace_rows(staged, schema, progress, [empty])
+        return self._replace_rows(staged, schema, progress, [empty], partitions)
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[StagedRewriter]:
         """Rewriters for the executors. Together they write all rows of the table anew."""
         self.types(lift.after)  # raises UnsupportedTable before anything is written
+        self._partitions_after(lift.after, origins_of(lift))  # raises PartitionsDiffer
         staging = self._staging(lift.after.table)
         rows, merges = self._files(lift.after.table, staged.version)
         return rewriters(staging, lift, rows, merges, self.added_columns, keeps_dropped=self._keeps_dropped)
@@ -179,7 +185,8 @@ class StagedTarget(Target, Generic[Published]):
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """Make a commit of staging that restarts: the rewritten rows replace all rows."""
-        return self._replace_rows(staged, lift.after, progress, rewritten)
+        partitions = self._partitions_after(lift.after, origins_of(lift))
+        return self._replace_rows(staged, lift.after, progress, rewritten, partitions)
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of the published commit, or of a commit of staging."""
@@ -227,8 +234,11 @@ class StagedTarget(Target, Generic[Published]):
             is_of_new_table = bool(commits) and commits[0].base is None
             if not is_of_new_table:  # no staging, or staging of a published table that was dropped
                 return None
+            self._assert_form(table, commits[-1].partitions)
             return Staged(commits[-1].progress, commits[-1].version, None)
-        if commits := staging.commits(published.version):
+        commits = staging.commits(published.version)
+        self._assert_form(table, commits[-1].partitions if commits else published.partitions)
+        if commits:
             return Staged(commits[-1].progress, commits[-1].version, published.version, changed=published.seconds)
         return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
@@ -244,7 +254,7 @@ class StagedTarget(Target, Generic[Published]):
         if staging.path.is_there():
             staging.drop()
         if staged is not None and published is not None:
-            staging.begin_at(staged.version, staged.progress, published.key)
+            staging.begin_at(staged.version, staged.progress, published.key, published.partitions)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
         """The files with the rows of the commit `version`, and the files of each merge that changes these rows.
@@ -268,19 +278,46 @@ class StagedTarget(Target, Generic[Published]):
         restarts: bool = False,
         added: int | None = None,
         key: Sequence[str] | None = None,
+        partitions: Named | None = None,
     ) -> Staged:
         """Make a commit of staging on `staged`. The other arguments are those of `StagingFolder.append`."""
-        staging = self._staging(progress.table)
-        commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added, key=key)
+        commit = self._staging(progress.table).append(
+            staged.version,
+            progress,
+            rows,
+            changes,
+            restarts=restarts,
+            added=added,
+            key=key,
+            partitions=partitions,
+        )
         return Staged(progress, commit.version, staged.published)
 
-    def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[Written]) -> Staged:
+    def _replace_rows(
+        self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[Written], partitions: Named
+    ) -> Staged:
         """Make a commit of staging that restarts: the files `rows` have all rows of the table."""
         names = [name.decode() for name in rows]
-        return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
+        return self._commit(staged, progress, rows=names, restarts=True, key=schema.key, partitions=partitions)
+
+    def _partitions_after(self, schema: TableSchema, origins: Origins | None) -> Named:  # noqa: ARG002
+        """The partitions of the copy when all its rows are written anew with the columns of `schema`.
+
+        `origins`: the name of each column now; None: columns keep their names. Raises PartitionsDiffer if the copy
+        cannot have its partitions any more.
+        """
+        return ()
+
+    def _assert_form(self, table: TableId, partitions: Named) -> None:
+        """Raises PartitionsDiffer unless pipeline.yml asks for the partitions that the copy has."""
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / file_name(str(table)))
+
+
+def origins_of(lift: Lift) -> Origins:
+    """For each column after a lift its name before; None: the column is new."""
+    return dict(zip(lift.after.names, lift.origins, strict=True))
 
 
 def _version(published: PublishedCommit | None) -> int | None:

@@ -153,7 +153,7 @@ def test_a_file_of_a_dead_run_is_no_part_of_a_new_table(lake: Lake, monkeypatch:
     def beside_another(spark: Any, writer: BucketWriter, *given: Any) -> Any:
         late = replace(writer, commit=replace(writer.commit, instant="20200101000000000"))
         (late.commit.folder / ".hoodie" / ".temp" / late.commit.instant).make_folder()
-        real(spark, replace(late, groups=[FileGroup.new(group.bucket) for group in writer.groups]), *given)
+        real(spark, replace(late, groups={place: FileGroup.new(place[1]) for place in writer.groups}), *given)
         return real(spark, writer, *given)
 
     monkeypatch.setattr(all_rows, "write_in_tasks", beside_another)

@@ -88,7 +88,7 @@ def entries(lake: Lake, pattern: str) -> list[Local]:
 def clusterings_left(lake: Lake) -> list[str]:
     """The entries of clusterings, and their data files."""
     found = [*entries(lake, "*.clustering.*"), *entries(lake, "*replacecommit*")]
-    in_buckets = {group.name for group in groups_of(our_files(lake), 1 << 20).values()}
+    in_buckets = {group.name for group in groups_of(our_files(lake), folder(lake), 1 << 20).values()}
     others = [file for file in folder(lake).glob("*.parquet") if file.name.partition("_")[0] not in in_buckets]
     return [file.name for file in (*found, *others)]
 

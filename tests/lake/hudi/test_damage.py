@@ -155,11 +155,11 @@ def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
     first = commits(lake)[0]
 
     def archiving(path: File) -> list[tuple[str, str, File]]:
-        names = timeline.writes(path)
+        names = timeline.commits_of(path)
         first.unlink()
         return names
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakeingest.lake.hudi.file_groups.writes", archiving)
+        patch.setattr("lakeingest.lake.hudi.file_groups.commits_of", archiving)
         found = lake.open().inspect(lake.table)
     assert found == lake.loaded()

@@ -12,12 +12,14 @@ from hive_metastore import ttypes
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
+from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.metastore import Metastore
+from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.timeline import writes
 from lakeingest.lake.metastore import TimedClient
 from tests.lake.conftest import BOUNDARIES
@@ -245,3 +247,27 @@ def test_a_name_that_a_metastore_would_change_is_refused(lake: Lake) -> None:
     schema = replace(lake.schema, table=TableId(DATABASE, "Orders"))
     with pytest.raises(UnsupportedTable, match=r"only names of a-z, 0-9 and _, not shop\.Orders"):
         lake.open().types(schema)
+
+
+def test_partitions_are_registered_with_the_table(
+    lake: Lake, settings: Target, lake_config: Config, spark: SparkSession
+) -> None:
+    """By the column that Hudi knows as the partition; those that are new follow."""
+    options = {f"{DATABASE}.*": TableOptions(partition_by=("truncate(1, v)",))}
+    config = lake_config.model_copy(update={"target": settings, "tables": Tables(include=("*.*",), options=options)})
+    lake = replace(lake, open=lambda: open_target(config, lambda: spark))
+    lake.published((1, "a"), (2, None))
+    found = registered(lake)
+    assert [(column.name, column.type) for column in found.partitionKeys] == [(PARTITION, "string")]
+    assert partitions(lake) == {"a": "a", "NULL": "NULL"}
+    lake.publish(lake.merge(lake.loaded(), (1, "b/c", False), (3, "%", False), pos=30))
+    assert partitions(lake) == {"a": "a", "NULL": "NULL", "b": "b", "~25": "~25"}
+    assert registered(lake).parameters["last_commit_time_sync"] == last_commit(lake)
+    assert lake.seen() == [(1, "b/c"), (2, None), (3, "%")]
+
+
+def partitions(lake: Lake) -> dict[str, str]:
+    """The folder of each partition by its value."""
+    with client(lake) as asked:
+        found = asked.get_partitions(DATABASE, lake.table.name, -1)
+    return {one.values[0]: one.sd.location.removeprefix(f"file:{folder(lake)}/") for one in found}

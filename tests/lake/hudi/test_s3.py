@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
 from lakeingest.config.place import Place
+from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
@@ -344,3 +345,21 @@ def test_a_key_of_integers_gets_another_name(lake: Lake) -> None:
     assert record_key_of(folder(lake)) == ("number",)
     lake.publish(lake.merge(lake.loaded(), (1, None, True), (3, "three", False), (4, "d", False), pos=50))
     assert lake.seen() == [(3, "three"), (4, "d")]
+
+
+def test_rows_move_between_partitions(lake_of: Callable[..., Lake], config: Config, spark: SparkSession) -> None:
+    """The files are below the names of their partitions, from the first publish on; also after one that died."""
+    options = {"contract.*": TableOptions(partition_by=("truncate(1, v)",))}
+    divided = config.model_copy(update={"tables": Tables(include=("*.*",), options=options)})
+    lake = replace(lake_of(), open=lambda: open_target(divided, lambda: spark))
+    staged = lake.copied((1, "a"), (2, "b/c"), (3, None))
+    with pytest.raises(Crash):
+        lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)), target=lake.dying_before("rename"))
+    assert lake.loaded().visible
+    assert lake.seen() == [(1, "a"), (2, "b/c"), (3, None)]
+    lake.publish(lake.merge(lake.loaded(), (1, "/", False), (2, None, False), (3, "b", False), (4, "a", False), pos=30))
+    assert lake.seen() == [(1, "/"), (2, None), (3, "b"), (4, "a")]
+    below = [str(file).removeprefix(f"{folder(lake)}/") for file in folder(lake).tree()]
+    assert {name.partition("/")[0] for name in below if "/" in name} == {".hoodie", "a", "b", "NULL", "~2F"}
+    lake.publish(lake.open().maintain(lake.loaded()))
+    assert lake.seen() == [(1, "/"), (2, None), (3, "b"), (4, "a")]
