@@ -86,13 +86,13 @@ def _iceberg_jars(target: Target) -> tuple[str, ...]:
 
 
 def _iceberg_name(target: Target, table: TableId) -> str:
-    parts = target.catalog.name, *target.identifier(table)
+    parts = target.catalog.name, *target.shown(table)
     return ".".join(part if part.isascii() and part.isidentifier() else quote(part) for part in parts)
 
 
 def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
     """The queries that count the rows of an Iceberg table; each Python query first loads the catalog."""
-    name = ".".join(target.identifier(table))
+    name = ".".join(target.shown(table))
     if target.catalog.is_embedded:
         properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
         arguments = ", ".join([f"'{target.catalog.name}'", *properties])

@@ -8,6 +8,7 @@ depends · `lakeingest.base`, the snapshot that the commit builds on · `lakeing
 import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -305,7 +306,8 @@ class IcebergTarget(port.Tables):
         """Combine small files and deletes, and remove due snapshots, in one commit; no commit if nothing is to do."""
         loaded = self._table_with(staged.progress.table, staged.version)
         changes = full_compaction(as_staged(loaded, staged.version), staged.version)
-        if changes == NO_FILES and not due_now(loaded, self.settings.history):
+        held = functools.partial(self._held, staged.progress.table)
+        if changes == NO_FILES and not due_now(loaded, self.settings.history, held):
             return staged
         return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
 
@@ -329,6 +331,10 @@ class IcebergTarget(port.Tables):
         """
         may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
         return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+
+    def _held(self, table: TableId) -> AbstractSet[int]:  # noqa: ARG002 - shards need it
+        """The commits of the table whose files another table shows; they are not removed."""
+        return frozenset()
 
     def _waiting(self, table: TableId) -> Waiting | None:
         return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)
@@ -377,7 +383,8 @@ class IcebergTarget(port.Tables):
             write(transaction)
             self._entries.add_owner(transaction, current)
             end_merges(transaction, current)
-            expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due)
+            held = functools.partial(self._held, table)
+            expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due, held=held)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]

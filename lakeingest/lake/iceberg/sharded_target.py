@@ -1,0 +1,88 @@
+"""A target whose copies are shards: readers find them in shared tables. Staging, commits and recovery are as of others.
+
+A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
+makes the second step if a run was killed in between. Until then readers see the shard as it was before.
+"""
+
+import functools
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake import target as port
+from lakeingest.lake.errors import names_storage_errors
+from lakeingest.lake.held import Auditing, unaudited
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter
+from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.refusals import assert_nameable
+from lakeingest.lake.target import Staged
+
+
+class ShardedTarget(IcebergTarget):
+    """`lake.target.Target` on an Iceberg catalog, for a target.table that several tables of the source have."""
+
+    @functools.cached_property
+    def _shared(self) -> SharedTables:
+        return SharedTables(self.settings, self._catalog, self._ownership, self._waiting_folder)
+
+    @names_storage_errors
+    def recover(self, table: TableId) -> Staged | None:
+        """Recover the shard, and show it in the shared table as its own table shows it, if it was published."""
+        staged = super().recover(table)
+        if self.settings.is_shard(table) and staged is not None and staged.published is not None:
+            self._shared.show(table, self._table(table))
+        return staged
+
+    @names_storage_errors
+    def look(self, table: TableId) -> port.Looked | None:
+        """Look at the shard. Raises also if someone else has changed the shared table."""
+        looked = super().look(table)
+        if self.settings.is_shard(table) and self.exists():
+            self._shared.assert_ours(table)
+        return looked
+
+    @names_storage_errors
+    def create(self, schema: TableSchema, progress: Progress) -> Staged:
+        """Make the shard. Raises UnsupportedTable if the shared table cannot have its columns."""
+        self._assert_fits(schema)
+        return super().create(schema, progress)
+
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The types, as of each copy. The catalog has to allow the name of the shared table, too."""
+        assert_nameable(self.settings.catalog.type or "sql", self.settings.shown(schema.table))
+        return super().types(schema)
+
+    @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Remove all rows of the shard from staging. Raises UnsupportedTable as `create`."""
+        self._assert_fits(schema)
+        return super().start_over(staged, schema, progress, known)
+
+    @names_storage_errors
+    def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
+        """Rewriters as of each copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
+        self._assert_fits(lift.after)
+        return super().rewriters(staged, lift)
+
+    @names_storage_errors
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
+        """Publish the shard, then show it in the shared table."""
+        self._assert_fits(schema)
+        published = super().publish(staged, schema, properties, audit)
+        if self.settings.is_shard(schema.table):
+            self._shared.show(schema.table, self._table(schema.table))
+        return published
+
+    def _assert_fits(self, schema: TableSchema) -> None:
+        if self.settings.is_shard(schema.table):
+            self._shared.assert_fits(schema)
+
+    def _held(self, table: TableId) -> AbstractSet[int]:
+        """The commits of a shard that snapshots of the shared table show."""
+        return self._shared.held(table) if self.settings.is_shard(table) else frozenset()
