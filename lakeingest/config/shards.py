@@ -19,11 +19,11 @@ _FIELDS = frozenset({"database", "table"})
 
 
 def assert_target_table(config: "Config") -> None:
-    """Raises ValueError for a target.table that is no name, NotBuiltYet for keys that shards do not have."""
+    """Raises NotBuiltYet for a target.table that is no name, and for keys that shards do not have."""
     pattern = config.target.table
     fields = re.findall(r"\{(\w*)\}", pattern)
     if not set(fields) <= _FIELDS or pattern.count(".") != 1 or re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)):
-        raise ValueError("target.table: only namespace.name is possible, with {database} and {table} in it or without")
+        raise NotBuiltYet("target.table: only namespace.name is built yet, with {database} or {table} in it or neither")
     if config.target.is_shared and (refused := next(iter(_refused(config)), None)) is not None:
         key, reason = refused
         raise NotBuiltYet(
