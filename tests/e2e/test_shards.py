@@ -1,5 +1,6 @@
 """Shards: many databases and tables of a source in one table of the lake; source = what readers of it see."""
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -262,3 +263,58 @@ def test_older_commits_of_the_shared_table_stay_readable_while_it_has_them(
             copy = catalog.load_table((namespace, "orders"))
             assert len(shared.metadata.snapshots) < 24
             assert len(copy.metadata.snapshots) < 60
+
+
+def test_rows_of_a_shard_leave_when_its_own_table_is_dropped(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer
+) -> None:
+    """An excluded shard stays as it was, until an operator drops its table; then `maintain` lets its rows leave."""
+    with Sharded.on(pipe_on, mysql_server, 2, chunk_rows=10) as sharded:
+        first, second = [f"{database}.orders" for database in sharded.databases]
+        fill(sharded, first)
+        fill(sharded, second)
+        sharded.pipe.run()
+        config = sharded.pipe.config
+        tables = config.tables.model_copy(update={"exclude": (second,)})
+        sharded.pipe.config = config.model_copy(update={"tables": tables})
+        change(sharded, first)
+        sharded.pipe.run()
+        sharded.assert_exact()  # nothing has changed in the second one
+        with sharded.catalog() as catalog:
+            catalog.drop_table((f"{sharded.pipe.database}_lake_all__lakeingest_{sharded.databases[1]}", "orders"))
+        change(sharded, first)
+        sharded.pipe.run()
+        sharded.assert_exact()
+        ask(sharded.pipe.config, "maintain", [first], spark=sharded.pipe.spark)
+        [left, _] = sharded.shards
+        with sharded.table() as shared:
+            found = shared.scan().to_arrow()
+        assert set(found["_lakeingest_database"].to_pylist()) == {left.database}
+        sharded.pipe.config = config  # it is included again: it is copied again
+        sharded.pipe.run()
+        sharded.assert_exact()
+
+
+@pytest.mark.long("64 tables")
+def test_sixty_four_shards(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer, record_property: Callable[[str, object], None]
+) -> None:
+    """The first copy, a change in each, a change in one, and nothing to do."""
+    with Sharded.on(pipe_on, mysql_server, 16) as sharded:
+        tables = [f"{database}.orders_{number}" for database in sharded.databases for number in range(4)]
+        for table in tables:
+            fill(sharded, table, rows=100)
+        rounds: list[tuple[str, list[str]]] = [
+            ("first copy", []),
+            ("a change in each", tables),
+            ("a change in one", tables[:1]),
+            ("nothing to do", []),
+        ]
+        for name, changed in rounds:
+            for table in changed:
+                change(sharded, table)
+            began, cpu = time.monotonic(), time.process_time()
+            sharded.pipe.run()
+            seconds, of_cpu = time.monotonic() - began, time.process_time() - cpu
+            record_property("64 shards", f"{name}: {seconds:.1f} s, {of_cpu:.1f} CPU s of the run's own process")
+            sharded.assert_exact()

@@ -92,9 +92,9 @@ def expire(
     loaded: Table,
     history: History,
     waiting: Waiting | None,
+    held: Held = nothing_held,
     *,
     all_due: bool = False,
-    held: Held = nothing_held,
 ) -> int:
     """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 

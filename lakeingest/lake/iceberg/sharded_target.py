@@ -6,7 +6,7 @@ makes the second step if a run was killed in between. Until then readers see the
 
 import functools
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from datetime import timedelta
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
@@ -15,6 +15,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.held import Auditing, unaudited
+from lakeingest.lake.iceberg.expiry import Held, nothing_held
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter
 from lakeingest.lake.iceberg.shared_tables import SharedTables
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -79,10 +80,18 @@ class ShardedTarget(IcebergTarget):
             self._shared.show(schema.table, self._table(schema.table))
         return published
 
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """Delete leftovers of the shard. Rows of shards whose own tables were dropped leave the shared table."""
+        removed = super().remove_leftovers(table, age)
+        if self.settings.is_shard(table):
+            self._shared.forget_dropped(table)
+        return removed
+
     def _assert_fits(self, schema: TableSchema) -> None:
         if self.settings.is_shard(schema.table):
             self._shared.assert_fits(schema)
 
-    def _held(self, table: TableId) -> AbstractSet[int]:
-        """The commits of a shard that snapshots of the shared table show."""
-        return self._shared.held(table) if self.settings.is_shard(table) else frozenset()
+    def _held(self, table: TableId) -> Held:
+        """What returns the commits of a shard that snapshots of the shared table show."""
+        return functools.partial(self._shared.held, table) if self.settings.is_shard(table) else nothing_held

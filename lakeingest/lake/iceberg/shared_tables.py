@@ -10,26 +10,20 @@ table has the snapshot, these commits stay in the tables of their shards, and wi
 The table's property `gc.enabled` is false: the files belong to the shards, so nobody else may remove them.
 """
 
-import json
 import threading
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Self
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
-from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.types import NestedField
 
 from lakeingest import config
@@ -37,16 +31,16 @@ from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.change import DATABASE, TABLE
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.shards import NOTHING, ShardsDiffer, SharedColumn, Showing, held, joined, shard_of, text_of
-from lakeingest.errors import DAMAGED, ForeignWrite, StateUnreadable, UnsupportedTable
+from lakeingest.errors import ForeignWrite, StateUnreadable, UnsupportedTable
 from lakeingest.files.file import File
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.expiry import WORTH, AssertUnreferenced, delete, limits, retained_snapshots, trim
 from lakeingest.lake.iceberg.history import MAIN, tip
-from lakeingest.lake.iceberg.kept_files import manifests_of
 from lakeingest.lake.iceberg.location import new_location_of
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, obeyed_properties
 from lakeingest.lake.iceberg.shape import schema_differences
+from lakeingest.lake.iceberg.shared_commit import SHARDS, Listed, add_commit, is_ours, parsed
 from lakeingest.lake.iceberg.staged_schema import show_new
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
@@ -55,33 +49,7 @@ from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import not_ours
 from lakeingest.lake.waiting import Waiting, waiting_of
 
-SHARDS = "lakeingest.shards"  # of a snapshot; of the table: its OWNER, for no source table has this name
-LISTS = "lakeingest.lists"
 _KEY_OF_SHARDS = (DATABASE, TABLE)  # the first columns of the key, whose values tell the rows of shards apart
-_TOTALS = (
-    "total-records",
-    "total-data-files",
-    "total-delete-files",
-    "total-position-deletes",
-    "total-equality-deletes",
-    "total-files-size",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, as of _TOTALS."""
-
-    commit: int
-    manifest_list: str
-    totals: tuple[int, ...]
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        """The commit of a shard."""
-        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        totals = tuple(int(summary.get(name) or 0) for name in _TOTALS)
-        return cls(snapshot.snapshot_id, snapshot.manifest_list, totals)
 
 
 class SharedTables:
@@ -94,6 +62,7 @@ class SharedTables:
         self._settings, self._catalog, self._ownership, self._waiting_folder = settings, catalog, ownership, waiting
         self._showing = threading.Lock()  # one commit at a time: each would find that another has moved main
         self._known: dict[int, Showing] = {}  # by snapshot, because a snapshot never changes
+        self._begun: dict[TableId, Schema] = {}  # the columns of shards that this run copies for the first time
 
     def held(self, shard: TableId) -> AbstractSet[int]:
         """The commits of a shard that snapshots of its shared table show."""
@@ -101,13 +70,24 @@ class SharedTables:
         return frozenset() if loaded is None else held(self._all_showings(loaded), shard)
 
     def assert_fits(self, schema: TableSchema) -> None:
-        """Raises UnsupportedTable if the copy of this definition cannot be a shard beside the shards that are shown.
+        """Raises UnsupportedTable if the copy of this definition cannot be a shard beside the others.
+
+        The others are the shards that are shown, and those that this run has begun to copy.
 
         Raises also as `assert_ours`.
         """
-        loaded = self.assert_ours(schema.table)
-        if loaded is not None:
-            self._fields_with(schema.table, loaded.schema(), iceberg_schema(schema, {}))
+        table, loaded, of_shard = schema.table, self.assert_ours(schema.table), iceberg_schema(schema, {})
+        shared = None if loaded is None else loaded.schema()
+        others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
+        for begun in others:  # nobody sees them yet
+            fields = self._fields_with(table, shared, begun)
+            shared = Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.required])
+        self._fields_with(table, shared, of_shard)
+        if loaded is None or self._showing_of(self._last_of_ours(table, loaded)).commit_of(table) is None:
+            self._begun[table] = of_shard
+
+    def _are_together(self, one: TableId, other: TableId) -> bool:
+        return one != other and self._settings.shown(one) == self._settings.shown(other)
 
     def assert_ours(self, shard: TableId) -> Table | None:
         """The shared table of a shard; None if there is none yet.
@@ -135,19 +115,49 @@ class SharedTables:
                 return
             if loaded is None:
                 transaction = self._creation(shard, copy)
-                self._write(transaction, shard, copy, None)
+                self._show_columns(transaction, shard, None, copy)
+                add_commit(transaction, {text_of(shard): Listed.of(tip(copy, MAIN))})
                 commit(shard, transaction, lambda: self._find(shard))
+            else:
+
+                def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                    self._show_columns(transaction, shard, current.schema(), copy)
+                    lists = self._lists(current.properties, self._last_of_ours(shard, current))
+                    return {**lists, text_of(shard): Listed.of(tip(copy, MAIN))}
+
+                self._commit(shard, loaded, change)
+            self._begun.pop(shard, None)
+
+    def forget_dropped(self, shard: TableId) -> None:
+        """Let the rows of those shards leave whose own tables someone has dropped from the catalog; not of `shard`."""
+        with self._showing:
+            if (loaded := self.assert_ours(shard)) is None:
                 return
+            shown = self._showing_of(self._last_of_ours(shard, loaded)).commits.keys() - {text_of(shard)}
+            exists = self._catalog.table_exists
+            gone = {name for name in shown if not exists(self._settings.identifier(shard_of(name)))}
+            if gone:
 
-            def build(current: Table) -> Transaction:
-                transaction = OneTransaction(current)
-                self._write(transaction, shard, copy, self._last_of_ours(shard, current))
-                return transaction
+                def change(current: Table, _: Transaction) -> dict[str, Listed]:
+                    return self._lists(current.properties, self._last_of_ours(shard, current), gone)
 
-            before = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in loaded.metadata.snapshots}
-            commit(shard, build(loaded), lambda: self._find(shard), build)
-            trim(loaded)
-            self._remove(shard, before)
+                self._commit(shard, loaded, change)
+
+    def _commit(
+        self, shard: TableId, loaded: Table, change: Callable[[Table, Transaction], Mapping[str, Listed]]
+    ) -> None:
+        """Commit the lists that `change` returns, and what it adds to the transaction; old snapshots go."""
+
+        def build(current: Table) -> Transaction:
+            transaction = OneTransaction(current)
+            add_commit(transaction, change(current, transaction))
+            self._expire(transaction)
+            return transaction
+
+        before = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in loaded.metadata.snapshots}
+        commit(shard, build(loaded), lambda: self._find(shard), build)
+        trim(loaded)
+        self._remove(shard, before)
 
     def _find(self, shard: TableId) -> Table | None:
         """The shared table. Raises NotOurTable and NotOurCopy as `assert_ours`."""
@@ -179,9 +189,9 @@ class SharedTables:
         """
         name, metadata = ".".join(loaded.name()), loaded.metadata
         snapshot: Snapshot | None = tip(loaded, MAIN)
-        while snapshot is not None and not _is_ours(snapshot):
+        while snapshot is not None and not is_ours(snapshot):
             if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-                ours = [each.snapshot_id for each in metadata.snapshots if _is_ours(each)]
+                ours = [each.snapshot_id for each in metadata.snapshots if is_ours(each)]
                 way_out = f"set its branch main back to snapshot {ours[-1]}" if ours else "drop it"
                 raise ForeignWrite(
                     f"{shard}: someone else wrote snapshot {snapshot.snapshot_id} to {name}, which readers see;"
@@ -191,11 +201,14 @@ class SharedTables:
             snapshot = None if parent is None else metadata.snapshot_by_id(parent)
         if snapshot is None:
             raise StateUnreadable(f"{shard}: {name} has no commit of lakeingest any more; drop it, and a run makes it")
-        ours_schema = next((each for each in metadata.schemas if each.schema_id == snapshot.schema_id), None)
-        if ours_schema is not None and (changed := sorted(schema_differences(ours_schema, metadata.schema()))):
-            raise ForeignWrite(
-                f"{shard}: someone else changed the columns of {name}: {', '.join(changed)}; take that back"
-            )
+        # if someone has moved main to an older commit of ours, the columns are those of a later one
+        if not any(is_ours(each) and each.schema_id == metadata.current_schema_id for each in metadata.snapshots):
+            [ours_schema] = [each for each in metadata.schemas if each.schema_id == snapshot.schema_id]
+            changed = sorted(schema_differences(ours_schema, metadata.schema()))
+            if changed:
+                raise ForeignWrite(
+                    f"{shard}: someone else changed the columns of {name}: {', '.join(changed)}; take that back"
+                )
         return snapshot
 
     def _creation(self, shard: TableId, copy: Table) -> Transaction:
@@ -217,71 +230,32 @@ class SharedTables:
         )
         return OneCreation.of(created)
 
-    def _write(self, transaction: Transaction, shard: TableId, copy: Table, ours: Snapshot | None) -> None:
-        """Add to the transaction the commit that shows a shard as its copy is, and all others as `ours` does."""
-        metadata = transaction.table_metadata
-        # Step 1: the columns
-        fields = self._fields_with(shard, None if ours is None else metadata.schema(), copy.schema())
-        if ours is None or tuple(fields) != metadata.schema().fields:
+    def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
+        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: those that it has."""
+        fields = self._fields_with(shard, shared, copy.schema())
+        if shared is None or tuple(fields) != shared.fields:
             show_new(transaction, fields, [field.name for field in fields if field.required])
-        # Step 2: the lists of manifests of all shards
-        listed = {} if ours is None else self._lists(metadata.properties, ours)
-        listed[text_of(shard)] = _Listed.of(tip(copy, MAIN))
-        texts = {name: [one.commit, one.manifest_list, *one.totals] for name, one in sorted(listed.items())}
-        transaction.set_properties({LISTS: json.dumps(texts, separators=(",", ":"))})
-        # Step 3: the snapshot
-        io = transaction._table.io  # noqa: SLF001 - PyIceberg offers no other way
-        manifests = [manifest for one in listed.values() for manifest in _manifests(one, io)]
-        snapshot = self._snapshot(transaction, listed, manifests)
-        move = {"ref-name": MAIN, "snapshot-id": snapshot.snapshot_id, "type": SnapshotRefType.BRANCH}
-        updates: list[TableUpdate] = [AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(move)]
-        transaction._stage(tuple(updates), ())  # noqa: SLF001 - the commit asserts where main is
-        # Step 4: old snapshots go
-        if ours is not None:
-            self._expire(transaction)
 
-    def _snapshot(
-        self, transaction: Transaction, listed: Mapping[str, _Listed], manifests: Sequence[ManifestFile]
-    ) -> Snapshot:
-        """A snapshot that shows these commits of the shards. Its list of manifests is written."""
-        metadata, table = transaction.table_metadata, transaction._table  # noqa: SLF001 - as above
-        number = max(metadata.next_sequence_number(), *(manifest.sequence_number or 0 for manifest in manifests), 1)
-        parent = metadata.current_snapshot_id if MAIN in metadata.refs else None
-        snapshot_id, name = metadata.new_snapshot_id(), uuid.uuid4()
-        location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{name}.avro")
-        with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
-            writer.add_manifests(list(manifests))
-        totals = [sum(numbers) for numbers in zip(*(one.totals for one in listed.values()), strict=True)]
-        showing = Showing({name: one.commit for name, one in sorted(listed.items())})
-        summary = Summary(
-            operation=Operation.OVERWRITE,
-            **{SHARDS: showing.to_text(), **dict(zip(_TOTALS, map(str, totals), strict=True))},
-        )
-        fields = {
-            "snapshot-id": snapshot_id,
-            "parent-snapshot-id": parent,
-            "sequence-number": number,
-            "manifest-list": location,
-            "summary": summary,
-            "schema-id": metadata.current_schema_id,
-        }
-        return Snapshot.model_validate(fields)
-
-    def _lists(self, properties: Mapping[str, str], ours: Snapshot) -> dict[str, _Listed]:
+    def _lists(
+        self, properties: Mapping[str, str], ours: Snapshot, without: AbstractSet[str] = frozenset()
+    ) -> dict[str, Listed]:
         """The lists of manifests of the shards' commits that `ours` shows, by the names of the shards.
 
-        If someone has moved main to an older commit of ours, the lists are looked up in the copies of the shards.
+        Those of the shards `without` are left out. If someone has moved main to an older commit of ours, the lists are
+        looked up in the copies of the shards.
         """
-        showing, known = self._showing_of(ours), _parsed(properties)
-        lists: dict[str, _Listed] = {}
+        showing, known = self._showing_of(ours), parsed(properties)
+        lists: dict[str, Listed] = {}
         for name, shown in showing.commits.items():
+            if name in without:
+                continue
             listed = known.get(name)
             if listed is None or listed.commit != shown:
                 shard = shard_of(name)
                 copy = self._catalog.load_table(self._settings.identifier(shard))
                 if (snapshot := copy.metadata.snapshot_by_id(shown)) is None:
                     raise StateUnreadable(f"{shard}: its commit {shown}, which readers see, is gone")
-                listed = _Listed.of(snapshot)
+                listed = Listed.of(snapshot)
             lists[name] = listed
         return lists
 
@@ -321,7 +295,7 @@ class SharedTables:
 
     def _all_showings(self, loaded: Table) -> list[Showing]:
         """What the snapshots of a shared table show, as far as they are ours."""
-        ours = [snapshot for snapshot in loaded.metadata.snapshots if _is_ours(snapshot)]
+        ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}
         for number in [number for number in self._known if number not in present]:
@@ -338,7 +312,7 @@ class SharedTables:
         due = [
             each.snapshot_id
             for each in metadata.snapshots
-            if each.snapshot_id not in kept and (_is_ours(each) or each.snapshot_id in ever_on_main)
+            if each.snapshot_id not in kept and (is_ours(each) or each.snapshot_id in ever_on_main)
         ]
         if self._waiting_folder is None or len(due) < WORTH:
             return
@@ -371,10 +345,6 @@ class SharedTables:
         return waiting_of(self._waiting_folder, table, self._settings.history)
 
 
-def _is_ours(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and SHARDS in snapshot.summary.additional_properties
-
-
 def _columns(fields: Sequence[NestedField]) -> list[SharedColumn]:
     return [SharedColumn(field.name, str(field.field_type)) for field in fields]
 
@@ -388,23 +358,3 @@ def _key_of(schema: Schema) -> list[str]:
 def _numbered(field: NestedField, column: SharedColumn) -> NestedField:
     """The field with the id of its column; the ids of a list's elements are by its name already."""
     return field.model_copy(update={"field_id": column.field_id})
-
-
-def _parsed(properties: Mapping[str, str]) -> dict[str, _Listed]:
-    """The lists of the property LISTS; none if someone else has damaged it."""
-    try:
-        listed = json.loads(properties.get(LISTS, "{}"))
-        return {
-            str(name): _Listed(int(number), str(path), tuple(map(int, totals)))
-            for name, (number, path, *totals) in listed.items()
-            if len(totals) == len(_TOTALS)
-        }
-    except DAMAGED:
-        return {}
-
-
-def _manifests(listed: _Listed, io: object) -> list[ManifestFile]:
-    """The manifests of a shard's commit that have files."""
-    snapshot = Snapshot.model_validate({"snapshot-id": listed.commit, "manifest-list": listed.manifest_list})
-    manifests = manifests_of(snapshot, io)  # type: ignore[arg-type] # of a FileIO
-    return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
