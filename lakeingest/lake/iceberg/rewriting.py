@@ -46,15 +46,15 @@ class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
     `table` has the lifted schema. `fills` has the values that old rows get in new columns. It has no column in which
-    old rows get NULL. `by_name`: the table before the lift, if its columns have ids by their names; `renamed` then has
-    the old name of each column that has one.
+    old rows get NULL. `by_name`: the table before the lift, if its columns have ids by their names; `origins` then has
+    the old name of each column that is not new.
     """
 
     table: TableFiles
     fills: Mapping[str, pa.Scalar]
     files: tuple[FileScanTask, ...]
     by_name: TableFiles | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def rewrite(self) -> Written:
         """Write the rows to new files. Returns pickled DataFiles, and the field ids of their columns."""
@@ -62,15 +62,15 @@ class IcebergRewriter:
         names = [field.name for field in schema.fields if field.name not in self.fills]
         old_names = names
         if self.by_name is not None:  # old files have other ids: they are read by the old definition
-            present = set(self.by_name.metadata.schema().column_names)
-            names = [name for name in names if self.renamed.get(name, name) in present]
-            old_names = [self.renamed.get(name, name) for name in names]
+            names = [name for name in names if name in self.origins]
+            old_names = [self.origins[name] for name in names]
         with storage_errors(self.table.location):
             deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
-            table = with_row_ids(self.by_name or self.table)
+            table = with_row_ids(self.table)
+            present = table if self.by_name is None else self.by_name
             rows = pa.concat_tables(
-                drop_deleted(rows_with_ids(table, task.file, old_names, added_at=None), task.file, dead)
+                drop_deleted(rows_with_ids(present, task.file, old_names, added_at=None), task.file, dead)
                 for task in self.files
             )
             if self.by_name is not None:
@@ -90,8 +90,9 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     assert_outlived(lift.after.table, loaded.metadata, new)
     by_name = field_ids_of(loaded.metadata).are_by_name
-    renamed = {name: old for name, old in zip(lift.after.names, lift.origins, strict=True) if old not in {None, name}}
-    if not lift.fills and not (by_name and (lift.dropped or renamed)):
+    origins = {name: old for name, old in zip(lift.after.names, lift.origins, strict=True) if old is not None}
+    moves = bool(lift.dropped) or any(name != old for name, old in origins.items())
+    if not lift.fills and not (by_name and moves):
         return []
     # the table as the lift will make it: its current schema is the new one
     new_schema_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
@@ -109,8 +110,8 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
         group_rows += task.file.record_count
     fills = constants(lift.after, lift.fills)
     if by_name:  # files lose the columns that the lift drops: another one of the name would have their ids
-        before, old_names = TableFiles.of(staged), {name: old for name, old in renamed.items() if old is not None}
-        return [IcebergRewriter(lifted, fills, tuple(group), before, old_names) for group in groups]
+        origins |= {column.name: column.name for column in lift.after.metadata}
+        return [IcebergRewriter(lifted, fills, tuple(group), TableFiles.of(staged), origins) for group in groups]
     return [IcebergRewriter(lifted, fills, tuple(group)) for group in groups]
 
 
