@@ -13,7 +13,7 @@ from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.logs import IcebergLogs
 from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
-from lakeingest.lake.iceberg.sharded_target import ShardedTarget
+from lakeingest.lake.iceberg.sharded_target import ShardedAdoptions, ShardedTarget
 from lakeingest.lake.iceberg.store import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.versions import IcebergVersions
@@ -35,7 +35,8 @@ def _target(config: Config, options: Options, ownership: Ownership, open_spark: 
 
 
 def _adoptions(config: Config, owner: Owner) -> IcebergAdoptions:
-    _assert_no_shards(config, "lakeingest adopt", "the table that readers query has one owner")
+    if config.target.is_shared:
+        return ShardedAdoptions(ShardedTarget(config.target), owner)
     return IcebergAdoptions(IcebergTarget(config.target), owner)
 
 
@@ -48,16 +49,12 @@ def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
 
 
 def _points(config: Config) -> IcebergPoints:
-    _assert_no_shards(config, "lakeingest points", "a point would not show the table that readers query")
-    return IcebergPoints(IcebergTarget(config.target))
-
-
-def _assert_no_shards(config: Config, command: str, reason: str) -> None:
-    """Raises NotBuiltYet if copies are shards."""
     if config.target.is_shared:
         raise NotBuiltYet(
-            f"{command}: it is not built yet for a target.table without {{database}} or {{table}}: {reason}"
+            "lakeingest points: it is not built yet for a target.table without {database} or {table}: a point would not"
+            " show the table that readers query"
         )
+    return IcebergPoints(IcebergTarget(config.target))
 
 
 def _logs(target: Target) -> IcebergLogs:

@@ -10,11 +10,13 @@ from datetime import timedelta
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
+from lakeingest.core.ownership import Owner
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.held import Auditing, unaudited
+from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.expiry import Held, nothing_held
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter
 from lakeingest.lake.iceberg.shared_tables import SharedTables
@@ -27,7 +29,8 @@ class ShardedTarget(IcebergTarget):
     """`lake.target.Target` on an Iceberg catalog, for a target.table that several tables of the source have."""
 
     @functools.cached_property
-    def _shared(self) -> SharedTables:
+    def shared(self) -> SharedTables:
+        """The tables that readers query."""
         return SharedTables(self.settings, self._catalog, self._ownership, self._waiting_folder)
 
     @names_storage_errors
@@ -35,7 +38,7 @@ class ShardedTarget(IcebergTarget):
         """Recover the shard, and show it in the shared table as its own table shows it, if it was published."""
         staged = super().recover(table)
         if self.settings.is_shard(table) and staged is not None and staged.published is not None:
-            self._shared.show(table, self._table(table))
+            self.shared.show(table, self._table(table))
         return staged
 
     @names_storage_errors
@@ -43,7 +46,7 @@ class ShardedTarget(IcebergTarget):
         """Look at the shard. Raises also if someone else has changed the shared table."""
         looked = super().look(table)
         if self.settings.is_shard(table) and self.exists():
-            self._shared.assert_ours(table)
+            self.shared.assert_ours(table)
         return looked
 
     @names_storage_errors
@@ -77,7 +80,7 @@ class ShardedTarget(IcebergTarget):
         self._assert_fits(schema)
         published = super().publish(staged, schema, properties, audit)
         if self.settings.is_shard(schema.table):
-            self._shared.show(schema.table, self._table(schema.table))
+            self.shared.show(schema.table, self._table(schema.table))
         return published
 
     @names_storage_errors
@@ -85,13 +88,27 @@ class ShardedTarget(IcebergTarget):
         """Delete leftovers of the shard. Rows of shards whose own tables were dropped leave the shared table."""
         removed = super().remove_leftovers(table, age)
         if self.settings.is_shard(table):
-            self._shared.forget_dropped(table)
+            self.shared.forget_dropped(table)
         return removed
 
     def _assert_fits(self, schema: TableSchema) -> None:
         if self.settings.is_shard(schema.table):
-            self._shared.assert_fits(schema)
+            self.shared.assert_fits(schema)
 
     def _held(self, table: TableId) -> Held:
         """What returns the commits of a shard that snapshots of the shared table show."""
-        return functools.partial(self._shared.held, table) if self.settings.is_shard(table) else nothing_held
+        return functools.partial(self.shared.held, table) if self.settings.is_shard(table) else nothing_held
+
+
+class ShardedAdoptions(IcebergAdoptions):
+    """`lake.ownership.Adoptions` of shards: the shared table is handed over, too."""
+
+    def __init__(self, target: ShardedTarget, owner: Owner) -> None:
+        super().__init__(target, owner)
+        self._sharded = target
+
+    def adopt(self, table: TableId) -> None:
+        """Hand over the shard, then the table that shows it, from then on by this pipeline alone."""
+        super().adopt(table)
+        with self._target.storage_errors():
+            self._sharded.shared.hand_over(table, self._owner.to_text())

@@ -45,7 +45,7 @@ from lakeingest.lake.iceberg.staged_schema import show_new
 from lakeingest.lake.iceberg.transaction import OneCreation, OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
-from lakeingest.lake.ownership import Ownership
+from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours
 from lakeingest.lake.waiting import Waiting, waiting_of
 
@@ -142,6 +142,21 @@ class SharedTables:
                     return self._lists(current.properties, self._last_of_ours(shard, current), gone)
 
                 self._commit(shard, loaded, change)
+
+    def hand_over(self, shard: TableId, owner: str) -> None:
+        """Make the pipeline of the text `owner` the owner of the shared table of a shard, if there is one.
+
+        The commit moves main. So none that the former owner has prepared takes effect.
+        """
+        with self._showing:
+            if (loaded := self.assert_ours(shard)) is None or loaded.properties.get(PIPELINE) == owner:
+                return
+
+            def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                transaction.set_properties({PIPELINE: owner})
+                return self._lists(current.properties, self._last_of_ours(shard, current))
+
+            self._commit(shard, loaded, change)
 
     def _commit(
         self, shard: TableId, loaded: Table, change: Callable[[Table, Transaction], Mapping[str, Listed]]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,13 +17,15 @@ from lakeingest.config.place import Place
 from lakeingest.core.change import DATABASE, DELETED, TABLE
 from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
+from lakeingest.core.ownership import Owner
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
-from lakeingest.errors import ForeignWrite, NotOurTable, UnsupportedTable
+from lakeingest.errors import ForeignWrite, NotOurCopy, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg import expiry
-from lakeingest.lake.iceberg.sharded_target import ShardedTarget
+from lakeingest.lake.iceberg.sharded_target import ShardedAdoptions, ShardedTarget
 from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.shown import catalog_of
@@ -89,7 +92,7 @@ def shard_of(tmp_path: Path) -> Callable[..., Shard]:
             lambda: ShardedTarget(settings, waiting=Local(tmp_path / "waiting")),
             cast("SparkSession", None),
             schema,
-            {"iceberg": {"show": "_shared.show"}},
+            {"iceberg": {"show": "shared.show"}},
         )
 
     return make
@@ -296,6 +299,37 @@ def test_a_table_of_others_with_the_name_is_left_alone(shard_of: Callable[..., S
         one.created()
 
 
+def test_the_table_that_readers_query_is_handed_over_with_a_shard(shard_of: Callable[..., Shard]) -> None:
+    """Until then another pipeline is refused; after that, the former one."""
+    one = shard_of("a.t")
+    owners = [Owner(name, f"/state/{name}", name) for name in ("first", "second")]
+    first, second = [
+        ShardedTarget(one.settings, ownership=Ownership(partial(same, owner), lambda _: False)) for owner in owners
+    ]
+    one.open = lambda: first
+    one.published((1, "a"))
+    with pytest.raises(NotOurCopy, match="belongs to the pipeline first"):
+        second.recover(one.table)
+    other = shard_of("b.t")
+    other.open = lambda: second
+    with pytest.raises(NotOurCopy, match="belongs to the pipeline first"):  # it may have no shard there
+        other.created()
+    adoptions = ShardedAdoptions(ShardedTarget(one.settings), owners[1])
+    adoptions.adopt(one.table)
+    adoptions.adopt(one.table)
+    one.open = lambda: second
+    one.publish(one.merge(one.loaded(), (1, "new", False), pos=30))
+    assert one.own_seen() == one_rows(["new"])
+    other.published((1, "b"))
+    with pytest.raises(NotOurCopy, match="belongs to the pipeline second"):
+        first.recover(one.table)
+
+
+def same(owner: Owner) -> Owner:
+    """The owner."""
+    return owner
+
+
 def test_rows_of_a_dropped_shard_leave_by_maintenance(shard_of: Callable[..., Shard]) -> None:
     """Not before; and rows of others stay."""
     one, other = shard_of("a.t"), shard_of("b.t")
@@ -310,4 +344,4 @@ def test_rows_of_a_dropped_shard_leave_by_maintenance(shard_of: Callable[..., Sh
     other.published((1, "b"), (2, "b"))
     assert len(one.all_seen()) == 3
     assert DELETED not in one.all_seen()[0]
-    assert SharedTables.held(one.open()._shared, other.table)  # type: ignore[attr-defined] # noqa: SLF001
+    assert SharedTables.held(cast("ShardedTarget", one.open()).shared, other.table)
