@@ -50,6 +50,7 @@ def change(sharded: Sharded, table: str) -> None:
     )
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_equal_keys_of_shards_are_rows_of_their_own(pipe_on: Callable[..., Pipe], any_server: LocalServer) -> None:
     """In the first copy and after it; a shard without changes stays, and so does one that is read again."""
     with Sharded.on(pipe_on, any_server, 2, chunk_rows=10) as sharded:
@@ -78,6 +79,7 @@ class Died(BaseException):
     """A process ends here."""
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_a_run_that_dies_between_the_two_steps_of_a_publish_is_finished(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_run_that_dies_between_the_two_steps_of_a_publish_is_finished(
                 change(sharded, table)
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_ddl_of_a_shard_is_followed_beside_shards_that_do_not_have_it(
     pipe_on: Callable[..., Pipe], any_server: LocalServer
 ) -> None:
@@ -138,6 +141,7 @@ def test_ddl_of_a_shard_is_followed_beside_shards_that_do_not_have_it(
         assert not sharded.pipe.seen(TableStopped)
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_a_shard_with_another_type_or_key_stops_alone(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
     """Before a row of it moves; and at its DDL. The other shards go on."""
     with Sharded.on(pipe_on, mysql_server, 3, chunk_rows=10) as sharded:
@@ -163,6 +167,7 @@ def test_a_shard_with_another_type_or_key_stops_alone(pipe_on: Callable[..., Pip
         sharded.assert_exact()  # what readers see of the first is as of its DDL, which changed no row
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_commands_work_on_a_shard_alone(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
     """It is read again, verified, repaired, maintained and shown by `status`, beside another one with the same keys."""
     with Sharded.on(pipe_on, mysql_server, 2, chunk_rows=10) as sharded:
@@ -189,6 +194,7 @@ def test_commands_work_on_a_shard_alone(pipe_on: Callable[..., Pipe], mysql_serv
             open_points(config)
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_changes_of_the_shared_table_by_others_are_found(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
@@ -219,6 +225,7 @@ def test_changes_of_the_shared_table_by_others_are_found(
             sharded.pipe.run()
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 @pytest.mark.parametrize(
     ("pattern", "shared"), [("{table}", ["orders", "orders_2025"]), ("of_{database}", None)], ids=["table", "database"]
 )
@@ -236,6 +243,7 @@ def test_one_field_of_the_name_may_be_left_out(
             assert sharded.assert_exact(but=others, name=name).num_rows == 2 * ROWS
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_older_commits_of_the_shared_table_stay_readable_while_it_has_them(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
@@ -264,6 +272,7 @@ def test_older_commits_of_the_shared_table_stay_readable_while_it_has_them(
             assert len(copy.metadata.snapshots) < 60
 
 
+@pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_rows_of_a_shard_leave_when_its_own_table_is_dropped(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
