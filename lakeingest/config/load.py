@@ -110,7 +110,7 @@ class Config(Frozen):
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
         self._assert_form_of_copies()
-        assert_target_table(self)
+        assert_target_table(self.target, self.tables, self.points, self.changelog, self.history, self.schema_changes)
         return self
 
     @model_validator(mode="after")
