@@ -345,10 +345,8 @@ class TableSchema:
     @property
     def metadata(self) -> tuple[Column, ...]:
         """The metadata columns of the copy, in their order."""
-        chosen = {f"_lakeingest_{name}" for name in self.choices.metadata} | (
-            {DELETED} if self.keeps_deleted else set()
-        )
-        return tuple(column for column in _METADATA if column.name in chosen)
+        names = {*self.choices.metadata, *(("deleted",) if self.keeps_deleted else ())}
+        return tuple(column for column in _METADATA if column.name.removeprefix("_lakeingest_") in names)
 
     @property
     def lake_columns(self) -> tuple[Column, ...]:
