@@ -196,6 +196,17 @@ def test_a_lift_of_a_shard_meets_columns_of_others_by_name(shard_of: Callable[..
     staged = one.publish(one.merge(staged, (3, "w", 2**40, False), pos=50))
     assert one.own_seen()[2] == {"id": 3, "v": None, "n": 2**40, "w": "w", "x": None}
     assert other.own_seen() == [{"id": 1, "v": "b", "n": 11, "w": None, "x": None}]
+    # a column gets a name that the other shard has; an empty copy has no files to write again
+    back = replace(wider, columns=(TEXTS[0], TEXTS[1], longer))
+    staged = one.lifted(staged, Lift(wider, back, ("id", "w", "n")), 60)
+    assert [row["v"] for row in one.own_seen()] == ["a", "a", "w"]
+    assert {row["w"] for row in one.own_seen()} == {None}
+    staged = one.started_over(staged)
+    staged = one.wave(staged, [])
+    staged = one.publish(one.open().mark(staged, one.leveled(staged, 70)))
+    one.lifted(staged, Lift(back, wider, ("id", "v", "n")), 80)
+    assert one.own_seen() == []
+    assert len(other.own_seen()) == 1
 
 
 @pytest.mark.parametrize(
