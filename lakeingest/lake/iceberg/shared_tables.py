@@ -30,7 +30,17 @@ from lakeingest import config
 from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.change import DATABASE, TABLE
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.shards import NOTHING, ShardsDiffer, SharedColumn, Showing, held, joined, shard_of, text_of
+from lakeingest.core.shards import (
+    NOTHING,
+    ShardsDiffer,
+    SharedColumn,
+    Showing,
+    field_id,
+    held,
+    joined,
+    shard_of,
+    text_of,
+)
 from lakeingest.errors import ForeignWrite, StateUnreadable, UnsupportedTable
 from lakeingest.files.file import File
 from lakeingest.lake.iceberg.commit import commit
@@ -246,7 +256,17 @@ class SharedTables:
         return OneCreation.of(created)
 
     def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: those that it has."""
+        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: those that it has.
+
+        Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
+        the shared table would not find its values.
+        """
+        for field in copy.schema().fields:
+            if field.field_id != field_id(field.name, str(field.field_type)):
+                raise ForeignWrite(
+                    f"{shard}: column {field.name} of {'.'.join(copy.name())} has an id of its own: someone else has"
+                    " changed the columns or the properties of this table; drop it to copy it again"
+                )
         fields = self._fields_with(shard, shared, copy.schema())
         if shared is None or tuple(fields) != shared.fields:
             show_new(transaction, fields, [field.name for field in fields if field.required])

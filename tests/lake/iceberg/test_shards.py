@@ -309,6 +309,21 @@ def test_a_table_of_others_with_the_name_is_left_alone(shard_of: Callable[..., S
         one.created()
 
 
+def test_a_shard_whose_columns_lost_their_ids_is_not_shown(shard_of: Callable[..., Shard]) -> None:
+    """Someone has removed the property by which a shard is known; readers would find NULL in a new column."""
+    one = shard_of("a.t", TEXTS)
+    staged = one.published((1, "a"))
+    with (
+        catalog_of(one.settings) as catalog,
+        catalog.load_table(one.settings.identifier(one.table)).transaction() as tx,
+    ):
+        tx.remove_properties("lakeingest.shard")
+    lift = Lift(one.schema, replace(one.schema, columns=(*TEXTS, FULL)), ("id", "v", None))
+    with pytest.raises(ForeignWrite, match=r"column n of lake_all__lakeingest_a\.t has an id of its own"):
+        one.lifted(staged, lift, 30)
+    assert one.own_seen() == one_rows(["a"])
+
+
 def test_the_table_that_readers_query_is_handed_over_with_a_shard(shard_of: Callable[..., Shard]) -> None:
     """Until then another pipeline is refused; after that, the former one."""
     one = shard_of("a.t")
