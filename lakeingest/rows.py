@@ -168,21 +168,22 @@ _PLACE_DIGITS = 6, 10, 20  # the number of digits of each part (epoch, file, pos
 def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
     """Rows that were read from the table as of `place`, with the metadata columns of their copy."""
     values = {change.OP: READ_OP, change.DELETED: False, change.POSITION: str(place), change.COMMITTED_AT: None}
+    values |= {change.DATABASE: schema.table.database, change.TABLE: schema.table.name}
     metadata_fields = list(lake_schema(schema))[len(schema.columns) :]  # they come after the table's columns
     for field in metadata_fields:
         rows = rows.append_column(field, pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows))
     return rows
 
 
-def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table, stop: Place) -> pa.Table:
-    """`rows` with the metadata columns `names`. Row n gets the values of the change in row n of `changes`.
+def with_change_metadata(rows: pa.Table, schema: TableSchema, changes: pa.Table, stop: Place) -> pa.Table:
+    """`rows` with the metadata columns of their copy. Row n gets the values of the change in row n of `changes`.
 
     Changes of epoch 0 are rows that were read again from the table. The exact place of such a row is unknown, but it is
     at `stop` or before, so the row gets the place `stop`.
     """
     is_reread = pc.equal(changes[change.EPOCH], 0)
     kinds = changes[change.KIND].cast(pa.int32())
-    for name in names:
+    for name in (column.name for column in schema.metadata):
         column: pa.ChunkedArray
         match name:
             case change.OP:
@@ -195,6 +196,10 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
                 column = pc.if_else(is_reread, str(stop), place_texts(changes))
             case change.COMMITTED_AT:
                 column = pc.if_else(is_reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
+            case change.DATABASE:
+                column = pa.repeat(pa.scalar(schema.table.database), rows.num_rows)
+            case change.TABLE:
+                column = pa.repeat(pa.scalar(schema.table.name), rows.num_rows)
             case _:
                 raise ValueError(f"{name} is not a metadata column")
         rows = rows.append_column(name, column)

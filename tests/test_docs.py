@@ -147,7 +147,7 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
             "target": {"format": "hudi"},
         },
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
-        "target.table": {"target": {"table": "lake.orders"}},
+        "target.table": {"target": {"table": "lake.orders", "format": "hudi"}},
         "changelog.table": {"changelog": {"table": True}, "target": {"format": "hudi"}},
     }
     assert named - {"adopt", "tables.options"} == given.keys()

@@ -23,9 +23,8 @@ SCHEMA = TableSchema(
     TableId("shop", "orders"),
     (Column("id", Kind.INT32, source_type("int"), nullable=False),),
     ("id",),
-    Choices(deletes="soft", metadata=("op", "position", "committed_at")),
+    Choices(deletes="soft", metadata=("op", "position", "committed_at", "database", "table")),
 )
-NAMES = [column.name for column in SCHEMA.metadata]
 NOON = dt.datetime(2026, 11, 24, 12, tzinfo=dt.UTC)
 PLACES = [Place(1, 9, 4), Place(1, 10, 2**40), Place(2, 1_000_000, 4)]
 
@@ -40,7 +39,7 @@ def test_rows_of_changes_say_what_was_done_where_and_when() -> None:
     ]
     parts = [pa.Table.from_pylist(some, change_schema(SCHEMA)) for some in (rows[:5], rows[5:])]
     changes = pa.concat_tables(parts)
-    found = with_change_metadata(changes.select(["id"]), NAMES, changes, Place(3, 1, 4))
+    found = with_change_metadata(changes.select(["id"]), SCHEMA, changes, Place(3, 1, 4))
     assert found.schema.names == lake_schema(SCHEMA).names
     assert found.cast(lake_schema(SCHEMA)).num_rows == len(rows)
     assert found["_lakeingest_op"].to_pylist() == ["c", "d", "u", "d"] * len(PLACES)
@@ -48,6 +47,8 @@ def test_rows_of_changes_say_what_was_done_where_and_when() -> None:
     assert found["_lakeingest_position"].to_pylist() == [str(at) for at in PLACES for _ in RowKind]
     assert found["_lakeingest_position"].to_pylist() == sorted(found["_lakeingest_position"].to_pylist())
     assert set(found["_lakeingest_committed_at"].to_pylist()) == {NOON}
+    assert set(found["_lakeingest_database"].to_pylist()) == {"shop"}
+    assert set(found["_lakeingest_table"].to_pylist()) == {"orders"}
 
 
 def test_rows_that_were_read_stand_at_a_place_and_have_no_commit_time() -> None:
@@ -59,12 +60,12 @@ def test_rows_that_were_read_stand_at_a_place_and_have_no_commit_time() -> None:
     kinds = (RowKind.INSERT, RowKind.DELETE)
     rows = [{change.KIND: kind.value, change.GTID: None, "id": n} | zero for n, kind in enumerate(kinds)]
     changes = pa.Table.from_pylist(rows, change_schema(SCHEMA))
-    again = with_change_metadata(ids, NAMES, changes, PLACES[1])
+    again = with_change_metadata(ids, SCHEMA, changes, PLACES[1])
     assert [tuple(row.values()) for row in (*chunk.to_pylist(), *again.to_pylist())] == [
-        (1, "r", False, str(PLACES[0]), None),
-        (2, "r", False, str(PLACES[0]), None),
-        (1, "r", False, str(PLACES[1]), None),
-        (2, "d", True, str(PLACES[1]), None),
+        (1, "r", False, str(PLACES[0]), None, "shop", "orders"),
+        (2, "r", False, str(PLACES[0]), None, "shop", "orders"),
+        (1, "r", False, str(PLACES[1]), None, "shop", "orders"),
+        (2, "d", True, str(PLACES[1]), None, "shop", "orders"),
     ]
 
 

@@ -3,6 +3,7 @@
 The format's package under `lake/` only reads and writes tables.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from lakeingest.config.spark_line import spark_line
 from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES, store_of
 from lakeingest.config.target import FormatName, Target
+from lakeingest.core.change import DATABASE, TABLE
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
@@ -86,13 +88,13 @@ def _iceberg_jars(target: Target) -> tuple[str, ...]:
 
 
 def _iceberg_name(target: Target, table: TableId) -> str:
-    parts = target.catalog.name, *target.identifier(table)
+    parts = target.catalog.name, *target.shown(table)
     return ".".join(part if part.isascii() and part.isidentifier() else quote(part) for part in parts)
 
 
 def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
     """The queries that count the rows of an Iceberg table; each Python query first loads the catalog."""
-    name = ".".join(target.identifier(table))
+    name = ".".join(target.shown(table))
     if target.catalog.is_embedded:
         properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
         arguments = ", ".join([f"'{target.catalog.name}'", *properties])
@@ -103,12 +105,22 @@ def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
             " target = load_config(Path('pipeline.yml')).target;"
             f" catalog = load_catalog('{target.catalog.name}', **target.pyiceberg_properties()); "
         )
-    scan += f"scan = catalog.load_table('{name}').scan()"
+    rows = _of_shard(target, table)
+    scan += f"scan = catalog.load_table('{name}').scan({repr(rows) if rows else ''})"
+    where = f" WHERE {rows}" if rows else ""
     return {
         "PyIceberg": f"{scan}; print(scan.to_arrow().num_rows)",
-        "Spark": f"SELECT COUNT(*) FROM {table_name(target, table)}",
+        "Spark": f"SELECT COUNT(*) FROM {table_name(target, table)}{where}",
         "DuckDB": f"{scan}; print(scan.to_duckdb('t').sql('SELECT COUNT(*) FROM t'))",
     }
+
+
+def _of_shard(target: Target, table: TableId) -> str:
+    """The condition of the rows of a shard in the table that readers query; '' for all rows of that table."""
+    are_plain = all(_PLAIN.fullmatch(part) for part in (table.database, table.name))  # as each tool writes texts
+    if not target.is_shard(table) or not are_plain:
+        return ""
+    return f"{DATABASE} = '{table.database}' AND {TABLE} = '{table.name}'"
 
 
 def _hudi_settings(target: Target) -> dict[str, str]:
@@ -136,6 +148,7 @@ def _hudi_queries(target: Target, table: TableId) -> Mapping[str, str]:
     return {"Spark": f"{view}; SELECT COUNT(*) FROM t"}
 
 
+_PLAIN = re.compile(r"[\w$ .-]+")
 _ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _HUDI_EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 FORMATS: Mapping[FormatName, Format] = {

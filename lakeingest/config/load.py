@@ -6,7 +6,6 @@ A documented key that this version does not have yet is refused, never ignored.
 import difflib
 import fnmatch
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -24,6 +23,7 @@ from lakeingest.config.points import Points
 from lakeingest.config.quality import SUITES, Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
+from lakeingest.config.shards import assert_target_table
 from lakeingest.config.source import Source
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.stores import store_of
@@ -110,9 +110,7 @@ class Config(Frozen):
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
         self._assert_form_of_copies()
-        fields = set(re.findall(r"\{(\w*)\}", self.target.table))
-        if fields != {"database", "table"} or self.target.table.count(".") != 1:
-            raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        assert_target_table(self.target, self.tables, self.points, self.changelog, self.history, self.schema_changes)
         return self
 
     @model_validator(mode="after")
@@ -200,6 +198,8 @@ class Config(Frozen):
         state = self.state.below(folder)
         changed = {"source": source, "target": target, "state": state, "spark": spark}
         changed |= {"quality": self.quality.below(folder), "metrics": self.metrics.below(folder)}
+        if self.target.is_shared:
+            changed["tables"] = self.tables.sharing()
         return self.model_copy(update=changed)
 
 

@@ -69,6 +69,7 @@ _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
 _AS_IN_SQL = re.compile(rf'({_QUOTED}|[^`".]+)\.({_QUOTED}|[^`"]+)', re.DOTALL)
 
 Pattern = Annotated[str, AfterValidator(_checked_pattern)]
+MetadataName = Literal["op", "position", "committed_at", "database", "table"]
 HistoryKind = Literal["none", "scd2"]  # scd2: a table beside the copy has every version of each row
 
 
@@ -130,7 +131,7 @@ class TableOptions(BaseModel):
     rows: Annotated[str, AfterValidator(_checked_condition)] = ""  # the condition of the rows that are copied; '': all
     cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
-    metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
+    metadata: tuple[MetadataName, ...] = ()  # metadata columns that are added to the copy
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
     history: HistoryKind | None = None  # None: as `history` of pipeline.yml says
     max_staleness: Duration | None = None  # the objective for the age of what readers see
@@ -141,6 +142,7 @@ class TableOptions(BaseModel):
     adopt: Adopt = Adopt()  # of a table that another tool made
     _key_id: str = PrivateAttr("")  # of tables.hash_key
     _adopts: bool = PrivateAttr(default=False)  # whether tables.startup is adopt
+    _shared: bool = PrivateAttr(default=False)  # whether several tables have one target, whose rows name their tables
 
     @property
     def takes_over(self) -> bool:
@@ -174,7 +176,7 @@ class TableOptions(BaseModel):
             virtual=types.virtual,
             generated=types.generated,
             deletes=self.deletes,
-            metadata=self.metadata,
+            metadata=(*self.metadata, "database", "table") if self._shared else self.metadata,
             columns=ColumnChoice(
                 self.columns.include or (),
                 self.columns.exclude,
@@ -188,9 +190,10 @@ class TableOptions(BaseModel):
         )
 
     def within(self, tables: "Tables") -> "Self":
-        """The same options, with what counts for all tables: the digest of the key of hashes, and how copies begin."""
+        """The same options, with what counts for all tables: the key of hashes, how copies begin, and their names."""
         options = self.model_copy()
         options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
+        options._shared = tables._shared  # noqa: SLF001 - of this class
         return options
 
 
@@ -207,6 +210,13 @@ class Tables(BaseModel):
     hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # of the hashes of options.*.columns
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
+    _shared: bool = PrivateAttr(default=False)  # whether target.table gives one name to several tables
+
+    def sharing(self) -> "Self":
+        """The same tables, whose rows name their database and table, because several tables have one target."""
+        tables = self.model_copy()
+        tables._shared = True  # noqa: SLF001 - of this class
+        return tables
 
     @property
     def copies_once(self) -> bool:

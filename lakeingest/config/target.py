@@ -27,6 +27,8 @@ MergeName = Literal["row_delta", "statement"]
 TABLES_AT_ONCE = 8  # fewer than the ten connections that PyIceberg's client of a REST catalog keeps open
 _HUDI_FOLDERS = frozenset({".hoodie"})  # Hudi stores a table's metadata in a folder of this name
 _UNSAFE = re.compile(r"[^\w$.~-]+")
+_FIELD = re.compile(r"\{(\w*)\}")
+SHARDS = "__lakeingest_"  # in the namespaces of shards, between the name of their target and their database
 
 
 class History(Frozen):
@@ -111,11 +113,32 @@ class Target(Frozen):
             return str(self.catalog_file)
         return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several tables of the source have one target: they are its shards."""
+        return set(_FIELD.findall(self.table)) != {"database", "table"}
+
+    def is_shard(self, table: TableId) -> bool:
+        """Whether the copy of a table is a shard. Tables of the ledger are none."""
+        return self.is_shared and not table.is_reserved
+
+    def _name_of_copy(self, table: TableId) -> str:
+        """The pattern for the namespace and the name of a table's copy; that of a shard differs for each table."""
+        if not self.is_shared:
+            return self.table
+        return "{database}.{table}" if table.is_reserved else self._name_of_shard
+
+    @property
+    def _name_of_shard(self) -> str:
+        return f"{self.table.replace('.', '_')}{SHARDS}{{database}}.{{table}}"
+
     def identifier(self, table: TableId) -> tuple[str, str]:
-        """The namespace and the name of the copy of a table."""
-        namespace, _, name = self.table.partition(".")  # a database's name may have a dot, too
-        fields = {"database": table.database, "table": table.name}
-        return namespace.format(**fields), name.format(**fields)
+        """The namespace and the name of the copy of a table. That of a shard is not the table that readers query."""
+        return _filled(self._name_of_copy(table), table)
+
+    def shown(self, table: TableId) -> tuple[str, str]:
+        """The namespace and the name of the table in which readers find the rows of a table."""
+        return _filled(self.table, table) if self.is_shard(table) else self.identifier(table)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
         """The source's table whose copy has this namespace and name; None if no copy can have them.
@@ -123,7 +146,7 @@ class Target(Frozen):
         A table of the ledger is no copy.
         """
         # NUL separates namespace and name, because both may have dots
-        pattern = re.escape(self.table.replace(".", "\0", 1))
+        pattern = re.escape((self._name_of_shard if self.is_shared else self.table).replace(".", "\0", 1))
         for field in ("database", "table"):
             placeholder = re.escape("{" + field + "}")
             pattern = pattern.replace(placeholder, f"(?P<{field}>.+)", 1)
@@ -146,3 +169,10 @@ class Target(Frozen):
         scheme, storage = self.warehouse.scheme, self.storage
         store_properties = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
         return store_properties | kind_of(self.catalog).pyiceberg(self.catalog, self.warehouse)
+
+
+def _filled(pattern: str, table: TableId) -> tuple[str, str]:
+    """The namespace and the name that a pattern gives to a table."""
+    namespace, _, name = pattern.partition(".")  # a database's name may have a dot, too
+    fields = {"database": table.database, "table": table.name}
+    return namespace.format(**fields), name.format(**fields)

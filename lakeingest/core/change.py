@@ -58,3 +58,4 @@ DELETED = "_lakeingest_deleted"  # the only added column of a collapsed change: 
 
 # Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
 OP, POSITION = "_lakeingest_op", "_lakeingest_position"
+DATABASE, TABLE = "_lakeingest_database", "_lakeingest_table"

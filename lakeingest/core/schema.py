@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
+from lakeingest.core.change import COMMITTED_AT, DATABASE, DELETED, OP, POSITION, TABLE
 from lakeingest.core.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.default import Default, Value
 
@@ -103,7 +103,7 @@ class Choices:
     `virtual`, for generated columns that are not stored: keep | skip.
     `generated`, for all generated columns: keep | skip.
     `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
-    `metadata`: the chosen metadata columns, among op, position and committed_at, in any order.
+    `metadata`: the chosen metadata columns, among op, position, committed_at, database and table, in any order.
     `columns`: the columns that are copied.
     `rows`: the condition of the rows that are copied, as `core.row_filter` writes it; '' for all.
     """
@@ -226,6 +226,8 @@ _METADATA = (  # they come after the source's columns, if the user asks for them
     Column(DELETED, Kind.BOOLEAN, _METADATA_TYPE, nullable=False),
     Column(POSITION, Kind.STRING, _METADATA_TYPE, nullable=False),
     Column(COMMITTED_AT, Kind.TIMESTAMP, _METADATA_TYPE),
+    Column(DATABASE, Kind.STRING, _METADATA_TYPE, nullable=False),
+    Column(TABLE, Kind.STRING, _METADATA_TYPE, nullable=False),
 )
 
 
@@ -343,10 +345,8 @@ class TableSchema:
     @property
     def metadata(self) -> tuple[Column, ...]:
         """The metadata columns of the copy, in their order."""
-        chosen = {f"_lakeingest_{name}" for name in self.choices.metadata} | (
-            {DELETED} if self.keeps_deleted else set()
-        )
-        return tuple(column for column in _METADATA if column.name in chosen)
+        names = {*self.choices.metadata, *(("deleted",) if self.keeps_deleted else ())}
+        return tuple(column for column in _METADATA if column.name.removeprefix("_lakeingest_") in names)
 
     @property
     def lake_columns(self) -> tuple[Column, ...]:

@@ -173,7 +173,7 @@ def target_dataset(target: Target, table: TableId) -> dict[str, str]:
     address = target.catalog.without_secrets.split(",")[0]  # of several metastores, all of which have the same tables
     if target.catalog.type == "hive":
         address = f"hive://{address.partition('://')[2]}"
-    return {"namespace": address or target.warehouse.uri, "name": ".".join(target.identifier(table))}
+    return {"namespace": address or target.warehouse.uri, "name": ".".join(target.shown(table))}
 
 
 def _facet(schema: str, **fields: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from lakeingest.core import change
 from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
+from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark
 from lakeingest.errors import UnsupportedValue
 from lakeingest.files.file import File
@@ -151,18 +152,19 @@ def row_bytes(file: File) -> float:
     return max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
 
 
-def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
-    """The rows of a file with these ascending numbers, and the metadata columns that `metadata` names.
+def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, schema: TableSchema | None = None) -> pa.Table:
+    """The rows of a file with these ascending numbers, and the metadata columns that a copy of `schema` has.
 
     With `deleted`, another column says whether each row deletes its key. In metadata columns, reread rows have the
     place `stop`.
     """
-    origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND]
+    has_metadata = schema is not None and bool(schema.metadata)
+    origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if has_metadata else [change.KIND]
     changes = rows_at(file, rows, origin)
     names = [name for name in changes.column_names if name not in change.ORIGIN]
     taken = changes.select(names)
-    if metadata:
-        taken = with_change_metadata(taken, metadata, changes, stop)
+    if schema is not None and has_metadata:
+        taken = with_change_metadata(taken, schema, changes, stop)
     return taken.append_column(DELETED, _deletes(changes)) if deleted else taken
 
 

@@ -209,17 +209,69 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
         ),
         ("target={format: hudi, warehouse: 'gs://bucket/lake'}", "target.warehouse: gs://bucket/lake is not built"),
         ("state=abfss://bucket/state", "state: abfss://bucket/state is not built yet"),
-        ("target/table=lake.orders", "target.table"),
+        ("target={format: hudi, table: lake.orders}", "target.format: hudi .* target.table without .* name files of"),
+        (
+            "target={table: lake.orders, publish_together: true}",
+            "target.publish_together is not built yet for a target",
+        ),
+        ("target={table: lake.orders, merge: statement}", "target.merge: statement .* shards"),
+        ("target={table: 'lake.{table}', location: '{database}/{table}'}", "target.location .* shards"),
+        (
+            "target={table: lake.orders, properties: {format-version: '3'}}",
+            "target.properties: format-version .* shards",
+        ),
+        ("target={table: '{database}.all', history: {keep: 1h}};points={every: 1h}", "points.every .* shards"),
+        ("target={table: lake.orders};tables/startup=adopt", "tables.startup: adopt .* shards"),
+        ("target={table: lake.orders};changelog={table: true}", "changelog.table .* shards"),
+        ("target={table: lake.orders};history=scd2", "history .* shards"),
+        ("target={table: lake.orders};schema={dropped: drop}", "schema.dropped: drop .* shards"),
+        *(
+            (
+                f"target={{table: lake.orders}};tables/options/shop.orders={{{key}}}",
+                f"tables.options.shop.orders.{name}.* shards",
+            )
+            for name, key in {
+                "location": "location: a",
+                "partition_by": "partition_by: [id]",
+                "sort_by": "sort_by: [id]",
+                "history": "history: scd2",
+                "properties": "properties: {format-version: '3'}",
+            }.items()
+        ),
+        ("target/table='{schema}.orders'", "target.table"),
+        ("target/table='lake.{orders'", "target.table"),
         ("target/table='{database}.x.{table}'", "target.table"),
     ],
 )
 def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> None:
     """A key or value of the interface that this version would ignore is an error with exit code 2."""
     with pytest.raises(NotBuiltYet, match=named) as refused:
-        parsed(setting)
+        parsed(*setting.split(";"))
     assert "built yet" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shared"),
+    [
+        ("lake.orders", ("lake", "orders")),
+        ("lake.{table}", ("lake", "or.ders")),
+        ("all_{database}.x", ("all_sh.op", "x")),
+        ("{database}.{table}", ("sh.op", "or.ders")),
+    ],
+)
+def test_readers_find_shards_in_one_table(pattern: str, shared: tuple[str, str]) -> None:
+    """The copy of each has another name, from which the table of the source is known; rows say where they are from."""
+    config, table = parsed(f"target/table='{pattern}'"), TableId("sh.op", "or.ders")
+    assert config.target.shown(table) == shared
+    assert config.target.source_of(*config.target.identifier(table)) == table
+    assert (config.target.source_of(*shared) == table) == (not config.target.is_shared)
+    assert config.target.identifier(table) != config.target.identifier(TableId("sh", "op.or.ders"))
+    added = () if pattern == "{database}.{table}" else ("database", "table")
+    assert config.tables.of(table).choices.metadata == added
+    ledger = TableId("_lakeingest_log", "runs")
+    assert config.target.shown(ledger) == config.target.identifier(ledger) == ("_lakeingest_log", "runs")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from lakeingest import config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.shards import text_of
 from lakeingest.errors import StaleWriter, UnsupportedTable
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.creation import (
@@ -45,6 +46,7 @@ from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
 from lakeingest.lake.iceberg.partitions import assert_wanted
 from lakeingest.lake.iceberg.properties import obeyed_properties, wanted_version, with_files_kept
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours, assert_version
+from lakeingest.lake.iceberg.staged_schema import number_by_name
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
@@ -244,6 +246,8 @@ class Entries:
             transaction: Transaction = OneTransaction(loaded)
         else:
             transaction = creation_transaction(self._catalog, name, schema, form, self._settings, chosen)
+        if self._settings.is_shard(table):
+            number_by_name(transaction, text_of(table))
         # Step 2: make the first commit, which also makes an entry that was only prepared
         begin(transaction, progress, {} if self._ownership is None else self._ownership.marks({}))
         version = commit(table, transaction, lambda: self.load(table, name))[STAGING]

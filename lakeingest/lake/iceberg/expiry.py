@@ -13,7 +13,8 @@ the list from this property.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Literal
 
@@ -37,7 +38,13 @@ _METADATA_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # each commit writes a v
 WORTH = 16  # at least so many snapshots are removed at once: each removal reads manifests of those that stay
 REMOVALS = 4  # after a commit, the files of at most so many removals are deleted
 AT_ONCE = 64  # at most so many snapshots are removed at once, so that no commit takes seconds longer
+Held = Callable[[], AbstractSet[int]]  # returns the ids of snapshots that another table needs
 _ENTRY_FIELDS = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
+
+
+def nothing_held() -> AbstractSet[int]:
+    """No other table needs a snapshot."""
+    return frozenset()
 
 
 class AssertUnreferenced(ValidatableTableRequirement):
@@ -81,18 +88,24 @@ def trim(loaded: Table) -> None:
 
 
 def expire(
-    transaction: Transaction, loaded: Table, history: History, waiting: Waiting | None, *, all_due: bool = False
+    transaction: Transaction,
+    loaded: Table,
+    history: History,
+    waiting: Waiting | None,
+    held: Held = nothing_held,
+    *,
+    all_due: bool = False,
 ) -> int:
     """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 
     With `all_due`, the commit removes all snapshots that are due. Without `all_due`, it removes at most `AT_ONCE`, and
-    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed: `sweep`, which is called after
-    the commit, could not store which files are to be deleted. The commit also sets the `limits` that the table does not
-    have yet.
+    none if fewer than `WORTH` are due. Snapshots of `held` stay. If `waiting` is None, no snapshot is removed: `sweep`,
+    which is called after the commit, could not store which files are to be deleted. The commit also sets the `limits`
+    that the table does not have yet.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    due_snapshots = due_now(loaded, history)
+    due_snapshots = due_now(loaded, history, held)
     least = 1 if all_due else WORTH
     if waiting is None or len(due_snapshots) < least:
         return 0
@@ -110,9 +123,11 @@ def expire(
     return len(removed)
 
 
-def due_now(loaded: Table, history: History) -> list[Snapshot]:
-    """The snapshots that nobody needs now, the oldest first."""
-    return due(loaded.metadata, history, int(time.time() * 1000))
+def due_now(loaded: Table, history: History, held: Held = nothing_held) -> list[Snapshot]:
+    """The snapshots that nobody needs now, the oldest first. `held` is only asked if there are some."""
+    found = due(loaded.metadata, history, int(time.time() * 1000))
+    kept = held() if found else frozenset()
+    return [snapshot for snapshot in found if snapshot.snapshot_id not in kept]
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
@@ -127,7 +142,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
 
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    retained = _retained_snapshots(metadata, history, now)
+    retained = retained_snapshots(metadata, history, now)
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     needed = retained | referenced
     # a compaction of others has no progress: our commit below it is needed, too
@@ -141,7 +156,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     return sorted(unneeded, key=_sequence_number)
 
 
-def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
+def retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
     """The ids of the published snapshots that `history` retains: the newest ones, `least` to `most` of them.
 
     Between these numbers, a snapshot is retained if it was replaced by the next snapshot at most `keep` ago.

@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import NotOurTable, OperatorNeeded, Scope
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
+from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.marks import OWNER
 
 _OURS = frozenset({"data", "metadata"})  # the folders that an Iceberg table has in its own folder
@@ -33,12 +34,21 @@ def new_location(settings: config.Target, table: TableId) -> str:
     return f"{beginning(settings, table)}{uuid.uuid4().hex[:8]}"
 
 
+def new_location_of(settings: config.Target, name: Name) -> str:
+    """A folder as of `new_location`, for a table with this name."""
+    return f"{_beginning_of(settings, name)}{uuid.uuid4().hex[:8]}"
+
+
 def beginning(settings: config.Target, table: TableId) -> str:
     """The path with which each new folder of the table begins.
 
     It has only characters that PyIceberg, Spark and DuckDB all leave as they are.
     """
-    namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
+    return _beginning_of(settings, settings.identifier(table))
+
+
+def _beginning_of(settings: config.Target, table_name: Name) -> str:
+    namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in table_name)
     return joined(settings.warehouse.uri, namespace, f"{name}-")
 
 

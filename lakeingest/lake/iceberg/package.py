@@ -4,6 +4,7 @@ from typing import cast
 
 from lakeingest.config import Config
 from lakeingest.core.ownership import Owner
+from lakeingest.errors import NotBuiltYet
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
@@ -12,6 +13,7 @@ from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.logs import IcebergLogs
 from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
+from lakeingest.lake.iceberg.sharded_target import ShardedAdoptions, ShardedTarget
 from lakeingest.lake.iceberg.store import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.versions import IcebergVersions
@@ -20,7 +22,8 @@ from lakeingest.lake.target import OpenSpark, Target
 
 
 def _target(config: Config, options: Options, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
-    return IcebergTarget(
+    kind = ShardedTarget if config.target.is_shared else IcebergTarget
+    return kind(
         config.target,
         options,
         keeps_dropped=config.keeps_dropped,
@@ -32,6 +35,8 @@ def _target(config: Config, options: Options, ownership: Ownership, open_spark: 
 
 
 def _adoptions(config: Config, owner: Owner) -> IcebergAdoptions:
+    if config.target.is_shared:
+        return ShardedAdoptions(ShardedTarget(config.target), owner)
     return IcebergAdoptions(IcebergTarget(config.target), owner)
 
 
@@ -44,6 +49,11 @@ def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
 
 
 def _points(config: Config) -> IcebergPoints:
+    if config.target.is_shared:
+        raise NotBuiltYet(
+            "lakeingest points: it is not built yet for a target.table without {database} or {table}: a point would not"
+            " show the table that readers query"
+        )
     return IcebergPoints(IcebergTarget(config.target))
 
 

@@ -6,7 +6,7 @@ meanwhile. So the commit first checks that its columns get the same field ids as
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -27,7 +27,13 @@ from lakeingest.lake.iceberg.partitions import assert_outlived
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.row_ids import rows_with_ids, with_row_ids
 from lakeingest.lake.iceberg.scan_plan import files_with
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, restarted_schema
+from lakeingest.lake.iceberg.staged_schema import (
+    add_lifted,
+    as_staged,
+    field_ids_of,
+    lifted_schema,
+    restarted_schema,
+)
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants
@@ -40,25 +46,35 @@ class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
     `table` has the lifted schema. `fills` has the values that old rows get in new columns. It has no column in which
-    old rows get NULL.
+    old rows get NULL. `by_name`: the table before the lift, if its columns have ids by their names; `origins` then has
+    the old name of each column that is not new.
     """
 
     table: TableFiles
     fills: Mapping[str, pa.Scalar]
     files: tuple[FileScanTask, ...]
+    by_name: TableFiles | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def rewrite(self) -> Written:
         """Write the rows to new files. Returns pickled DataFiles, and the field ids of their columns."""
         schema = self.table.metadata.schema()
-        old_names = [field.name for field in schema.fields if field.name not in self.fills]
+        names = [field.name for field in schema.fields if field.name not in self.fills]
+        old_names = names
+        if self.by_name is not None:  # old files have other ids: they are read by the old definition
+            names = [name for name in names if name in self.origins]
+            old_names = [self.origins[name] for name in names]
         with storage_errors(self.table.location):
             deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
             dead = read_deletes(self.table, deletes.values())
             table = with_row_ids(self.table)
+            present = table if self.by_name is None else self.by_name
             rows = pa.concat_tables(
-                drop_deleted(rows_with_ids(table, task.file, old_names, added_at=None), task.file, dead)
+                drop_deleted(rows_with_ids(present, task.file, old_names, added_at=None), task.file, dead)
                 for task in self.files
             )
+            if self.by_name is not None:
+                rows = rows.rename_columns(names)
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
             return Written(pickle.dumps((_field_ids(schema), write_rows(table, rows))))
@@ -67,11 +83,16 @@ class IcebergRewriter:
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
     """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows.
 
+    If columns have ids by their names, rows are also rewritten for a lift that drops or renames a column.
+
     Raises PartitionsDiffer as `assert_outlived`.
     """
     new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     assert_outlived(lift.after.table, loaded.metadata, new)
-    if not lift.fills:
+    by_name = field_ids_of(loaded.metadata).are_by_name
+    origins = {name: old for name, old in zip(lift.after.names, lift.origins, strict=True) if old is not None}
+    moves = bool(lift.dropped) or any(name != old for name, old in origins.items())
+    if not lift.fills and not (by_name and moves):
         return []
     # the table as the lift will make it: its current schema is the new one
     new_schema_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
@@ -88,6 +109,9 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
         groups[-1].append(task)
         group_rows += task.file.record_count
     fills = constants(lift.after, lift.fills)
+    if by_name:  # files lose the columns that the lift drops: another one of the name would have their ids
+        origins |= {column.name: column.name for column in lift.after.metadata}
+        return [IcebergRewriter(lifted, fills, tuple(group), TableFiles.of(staged), origins) for group in groups]
     return [IcebergRewriter(lifted, fills, tuple(group)) for group in groups]
 
 

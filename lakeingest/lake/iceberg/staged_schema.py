@@ -7,7 +7,7 @@ for readers.
 """
 
 import copy
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pyiceberg.schema import Schema
@@ -20,10 +20,12 @@ from pyiceberg.types import IcebergType, ListType, NestedField
 from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.shards import field_id
 from lakeingest.lake.iceberg.history import is_marked
 from lakeingest.lake.iceberg.shape import schema_differences
 from lakeingest.lake.iceberg.types import iceberg_type
 
+SHARD = "lakeingest.shard"  # a property of the table of a shard: its columns have ids by their names
 NEWEST = -1  # in an update: the schema that was added last
 
 
@@ -73,7 +75,7 @@ def lifted_schema(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dr
     """The schema that a lift gives to the rows of this snapshot."""
     old = next(schema for schema in metadata.schemas if schema.schema_id == schema_of(metadata, version))
     following = max(schema.schema_id for schema in metadata.schemas) + 1
-    return lift_schema(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
+    return lift_schema(old, lift, field_ids_of(metadata), following, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
@@ -85,13 +87,12 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
     return NEWEST
 
 
-def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
+def lift_schema(old: Schema, lift: Lift, ids: "FieldIds", schema_id: int, *, keeps_dropped: bool = True) -> Schema:
     """The schema after a lift. A column keeps its field id, even if it is renamed; a new column gets a new field id.
 
     A dropped column is removed; with `keeps_dropped` it stays for readers as a new field, which is NULL in all rows,
-    until its name is used again.
+    until its name is used again. If ids are by name, a renamed column gets another id, and a dropped one is removed.
     """
-    ids = FieldIds(last_column_id)
     # Step 1: the columns after the lift
     old_names = dict(zip(lift.after.names, lift.origins, strict=True))
     fields = []
@@ -105,6 +106,9 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
         # a list (VECTOR) keeps the old type, because the type of a list has the field id of the elements
         new_type = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
         required = field.required and is_required  # an optional column stays optional
+        if ids.are_by_name and old_name != column.name:
+            fields.append(ids.new_field(column.name, iceberg_type(column), required=required, doc=field.doc))
+            continue
         fields.append(NestedField(field.field_id, column.name, new_type, doc=field.doc, required=required))
     # Step 2: columns that stay for readers only, unless a column after the lift has the name
     names_before = {column.name for column in lift.before.lake_columns}
@@ -114,7 +118,7 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
             continue
         if field.name not in names_before:  # an earlier lift dropped this column
             fields.append(field)
-        elif keeps_dropped and field.name in lift.dropped:
+        elif keeps_dropped and not ids.are_by_name and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifier_of(fields, lift.after.key))
 
@@ -140,7 +144,8 @@ def restarted_schema(
     """
     old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
     old_fields = {field.name: field for field in old.fields}
-    ids = FieldIds(metadata.last_column_id)
+    ids = field_ids_of(metadata)
+    keeps_dropped = keeps_dropped and not ids.are_by_name
     origins = origins or {}
     fields = []
     for column in schema.lake_columns:
@@ -149,7 +154,7 @@ def restarted_schema(
         is_key = column.name in schema.key
         is_required = is_key or not column.nullable
         new_type = iceberg_type(column)
-        if field is not None and _is_kept(field, new_type, is_key=is_key):
+        if field is not None and not ids.are_by_name and _is_kept(field, new_type, is_key=is_key):
             fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:
             fields.append(ids.new_field(column.name, new_type, required=is_required))
@@ -173,6 +178,8 @@ def _is_kept(field: NestedField, new_type: IcebergType, *, is_key: bool) -> bool
 class FieldIds:
     """Gives field ids to new fields, and to the elements of new lists. `last` is the last id that the table has."""
 
+    are_by_name = False  # whether a column of one name and family of types always has one id
+
     def __init__(self, last: int) -> None:
         self._last = last
 
@@ -184,6 +191,50 @@ class FieldIds:
             self._last += 1
             kind = ListType(self._last, kind.element_type, element_required=kind.element_required)
         return NestedField(number, name, kind, doc=doc, required=required)
+
+
+class IdsByName(FieldIds):
+    """Gives each field the id that it has in every shard."""
+
+    are_by_name = True
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
+        """A field with the id of its name and its type. So are the elements of a list."""
+        number = field_id(name, str(kind))
+        if isinstance(kind, ListType):
+            elements = field_id(name, str(kind), "elements")
+            kind = ListType(elements, kind.element_type, element_required=kind.element_required)
+        return NestedField(number, name, kind, doc=doc, required=required)
+
+
+def field_ids_of(metadata: TableMetadata) -> FieldIds:
+    """What gives field ids to new fields of the table."""
+    return IdsByName() if SHARD in metadata.properties else FieldIds(metadata.last_column_id)
+
+
+def number_by_name(transaction: Transaction, shard: str) -> None:
+    """Let the transaction, before its first snapshot, give the columns the ids that they have in every shard.
+
+    `shard`: the name of the shard, for a property of the table.
+    """
+    schema, ids = transaction.table_metadata.schema(), IdsByName()
+    fields = [
+        ids.new_field(field.name, field.field_type, required=field.required, doc=field.doc) for field in schema.fields
+    ]
+    key = {schema.find_field(number).name for number in schema.identifier_field_ids}
+    transaction.set_properties({SHARD: shard})
+    show_new(transaction, fields, key)
+
+
+def show_new(transaction: Transaction, fields: Sequence[NestedField], key: Collection[str]) -> None:
+    """Let the transaction add a schema of these fields, with this key, and make it the table's current one."""
+    following = max(schema.schema_id for schema in transaction.table_metadata.schemas) + 1
+    schema = Schema(*fields, schema_id=following, identifier_field_ids=identifier_of(fields, key))
+    transaction._stage((AddSchemaUpdate.model_validate({"schema": schema}),), ())  # noqa: SLF001 - the commit asserts
+    _set_current(transaction, NEWEST)
 
 
 def _set_current(transaction: Transaction, schema: int) -> None:

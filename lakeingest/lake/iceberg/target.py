@@ -34,7 +34,7 @@ from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
 from lakeingest.lake.iceberg.evolution import Form, wanted_form
-from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
+from lakeingest.lake.iceberg.expiry import Held, due_now, expire, nothing_held, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, earlier, is_marked, is_tip, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
@@ -305,7 +305,7 @@ class IcebergTarget(port.Tables):
         """Combine small files and deletes, and remove due snapshots, in one commit; no commit if nothing is to do."""
         loaded = self._table_with(staged.progress.table, staged.version)
         changes = full_compaction(as_staged(loaded, staged.version), staged.version)
-        if changes == NO_FILES and not due_now(loaded, self.settings.history):
+        if changes == NO_FILES and not due_now(loaded, self.settings.history, self._held(staged.progress.table)):
             return staged
         return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
 
@@ -329,6 +329,10 @@ class IcebergTarget(port.Tables):
         """
         may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
         return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+
+    def _held(self, table: TableId) -> Held:  # noqa: ARG002 - shards need it
+        """What returns the commits of the table that another table shows, and that stay therefore."""
+        return nothing_held
 
     def _waiting(self, table: TableId) -> Waiting | None:
         return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)
@@ -377,7 +381,7 @@ class IcebergTarget(port.Tables):
             write(transaction)
             self._entries.add_owner(transaction, current)
             end_merges(transaction, current)
-            expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due)
+            expired += expire(transaction, current, self.settings.history, waiting, self._held(table), all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]

@@ -110,11 +110,10 @@ class WriteRows:
         """Write the rows. Nothing refers to their files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
-            metadata = [column.name for column in self.schema.metadata]
             # with `keeps_deleted`, the column DELETED is among the metadata columns
             adds_deleted = self.merges_by == "changes" and not self.schema.keeps_deleted
             rows = pa.concat_tables(
-                take(file, numbers, self.stop, deleted=adds_deleted, metadata=metadata) for file, numbers in self.rows
+                take(file, numbers, self.stop, deleted=adds_deleted, schema=self.schema) for file, numbers in self.rows
             )
         with profile.stage("merges: look"):
             sound = is_sound(default_suite(self.schema, len(rows)), rows)

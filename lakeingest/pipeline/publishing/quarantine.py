@@ -118,8 +118,8 @@ def _remove(edges: Edges, table: TableRun, keys: Collection[Key], left: int) -> 
     changes = removed.append_column(DELETED, pa.array(np.ones(removed.num_rows, bool)))
     parts = [merger.replace(changes)]
     if edges.target.capabilities.merges_by == "changes":
-        stop, metadata = staged.progress.least_stop, [column.name for column in schema.metadata]
-        rows = take(file, np.arange(removed.num_rows), stop, deleted=True, metadata=metadata)
+        stop = staged.progress.least_stop
+        rows = take(file, np.arange(removed.num_rows), stop, deleted=True, schema=schema)
         parts.append(merger.write(rows))
 
     def after(effects: Effects) -> Progress:

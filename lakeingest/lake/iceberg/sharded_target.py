@@ -1,0 +1,114 @@
+"""A target whose copies are shards: readers find them in shared tables. Staging, commits and recovery are as of others.
+
+A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
+makes the second step if a run was killed in between. Until then readers see the shard as it was before.
+"""
+
+import functools
+from collections.abc import Mapping
+from datetime import timedelta
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
+from lakeingest.core.ownership import Owner
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake import target as port
+from lakeingest.lake.errors import names_storage_errors
+from lakeingest.lake.held import Auditing, unaudited
+from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.expiry import Held, nothing_held
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter
+from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.refusals import assert_nameable
+from lakeingest.lake.target import Staged
+
+
+class ShardedTarget(IcebergTarget):
+    """`lake.target.Target` on an Iceberg catalog, for a target.table that several tables of the source have."""
+
+    @functools.cached_property
+    def shared(self) -> SharedTables:
+        """The tables that readers query."""
+        return SharedTables(self.settings, self._catalog, self._ownership, self._waiting_folder)
+
+    @names_storage_errors
+    def recover(self, table: TableId) -> Staged | None:
+        """Recover the shard, and show it in the shared table as its own table shows it, if it was published."""
+        staged = super().recover(table)
+        if self.settings.is_shard(table) and staged is not None and staged.published is not None:
+            self.shared.show(table, self._table(table))
+        return staged
+
+    @names_storage_errors
+    def look(self, table: TableId) -> port.Looked | None:
+        """Look at the shard. Raises also if someone else has changed the shared table."""
+        looked = super().look(table)
+        if self.settings.is_shard(table) and self.exists():
+            self.shared.assert_ours(table)
+        return looked
+
+    @names_storage_errors
+    def create(self, schema: TableSchema, progress: Progress) -> Staged:
+        """Make the shard. Raises UnsupportedTable if the shared table cannot have its columns."""
+        self._assert_fits(schema)
+        return super().create(schema, progress)
+
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The types, as of each copy. The catalog has to allow the name of the shared table, too."""
+        assert_nameable(self.settings.catalog.type or "sql", self.settings.shown(schema.table))
+        return super().types(schema)
+
+    @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Remove all rows of the shard from staging. Raises UnsupportedTable as `create`."""
+        self._assert_fits(schema)
+        return super().start_over(staged, schema, progress, known)
+
+    @names_storage_errors
+    def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
+        """Rewriters as of each copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
+        self._assert_fits(lift.after)
+        return super().rewriters(staged, lift)
+
+    @names_storage_errors
+    def publish(
+        self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
+    ) -> Staged:
+        """Publish the shard, then show it in the shared table."""
+        self._assert_fits(schema)
+        published = super().publish(staged, schema, properties, audit)
+        if self.settings.is_shard(schema.table):
+            self.shared.show(schema.table, self._table(schema.table))
+        return published
+
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """Delete leftovers of the shard. Rows of shards whose own tables were dropped leave the shared table."""
+        removed = super().remove_leftovers(table, age)
+        if self.settings.is_shard(table):
+            self.shared.forget_dropped(table)
+        return removed
+
+    def _assert_fits(self, schema: TableSchema) -> None:
+        if self.settings.is_shard(schema.table):
+            self.shared.assert_fits(schema)
+
+    def _held(self, table: TableId) -> Held:
+        """What returns the commits of a shard that snapshots of the shared table show."""
+        return functools.partial(self.shared.held, table) if self.settings.is_shard(table) else nothing_held
+
+
+class ShardedAdoptions(IcebergAdoptions):
+    """`lake.ownership.Adoptions` of shards: the shared table is handed over, too."""
+
+    def __init__(self, target: ShardedTarget, owner: Owner) -> None:
+        super().__init__(target, owner)
+        self._sharded = target
+
+    def adopt(self, table: TableId) -> None:
+        """Hand over the shard, then the table that shows it, from then on by this pipeline alone."""
+        super().adopt(table)
+        with self._target.storage_errors():
+            self._sharded.shared.hand_over(table, self._owner.to_text())
