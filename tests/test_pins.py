@@ -29,6 +29,7 @@ OURS = {
     "_key_id",
     "_markers",
     "_protect",
+    "_shared",
 }
 OURS |= {"_commit", "_staging", "_table_with", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
