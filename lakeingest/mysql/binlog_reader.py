@@ -165,7 +165,7 @@ class _Replay:
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction. They belong to `stamp`, the transaction that commits them at `at`.
+        """Yield the change rows of a prepared transaction as rows of `stamp`, the transaction that commits it at `at`.
 
         Raises UnsupportedEvent if the binlog with its XA PREPARE has been purged.
         """
@@ -250,7 +250,7 @@ class _Replay:
         if not not_in_segment:  # then the list of binlog files is not needed either
             return frozenset(), frozenset()
         ended = frozenset[Xid]()
-        unseen = not_in_segment  # transactions without an event in the parts that are read
+        unseen = not_in_segment  # transactions without an event in the parts that were read, at first the segment
         # the newest part first, because the last event of a transaction counts
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:
@@ -262,9 +262,9 @@ class _Replay:
         return ended, not_in_segment - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
-        """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
+        """The transactions that the binlog from `start` to `stop` prepares and does not end, and those that it ends.
 
-        A transaction that the part both prepares and ends counts as ended only if it is in `sought`.
+        A transaction that this part both prepares and ends counts as ended only if it is in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -307,7 +307,7 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Two sets of XA transactions among `xids`: those that ended before the segment, and those without such an end.
+    """Two sets of XA transactions among `xids`: those that ended before the segment, and those that did not end there.
 
     Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
     until each transaction is found, or to the oldest file. The errors are those of `read_segment`.
@@ -390,7 +390,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
-    """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
+    """The lakeingest error for a driver's error during the dump of `what`; the driver's error if there is none."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
     ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)
     if code == _FATAL_READING and not ended_for_other_replica:

@@ -56,7 +56,7 @@ from lakeingest.mysql.wire.matching import matching
 from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
-PACED_SECONDS = 20.0  # of a chunk: for so long its read view may be open because it is read slowly
+PACED_SECONDS = 20.0  # a chunk is read slowly for so long at most, because its read view is open meanwhile
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
@@ -87,7 +87,7 @@ class Cap:
     bytes_per_second: float | None = None
 
     def pause(self, size: int, seconds: float) -> float:
-        """The seconds to wait after so many bytes were read in so many seconds."""
+        """The seconds to wait after `size` bytes of the chunk were read in `seconds`."""
         if self.bytes_per_second is None:
             return 0.0
         return max(0.0, min(size / self.bytes_per_second, PACED_SECONDS) - seconds)
@@ -345,9 +345,10 @@ def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
 def _matching_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int, Seen]:
-    """The rows that meet one of the conditions, and the condition of the user; and what was read for them.
+    """Read the rows that meet one of `conditions`. Raises ChunkTooLarge if they have more than `cap.bytes` bytes.
 
-    The number says how many of the values that were read are NULL only because the user chose so.
+    Returns those rows that also meet the condition of the user; the number of values that were read and are NULL only
+    because the user chose so; and the number and size of all rows that were read.
     """
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []

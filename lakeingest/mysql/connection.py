@@ -122,7 +122,7 @@ def reopen(connection: pymysql.Connection) -> None:
 def answering_soon(connection: pymysql.Connection) -> Iterator[None]:
     """Inside the block, the server has ANSWER_SECONDS for each response: for questions that it answers at once.
 
-    A server that hangs is noticed so. Without the block, a long query may take READ_SECONDS.
+    So a server that hangs is noticed soon. Outside the block it has READ_SECONDS, because a query may take long.
     """
     driver: Any = connection
     driver.opened(ANSWER_SECONDS)
@@ -239,7 +239,7 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the oldest binlog file from which the binlog has at most `most` bytes up to its end.
+    """The start of a binlog file: of the oldest one such that it and all later files have at most `most` bytes.
 
     If even the newest file is larger, the result is the start of the newest file.
     """

@@ -119,9 +119,11 @@ def stretch_differences(
     for table in sorted(tables):
         if last is None:
             break
-        images = len(stretch.images.get(table, ()))
-        is_part = table in stretch.cut and not stretch.passed  # of the rows up to the last transaction
-        rows = rows_until(table, last, images if is_part else None)
+        image_count = len(stretch.images.get(table, ()))
+        # In a table that was cut, only the first rows have images. But without images are also the rows of transactions
+        # that were passed over, wherever they are: with such transactions all rows are needed.
+        first_rows_suffice = table in stretch.cut and not stretch.passed
+        rows = rows_until(table, last, image_count if first_rows_suffice else None)
         differences.append(first_difference(watched.schemas[table], rows, stretch))
     counts = Counter({table: len(images) for table, images in stretch.images.items()})
     found = [difference for difference in differences if difference is not None]

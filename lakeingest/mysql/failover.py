@@ -114,7 +114,7 @@ class ThisServer:
                     gtids |= GtidSet.of_gtids(_gtids_of(rows))
         except (RestartNeeded, UnsupportedEvent, ValueError) as error:
             raise OperatorNeeded(f"no transaction of the source's binlog ends at {at}: {error}") from error
-        history = facts.history or History(file_began(self._source, at.file))  # None at the start of the file
+        history = facts.history or History(file_began(self._source, at.file))  # at the file's start nothing was read
         # Step 2: wait as in `moved`, and until the server has executed all these transactions
         if history.began is not None:
             wait_until_over(self._connection, history.began)
@@ -124,14 +124,16 @@ class ThisServer:
     def position_after(self, gtids: GtidSet) -> Position:
         """The position that has exactly these transactions.
 
-        Raises BinlogGone if this server has purged others, and OperatorNeeded if it has no such position.
+        Raises BinlogGone if this server has purged transactions that are not among `gtids`. Raises OperatorNeeded if no
+        position of its binlog has exactly `gtids`.
         """
         executed = self._state.executed
         if executed is None:
             raise OperatorNeeded("the source has no GTIDs of MySQL, so a GTID set names no position of its binlog")
         if missing := gtids - executed:
             raise OperatorNeeded(f"the source has not executed {missing}")
-        # the last of them is in the newest file before which some are missing; in purged files if there is none
+        # The last of `gtids` is in the newest file before which some of `gtids` are missing. Without such a file, all
+        # are before the first file.
         file = newest(self._files, lambda name: not gtids <= self._before_file(name))
         end = file_start(file or self._files[0])
         if file is not None:

@@ -1,4 +1,4 @@
-"""Gives the key of the hashes to those who read values: definitions elsewhere do not have it."""
+"""Adds the key of the hashes to the definition that a decoder gets. All other definitions are without the key."""
 
 from dataclasses import replace
 

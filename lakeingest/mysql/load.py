@@ -36,7 +36,7 @@ class LoadMeter:
         Raises OperatorNeeded if the user is not allowed to ask for the length of the history list.
         """
         limit = self._limit
-        if limit == Load():
+        if limit == Load():  # no limits, so there is nothing to measure
             return limit
         with self._reading(primary) as server, answering_soon(primary), answering_soon(server):
             return Load(
@@ -69,7 +69,7 @@ class LoadMeter:
 
 
 def threads_running(connection: pymysql.Connection) -> int:
-    """The number of threads that work, with that of this query, as `SHOW GLOBAL STATUS` has it. It needs no right."""
+    """The number of threads that work, the thread of this query included. To ask for it, no right is needed."""
     return int(query_row(connection, "SHOW GLOBAL STATUS LIKE 'Threads_running'", 2)[1])
 
 

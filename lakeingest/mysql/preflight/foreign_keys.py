@@ -129,13 +129,13 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     for key in chain:
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
-        for of, names in _child_and_parent(key):
-            if options.of(of).rows:
-                return f"tables.options → rows leaves out rows of {of}; a foreign key needs them"
-            choice = options.of(of).choices.columns
+        for related, names in _child_and_parent(key):
+            if options.of(related).rows:
+                return f"tables.options → rows leaves out rows of {related}; a foreign key needs them"
+            choice = options.of(related).choices.columns
             if lacking := [name for name in names if not choice.copies_as_is(name)]:
                 return (
-                    f"tables.options → columns leaves out, hides, casts or renames {', '.join(lacking)} of {of};"
+                    f"tables.options → columns leaves out, hides, casts or renames {', '.join(lacking)} of {related};"
                     " a foreign key needs it"
                 )
         # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well

@@ -117,7 +117,7 @@ class Encoding:
             return self.reader(values, self).cast(arrow_type(self.shown))
         try:
             read = self.reader(values, self)
-        except ValueError:  # its text may have a part of the value
+        except ValueError:  # its message, which is dropped here, may have a part of the value
             raise ValueError("a value cannot be read, and the copy hides the values of this column") from None
         return hidden(read, self.shown)
 

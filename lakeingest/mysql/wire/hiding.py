@@ -39,9 +39,10 @@ def hashed(values: pa.Array, secret: bytes) -> pa.Array:
 
 
 def masked(values: pa.Array) -> pa.Array:
-    """Each text with `x` for a letter, `X` for a capital letter and `9` for a digit, and `*` for other characters.
+    """Each text with `x` for a letter, `X` for a capital letter, and `9` for a digit.
 
-    ASCII's other characters, such as spaces and signs, stay. So the text has as many characters as before.
+    Of the other characters, those in ASCII stay, such as spaces and signs; all others become `*`. So a text keeps its
+    number of characters.
     """
     for pattern, replacement in _MASKS:
         values = pc.replace_substring_regex(values, pattern, replacement)

@@ -70,7 +70,7 @@ class SegmentDecoder:
         self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
         self._outer, self._inner, self._prepared_buffer = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
         self._row_buffer = self._outer  # the buffer that the offsets of the row events refer to
-        self._sequence = 1
+        self._sequence = 1  # the number that the next packet must have
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         self.maps, self._events = Maps(), EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
@@ -96,7 +96,7 @@ class SegmentDecoder:
         return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes of `free_space`; yield the batches that they complete. May set `error`.
+        """Use the next `count` bytes of `free_space`; yield the batches that they complete. An ERR packet sets `error`.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.

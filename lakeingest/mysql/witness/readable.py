@@ -28,10 +28,10 @@ _DOCUMENTS = {FIELD_TYPE.JSON, FIELD_TYPE.GEOMETRY}
 
 
 class ReadableRows(RowEvents):
-    """Decodes the row events of the tables in `schemas` with the columns that the library reads exactly.
+    """Decodes the row events of the tables in `schemas`: only the columns that the library reads exactly.
 
-    `unread`: by table, the columns that are left out, each with the reason. The values of a row image are in the order
-    of the schema's other columns. `is_mariadb`: the events are MariaDB's, whose descriptions the library misreads.
+    `unread` has the other columns, by table, each with the reason. A row image has the values of the columns that are
+    read, in the order of the schema. `is_mariadb`: the events are MariaDB's, whose descriptions the library misreads.
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
@@ -40,7 +40,7 @@ class ReadableRows(RowEvents):
         self.unread: defaultdict[TableId, dict[str, str]] = defaultdict(dict)
 
     def read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """As `RowEvents` does, and note the columns that are left out in `unread`."""
+        """As in `RowEvents`. Also add the columns that are left out to `unread`."""
         sent = read_table_map(event, is_mariadb=self.is_mariadb)
         schema = self.schemas[sent.table]
         where = f"{schema.table} {where}"
@@ -85,7 +85,10 @@ class ReadableRows(RowEvents):
 
 
 def _understood(event: Event, *, described: bool) -> Event:
-    """A TABLE_MAP event with types that the library knows; with the optional metadata that it knows if `described`."""
+    """The TABLE_MAP event without what the library does not know: each type is replaced by one that it knows.
+
+    If `described`, the optional metadata that the library knows are kept; else none are kept.
+    """
     data = event.data
     body = Cursor(data, _HEADER_BYTES + _POST_HEADER_BYTES)
     for _ in range(2):  # the names of database and table, each with a NUL
