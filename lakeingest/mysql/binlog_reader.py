@@ -65,10 +65,10 @@ def read_segment(
 
     Transactions in `segment.skip` are left out. The rows of each table are in binlog order, and so are the rows of
     transactions. All rows are valid only if the iterator ends without an error; then `facts` describe the whole
-    segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. Tables in
-    `waiting` get no rows, but their DDL is refused, too. If a copy can be lifted over refused DDL, the UnsupportedEvent
-    has the DDL in `ddl`. `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier
-    position. Without it, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
+    segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. DDL of
+    tables in `schemas` or `waiting` is refused: with the DDL in the error's `ddl`, if a copy can be lifted over it.
+    `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier position. Without
+    `prepared`, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
 
     The connection must be fresh and cannot be used afterwards: close it. `server_id` must not be that of a replica.
 
@@ -91,7 +91,7 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        # after a crash that lost the effect of an XA COMMIT in its binlog, such a server may log the end again
+        # a server that logs an XA COMMIT before its effect may lose the effect in a crash, and then log an end again
         replay.may_end_twice = dialect(connection).is_xa_late
         yield from change_rows(
             connection,
@@ -364,8 +364,8 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     """Send the command that makes the server send its binlog from `begin` on, as to a replica."""
     # Without source_binlog_checksum (before MySQL 8.0.26 and on MariaDB: master_binlog_checksum) the server refuses to
-    # send events with checksums. The other variables are reset, because init_connect may have set them: then the server
-    # would take this connection for a semi-synchronous replica, or would begin at a GTID.
+    # send events with checksums. The other variables are reset, because init_connect may have set them, so that the
+    # server would take this connection for a semi-synchronous replica, or would begin at a GTID.
     query(
         connection,
         "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', @rpl_semi_sync_replica = 0,"

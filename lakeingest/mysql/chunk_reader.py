@@ -10,7 +10,7 @@
 
 MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and another view, which
 is opened earlier, gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER
-is asked between the two views. If it lists a transaction, low is a still earlier position, `settled`: `xa_list.settle`
+is asked between the two views. If it lists a transaction, low is an earlier position, `settled`: `xa_list.settle`
 has proven that new views contain each XA COMMIT before `settled`.
 
 With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the

@@ -169,7 +169,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
     """The text of SHOW CREATE TABLE. Bytes that are not UTF-8, as in MariaDB's binary defaults, become surrogates."""
-    connection.use_unicode = False  # the driver returns bytes
+    connection.use_unicode = False  # so that the driver returns bytes
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
     finally:

@@ -19,7 +19,7 @@ from lakeingest.mysql.connection import literal, named_errors, query, query_dict
 from lakeingest.mysql.key_space import estimated_rows, key_bounds
 from lakeingest.mysql.packets import surprises
 
-SPOTS = 100  # of a table, at each of which one row is read
+SPOTS = 100  # the number of places in a table at which one row each is read
 _DATED = {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 
 
@@ -101,7 +101,8 @@ def _from_index(connection: pymysql.Connection, schema: TableSchema, column: Col
 
 
 def _from_rows(connection: pymysql.Connection, schema: TableSchema, columns: list[Column]) -> Iterator[Dates]:
-    """Yield the spread of these columns in a few rows. Yields nothing if the key is not a single integer."""
+    """Yield the spread of these columns in a few rows. Yields nothing unless the key is one integer with an index."""
+    # a declared key may have no index, without which the server would scan the table
     bounds = key_bounds(connection, schema) if columns and schema.countable and not schema.declared else None
     if bounds is None:
         return

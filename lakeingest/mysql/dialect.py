@@ -121,7 +121,7 @@ def copies_xa(connection: pymysql.Connection) -> bool:
 
 
 def can_log_cascades(connection: pymysql.Connection) -> bool:
-    """Whether the server's version can log changes by foreign keys. A variable may still switch this off."""
+    """Whether the server's version can log changes by foreign keys. Whether it logs them also depends on a variable."""
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
     since = dialect_of(greeting).logs_cascades

@@ -71,7 +71,7 @@ def _greatest_before(connection: pymysql.Connection, file: str) -> int:
 
     Raises BinlogGone if the file does not say which GTIDs are before it.
     """
-    listed = gtids_before(connection, file, "Gtid_list").strip("[]")
+    listed = gtids_before(connection, file, "Gtid_list").strip("[]")  # the server writes the list in brackets
     return max((gtid.number for gtid in _parsed(listed)), default=0)
 
 

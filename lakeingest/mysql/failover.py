@@ -148,8 +148,8 @@ class ThisServer:
     def position_before(self, moment: datetime) -> Position:
         """The position before the first transaction that was committed at this moment or later.
 
-        Without such a transaction it is the end of the binlog. On MariaDB, which stores whole seconds, the second of
-        the moment counts as a whole.
+        If there is no such transaction, it is the end of the binlog. MariaDB stores whole seconds: there, a transaction
+        of the same second counts as committed at the moment or later.
 
         Raises BinlogGone if the source may have purged transactions after the moment, and OperatorNeeded for a moment
         in the future.

@@ -63,7 +63,7 @@ class LoadMeter:
         now = time.monotonic()
         self._missing.append((now, executed(primary)))
         applied = executed(replica)
-        while self._missing and not (self._missing[0][1] - applied).count:
+        while self._missing and not (self._missing[0][1] - applied).count:  # the replica contains the oldest set now
             self._missing.popleft()
         return now - self._missing[0][0] if self._missing else 0.0
 

@@ -172,7 +172,7 @@ class _Descriptions:
         )
         columns = tuple(column for column in unskipped if column.name not in left_out)
         reasons += _clashes([column.name for column in columns], choices.columns)
-        # a column that is left out can be in the key: then the table is refused, and gets no other key by itself
+        # The key may have a column that is left out. If so, the table is refused below, and no other key is chosen.
         key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
         reasons += [
             f"tables.options → columns leaves out or hides {column.name}, a column of its key; copy it as it is, or"
@@ -308,6 +308,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         (form == HASHED and kind_to_hash(type_, precision) is None, "its values have no exact text to be hashed"),
         (form == MASKED and not is_text, "only texts can be masked; hash it, or leave it out"),
         (kind is None, "this type is not built yet"),
+        # without `cast_to` the first part is False, and the reason is not used
         (bool(kind and cast_to) and cast is None, why_not(cast_to) if cast_to else ""),
         (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not in_copy.isprintable() or in_copy.startswith("."), "its name cannot be printed, or begins with a dot"),

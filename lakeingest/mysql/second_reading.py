@@ -61,7 +61,7 @@ def second_reading(
 
 
 def _start(connection: pymysql.Connection, segment: Segment, before: Place | None, place: Place) -> FilePosition:
-    """Where a dump must begin so that its first transaction is the one at `place`. `before` is the previous one."""
+    """Where a dump must begin to have the transaction at `place` first. `before` is the place of the previous one."""
     if before is None:
         return segment.start
     if dialect(connection).has_snapshot_position:  # MariaDB: the place of a transaction is its beginning + 1

@@ -22,7 +22,7 @@ from lakeingest.mysql.wire.matching import compared_columns, matching
 from lakeingest.mysql.wire.refusals import is_chosen
 from lakeingest.rows import table_schema
 
-# charsets whose every character Unicode has, and of which each character has one code; '' for other types
+# Charsets in which each character has one code, and is in Unicode. '' is for types that have no charset
 _CHARSETS = frozenset({"", "ascii", "latin1", "ucs2", "utf8mb3", "utf8mb4", "utf16", "utf16le", "utf32"})
 _OURS, _THEIRS = "_lakeingest_ours", "_lakeingest_theirs"
 

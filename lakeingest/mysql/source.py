@@ -50,7 +50,7 @@ class Source:
 
     @contextmanager
     def beside(self) -> Iterator[Self]:
-        """The same server on another connection, for a short time. Another thread can use it."""
+        """The same server on another connection, for a short time. Another thread can use that connection."""
         with connections.beside(self.settings) as connection:
             yield type(self)(self.settings, connection)
 

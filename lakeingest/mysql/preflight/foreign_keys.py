@@ -42,8 +42,8 @@ class Unlogged:
 def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
     """The foreign keys that change rows of these tables, or of their ancestors, outside the binlog.
 
-    The result is empty if the server's settings say that such changes are logged. `are_logged` is False if the binlog
-    shows that they were not logged: then the settings are ignored.
+    The result is empty if the server's settings say that these changes are logged. The settings are ignored if
+    `are_logged` is False: the caller has seen in the binlog that these changes were not logged.
     """
     if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
         return Unlogged({})

@@ -63,8 +63,8 @@ class FieldType(enum.IntEnum):
 class Sent:
     """The server's description of a column that it sends, from a column definition packet or a TABLE_MAP event.
 
-    `fraction_counts`: a TIMESTAMP of 0 seconds with a fraction is a moment, as for MariaDB. Without it, such a
-    TIMESTAMP is the zero date, as for MySQL.
+    With `fraction_counts`, a TIMESTAMP of 0 seconds and a fraction is a moment, as for MariaDB. Without it, a TIMESTAMP
+    of 0 seconds is always the zero date, as for MySQL.
     """
 
     type: FieldType
@@ -196,7 +196,7 @@ def _ewkb(raw: bytes) -> bytes:
 
 
 def _for_each(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
-    """Readers that have the same reader for a sent type and each of these kinds of columns."""
+    """The table of readers in which the sent type has `reader` for columns of each of these kinds."""
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 

@@ -22,7 +22,8 @@ _MASKS = (
 def hidden(values: pa.Array, column: Column) -> pa.Array:
     """The values in the form in which the copy has the column; NULL stays NULL. `values` are those of the source.
 
-    HASHED: HMAC-SHA256 with the column's secret, of the value's text in UTF-8 or of its bytes, in hexadecimal digits.
+    In the form HASHED it is the HMAC-SHA256, with the column's secret, of the value's text in UTF-8 or of its bytes, in
+    hexadecimal digits. In the form MASKED it is `masked`.
     """
     if column.choice == HASHED:
         return hashed(values, column.secret)
@@ -50,7 +51,7 @@ def masked(values: pa.Array) -> pa.Array:
 
 
 def _octets(value: Any) -> bytes:
-    """What is hashed of a value: of bytes the bytes themselves, else its text as MySQL prints it."""
+    """The bytes that are hashed for a value: the value itself if it is bytes, else the text that MySQL prints."""
     match value:
         case bytes():
             return value

@@ -1,7 +1,7 @@
 """Finds the rows of chunks, and the row images of the binlog, that meet the condition of the user (`core.row_filter`).
 
-No other module evaluates conditions for a copy. It does so on decoded values, so that a chunk and the binlog agree
-about each row.
+No other module evaluates conditions for a copy. This module evaluates them on decoded values, so that a chunk and the
+binlog agree about each row.
 """
 
 import datetime as dt
@@ -165,6 +165,7 @@ def _numbers(values: pa.Array, literal: Decimal) -> tuple[pa.Array, pa.Scalar]:
     is_integer = literal == literal.to_integral_value()
     if pa.types.is_integer(values.type) and is_integer and _INT64.min <= literal <= _INT64.max:
         return values.cast(pa.int64()), pa.scalar(int(literal), pa.int64())
+    # as many digits after the point as the literal and the column have; an integer column has no scale
     scale = max(-int(literal.as_tuple().exponent), getattr(values.type, "scale", 0))
     exact = pa.decimal256(_PRECISION, scale)
     return values.cast(exact), pa.scalar(literal, exact)

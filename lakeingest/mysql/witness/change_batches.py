@@ -61,6 +61,7 @@ class ChangeBatches:
         columns = list(zip(*rows, strict=True))  # of the origin, then of the table; the log has only the origin
         origin_count = len(types) - len(table_columns)
         origin_columns, value_columns = columns[:origin_count], columns[origin_count:]
+        # not strict, because `types` goes on with the columns of the table
         arrays = [pa.array(values, field.type) for field, values in zip(types, origin_columns, strict=False)]
         _, _, file, pos, *_ = rows[-1]  # the place of a change row, for messages; unused for the log
         with concerning(table):

@@ -19,7 +19,7 @@ from lakeingest.mysql.witness.row_events import RowEvents, add_descriptions, req
 
 LOST: Final = "a value that the library lost"  # stands for a value that is neither NULL nor in the library's range
 
-_HEADER_BYTES, _POST_HEADER_BYTES = 19, 8  # of a TABLE_MAP event; the latter: the table's id and flags
+_HEADER_BYTES, _POST_HEADER_BYTES = 19, 8  # of a TABLE_MAP event; its post-header has the table's id and flags
 _KNOWN_FIELDS = 12  # the last field of the optional metadata that the library knows
 # Types that the library does not know → a type with the same description and the same form of values
 _SAME_FORM = {FieldType.VECTOR: FieldType.BLOB, FieldType.VAR_STRING: FieldType.VARCHAR}
@@ -94,11 +94,11 @@ def _understood(event: Event, *, described: bool) -> Event:
     for _ in range(2):  # the names of database and table, each with a NUL
         body.take(body.number(1) + 1)
     count = body.packed()
-    first = len(data) - body.left
+    types_at = len(data) - body.left
     types = bytes(_SAME_FORM.get(type_, type_) for type_ in body.take(count))  # type: ignore[call-overload]
     body.take(body.packed())  # the descriptions of the types
     body.take((count + 7) // 8)  # which columns may be NULL
-    parts = [data[:first], types, data[first + count : len(data) - body.left]]
+    parts = [data[:types_at], types, data[types_at + count : len(data) - body.left]]
     while described and body.left:
         begin = len(data) - body.left
         field = body.number(1)
