@@ -75,7 +75,7 @@ def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterat
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
     """SQL for the table, and the condition for its rows in the range that are to be copied.
 
-    Here the server evaluates the condition of the user. So a comparison also proves that we have understood it.
+    The server evaluates the condition of the user. So a comparison of checksums also tests how copies evaluate it.
     """
     condition = f" AND ({schema.choices.rows})" if schema.choices.rows else ""
     return f"{table_name(schema.table)} WHERE ({keys.predicate(schema.source_key)}){condition}"

@@ -95,7 +95,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """What the second decoder found in rows of a read view, and its cost: CPU seconds, and seconds."""
+    """What the second decoder found in rows of a read view, and its cost: seconds of the CPU, and by the clock."""
 
     compared: Compared
     cpu: float
@@ -104,7 +104,7 @@ class SecondLook:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The number of rows that were read, and of their bytes in Arrow. They decide what a chunk costs."""
+    """The number of rows that were read, and the number of their bytes in Arrow. Both decide what a chunk costs."""
 
     rows: int = 0
     bytes: int = 0
@@ -115,7 +115,7 @@ class ChunkRead:
     """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
-    `seen`: the rows that were read, also those that do not meet the condition of the user.
+    `seen` counts the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table
@@ -131,7 +131,7 @@ class RowsRead:
     """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
-    `seen`: the rows that were read, also those that do not meet the condition of the user.
+    `seen` counts the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table

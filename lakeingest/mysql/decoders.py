@@ -108,8 +108,8 @@ def stretch_differences(
     """Compare the rows that the fast decoder has made of the start of a segment with those that the slow one makes.
 
     The arguments up to `most_events` are those of `witness.stretch.read_stretch`. `rows_until` returns the fast
-    decoder's rows of a table, up to the transaction at a place (the file's number, and the position); only the first
-    ones, if the last argument says how many.
+    decoder's rows of a table. It takes the table, the place (the file's number, and the position) of the last
+    transaction whose rows are returned, and the most rows to return; None: all.
     """
     from lakeingest.mysql.witness.difference import first_difference
     from lakeingest.mysql.witness.stretch import read_stretch

@@ -76,7 +76,7 @@ def _greatest_before(connection: pymysql.Connection, file: str) -> int:
 
 
 def gtids_before(connection: pymysql.Connection, file: str, event: str) -> str:
-    """The GTIDs before a binlog file, as the event of this type among its first events names them.
+    """The GTIDs before a binlog file. One of the file's first events, of the type `event`, names them.
 
     Raises BinlogGone if there is no such event.
     """

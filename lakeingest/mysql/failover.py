@@ -175,7 +175,7 @@ class ThisServer:
         return self.position_at(end)
 
     def _logged(self, file: str) -> Iterator[Logged[Any]]:
-        """The transactions of a binlog file, with or without GTIDs."""
+        """Yield the transactions of a binlog file, with or without GTIDs."""
         if dialect(self._connection) is not MARIADB:
             yield from self._transactions(file)
             return
@@ -228,7 +228,7 @@ class ThisServer:
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
-        """The transactions of a binlog file, with the positions at which they end."""
+        """Yield the transactions of a binlog file, with the positions at which they end."""
         for _, rows in self._read(file_start(file), self._end_of(file), skip=GtidSet()):  # rows of TRANSACTIONS
             positions = rows["pos"].to_pylist()
             times = rows["committed_at"].cast("int64").to_pylist()  # in µs
@@ -271,7 +271,7 @@ class ThisServer:
     def _changed_in(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in what `read` yields, or that have an event which `read` refuses.
+        """The tables with rows among the parts that `read` yields, and the tables of events that `read` refuses.
 
         `read` is called with the tables that are still to be examined. An error that names no tables is raised.
         """

@@ -120,7 +120,7 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read `num_bytes` bytes. Raises Surprise, before they are read, if so many bytes are above the limit.
+        """Read `num_bytes` bytes. Raises Surprise, and reads nothing, if so many bytes are above the limit.
 
         Raises the driver's OperationalError after the deadline, or if the connection breaks. In all three cases the
         connection is closed.

@@ -157,12 +157,12 @@ class _Descriptions:
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        in_row_images = tuple(str(row["column_name"]) for row in rows)
-        left_out = {name for name in in_row_images if choices.columns.leaves_out(name)}
+        names_at_source = tuple(str(row["column_name"]) for row in rows)
+        left_out = {name for name in names_at_source if choices.columns.leaves_out(name)}
         reasons += [f"the name of column {name!r} cannot be printed" for name in left_out if not name.isprintable()]
         skipped_kinds = _skipped_kinds(choices)
         unskipped = tuple(
-            # whatever the type of a column that is left out, it is no reason against the table
+            # the type of a column that is left out is no reason against the table
             replace(
                 _column(row, choices, [] if row["column_name"] in left_out else reasons),
                 default=_default(row, is_mariadb=self.is_mariadb),
@@ -192,9 +192,9 @@ class _Descriptions:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied_names = {column.name for column in columns}
         generated_names = (str(row["column_name"]) for row in rows if _is_generated(row))
-        skipped = tuple(name for name in in_row_images if name not in copied_names)
+        skipped = tuple(name for name in names_at_source if name not in copied_names)
         # row images have the hidden columns after all others
-        in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
+        in_row_images = names_at_source + hidden_columns(names_at_source, self.indexes.get(table.name, []))
         in_copy = choices.columns.name_in_copy
         return TableSchema(
             table,
@@ -325,7 +325,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         name=name,
         kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
         source_type=type_,
-        nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
+        nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,  # zero dates become NULL
         precision=precision if type_.name == "decimal" else 0,
         scale=scale if type_.name == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),

@@ -20,7 +20,7 @@ def is_denied(connection: pymysql.Connection, sql: str) -> bool:
 
 
 def _is_denied(ask: Callable[[], object]) -> bool:
-    """Call `ask`. Returns whether the server denies it; other errors are raised, except a lock's timeout."""
+    """Call `ask`. Returns whether the server denies it. Raises other errors, but not the timeout of a lock."""
     try:
         ask()
     except pymysql.err.Error as error:

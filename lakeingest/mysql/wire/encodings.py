@@ -171,8 +171,8 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    """Texts. In result sets they include the members of ENUM and SET, which differ as texts (`mysql.key_choice`)."""
-    # so members need not be read as keys, which is stricter
+    """The values as texts. In result sets, values of ENUM and SET are texts, too."""
+    # the members of a key differ as texts (`mysql.key_choice`), so they need not be read as keys, which is stricter
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 

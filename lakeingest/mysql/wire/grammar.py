@@ -277,7 +277,7 @@ def no_end(stop: FilePosition) -> BinlogGone:
 def not_sent(stop: FilePosition) -> SourceAway:
     """The error for a dump that ends before the segment's stop, although the stop is a written position.
 
-    When the server has written a commit group but not yet synced it to disk, it does not send the end of the group.
+    The server has written a commit group, but does not send the group's end before the group is synced to disk.
     """
     return SourceAway(f"the source does not send {stop} yet; run the same command again")
 

@@ -22,8 +22,8 @@ _MASKS = (
 def hidden(values: pa.Array, column: Column) -> pa.Array:
     """The values in the form in which the copy has the column; NULL stays NULL. `values` are those of the source.
 
-    In the form HASHED it is the HMAC-SHA256, with the column's secret, of the value's text in UTF-8 or of its bytes, in
-    hexadecimal digits. In the form MASKED it is `masked`.
+    In the form HASHED, a value becomes the HMAC-SHA256, with the column's secret, of its text in UTF-8 or of its bytes,
+    in hexadecimal digits. In the form MASKED, `masked` says what it becomes.
     """
     if column.choice == HASHED:
         return hashed(values, column.secret)

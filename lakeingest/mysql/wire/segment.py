@@ -83,7 +83,7 @@ class SegmentDecoder:
 
     @property
     def history(self) -> History:
-        """What identifies this binlog at the stop: see `History`. It is complete when the decoder `is_done`."""
+        """What was seen of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._file_began, self._event_at_stop, self._last)
 
     @property
@@ -130,7 +130,7 @@ class SegmentDecoder:
             raise grammar.damaged(damage, self.at) from damage
 
     def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, framed: int) -> Iterator[Part]:
-        """Handle the first `framed` events of `offset` and `size`, which were framed in `buffer`."""
+        """Handle the first `framed` events in `buffer`: `offset` and `size` say where they are, and how long."""
         if self._must_prove_no_checksums and framed:
             self._must_prove_no_checksums = False
             if events.ends_with_checksum(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
@@ -214,7 +214,7 @@ class SegmentDecoder:
             self._end_segment(file.pos)
 
     def _enter_file(self, file: FilePosition) -> None:
-        """Read on in a file, from the position `file`."""
+        """Continue at the position `file`: where the dump begins, or the beginning of a new file."""
         start, stop = self._segment.start, self._segment.stop
         self._file, self._file_began, self.reader[ReaderState.POS] = file, None, file.pos
         self.reader[ReaderState.START] = start.pos if file.number == start.number else 0

@@ -178,7 +178,7 @@ class _Reading(Decoder):
             self._pass(OF_XA)
 
     def _pass(self, reason: str) -> None:
-        """Note that the open transaction is passed over, for this reason; nothing if it was noted before."""
+        """Note, only once, that the open transaction is passed over for this reason."""
         if self._place not in self.stretch.passed:
             self.stretch.passed.add(self._place)
             self.stretch.unread[reason] += 1
