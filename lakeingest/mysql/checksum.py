@@ -27,17 +27,17 @@ def range_checksums(
     numbers. One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer
     than the server's max_allowed_packet.
     """
-    rows = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
+    wanted = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
     with connect(source) as connection:
         server = dialect(connection)
         rows_by_bucket = query(
             connection,
             f"SELECT bucket, COUNT(*), {server.xor} FROM (SELECT {_bucket(schema, buckets)} AS bucket,"
-            f" UNHEX({_digest(schema)}) AS hash FROM {rows}{server.computes_once}) AS hashes GROUP BY bucket",
+            f" UNHEX({_digest(schema)}) AS hash FROM {wanted}{server.computes_once}) AS hashes GROUP BY bucket",
         )
         (warnings,) = query_row(connection, "SELECT @@warning_count", 1)
         if int(warnings):  # a row may have no hash: `xor` leaves it out, and the server only warns
-            _require_all_hashed(connection, schema, rows)
+            _require_all_hashed(connection, schema, wanted)
     return {int(number): Checksum.of_digits(int(count), digits) for number, count, digits in rows_by_bucket}
 
 

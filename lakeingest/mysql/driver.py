@@ -108,7 +108,7 @@ class Driver(BoundedConnection):
         self._log_in(head)
 
     def _protect(self, head: bytes) -> None:
-        """Begin TLS on the connection, by sending `head` alone. Set `pin` and `line`: see the class.
+        """Begin TLS on the connection, by sending `head` alone. Note the protection in `pin` and `line`.
 
         Raises ServerUnproven if the server does not prove its identity in the way that `source.tls` requires.
         """

@@ -50,13 +50,13 @@ class ReadableRows(RowEvents):
             add_descriptions(table, table_map)
         read = []  # the columns that are compared, as the definition and the library have them
         copied = dict(zip(copied_indexes, schema.columns, strict=True))
-        for index, described in enumerate(table_map.columns):
+        for index, sent_column in enumerate(table_map.columns):
             library_column, column = table.columns[index], copied.get(index)
             library_column.name = table_map.names[index]
             gap = (
                 ""
                 if column is None
-                else gap_of_column(column, described.charset) or _gap_of_members(described, library_column)
+                else gap_of_column(column, sent_column.charset) or _gap_of_members(sent_column, library_column)
             )
             if column is not None and not gap:
                 read.append((column, library_column))
@@ -76,9 +76,9 @@ class ReadableRows(RowEvents):
     ) -> tuple[Any, ...]:
         """The values of the columns that are read. LOST stands for a value that the library lost."""
         unread = self.unread.get(schema.table, {})
-        is_lost = {name for name, source in sources.items() if source != NONE_SOURCE.NULL}
+        lost_names = {name for name, source in sources.items() if source != NONE_SOURCE.NULL}
         return tuple(
-            LOST if column.source_name in is_lost else values[column.source_name]
+            LOST if column.source_name in lost_names else values[column.source_name]
             for column in schema.columns
             if column.name not in unread
         )

@@ -70,7 +70,7 @@ def read_stretch(
     most_rows: int,
     most_events: int,
 ) -> Stretch:
-    """The first row images of `tables` in a segment, from the events of a dump that begins at the segment's start.
+    """Read the first row images of `tables` in a segment, from a dump that begins at the segment's start.
 
     The stretch ends with the row event that brings it to `most_rows`, or with the transaction that brings it to
     `most_events` events of any table. It also ends at an event that this decoder cannot read; `unread` names the event.
