@@ -250,7 +250,7 @@ class _Replay:
         if not not_in_segment:  # then the list of binlog files is not needed either
             return frozenset(), frozenset()
         ended = frozenset[Xid]()
-        unseen = not_in_segment  # transactions without an event in the parts that were read, at first the segment
+        unseen = not_in_segment  # transactions without an event in the segment and in the parts that were read
         # the newest part first, because the last event of a transaction counts
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:
@@ -364,7 +364,7 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     """Send the command that makes the server send its binlog from `begin` on, as to a replica."""
     # Without source_binlog_checksum (before MySQL 8.0.26 and on MariaDB: master_binlog_checksum) the server refuses to
-    # send events with checksums. The other variables are reset, because init_connect may have set them, so that the
+    # send events with checksums. The other variables are reset, because init_connect may have set them, and then the
     # server would take this connection for a semi-synchronous replica, or would begin at a GTID.
     query(
         connection,

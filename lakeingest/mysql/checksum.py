@@ -67,7 +67,7 @@ def row_checksums(
 
 
 def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the range `keys` as the copy has them. It serves tables whose copies hide values."""
+    """Yield the rows in the range `keys` as the copy has them. It is for tables whose copies hide values."""
     with connect(source, stream=True) as connection:
         yield from select_rows(connection, keyed(schema, source), "SELECT", f"FROM {_table_and_range(schema, keys)}")
 

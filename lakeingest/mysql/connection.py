@@ -239,7 +239,7 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of a binlog file: of the oldest one such that it and all later files have at most `most` bytes.
+    """The start of the oldest binlog file that has, together with all later files, at most `most` bytes.
 
     If even the newest file is larger, the result is the start of the newest file.
     """

@@ -120,8 +120,8 @@ def stretch_differences(
         if last is None:
             break
         image_count = len(stretch.images.get(table, ()))
-        # In a table that was cut, only the first rows have images. But without images are also the rows of transactions
-        # that were passed over, wherever they are: with such transactions all rows are needed.
+        # If the table was cut, only its first rows have images, and the other rows are not needed. But if transactions
+        # were passed over, their rows, which have no images, may be among the first rows: then all rows are needed.
         first_rows_suffice = table in stretch.cut and not stretch.passed
         rows = rows_until(table, last, image_count if first_rows_suffice else None)
         differences.append(first_difference(watched.schemas[table], rows, stretch))

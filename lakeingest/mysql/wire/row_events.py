@@ -264,9 +264,9 @@ def walk_rows(
                 progress[1] = at
                 return _FULL, found
             for image in range(images):
-                present = second if image else first  # the number of columns that this image has
-                bitmap = -1 if present == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all columns
-                at = walk_row(data, at, stop, 0, present, bitmap, widths, start, size, found)
+                image_columns = second if image else first  # the number of columns that this image has
+                bitmap = -1 if image_columns == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all
+                at = walk_row(data, at, stop, 0, image_columns, bitmap, widths, start, size, found)
                 if at < 0:
                     return _CUT, found
                 event_of[found] = event
