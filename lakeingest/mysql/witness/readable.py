@@ -85,7 +85,7 @@ class ReadableRows(RowEvents):
 
 
 def _understood(event: Event, *, described: bool) -> Event:
-    """The TABLE_MAP event without what the library does not know: each type is replaced by one that it knows.
+    """The TABLE_MAP event, with types of the same form in place of types that the library does not know.
 
     If `described`, the optional metadata that the library knows are kept; else none are kept.
     """
