@@ -65,10 +65,10 @@ def read_segment(
 
     Transactions in `segment.skip` are left out. The rows of each table are in binlog order, and so are the rows of
     transactions. All rows are valid only if the iterator ends without an error; then `facts` describe the whole
-    segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. Tables in
-    `waiting` get no rows, but their DDL is refused, too. If a copy can be lifted over refused DDL, the UnsupportedEvent
-    has the DDL in `ddl`. `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier
-    position. Without it, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
+    segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. DDL of
+    tables in `schemas` or `waiting` is refused: with the DDL in the error's `ddl`, if a copy can be lifted over it.
+    `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier position. Without
+    `prepared`, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
 
     The connection must be fresh and cannot be used afterwards: close it. `server_id` must not be that of a replica.
 
@@ -91,7 +91,7 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        # after a crash that lost the effect of an XA COMMIT in its binlog, such a server may log the end again
+        # a server that logs an XA COMMIT before its effect may lose the effect in a crash, and then log an end again
         replay.may_end_twice = dialect(connection).is_xa_late
         yield from change_rows(
             connection,
@@ -165,7 +165,7 @@ class _Replay:
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction. They belong to `stamp`, the transaction that commits them at `at`.
+        """Yield the change rows of a prepared transaction as rows of `stamp`, the transaction that commits it at `at`.
 
         Raises UnsupportedEvent if the binlog with its XA PREPARE has been purged.
         """
@@ -250,7 +250,7 @@ class _Replay:
         if not not_in_segment:  # then the list of binlog files is not needed either
             return frozenset(), frozenset()
         ended = frozenset[Xid]()
-        unseen = not_in_segment  # transactions without an event in the parts that are read
+        unseen = not_in_segment  # transactions without an event in the segment and in the parts that were read
         # the newest part first, because the last event of a transaction counts
         for start, stop in self._parts_before(self._segment.start):
             if not unseen:
@@ -262,9 +262,9 @@ class _Replay:
         return ended, not_in_segment - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
-        """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
+        """The transactions that the binlog from `start` to `stop` prepares and does not end, and those that it ends.
 
-        A transaction that the part both prepares and ends counts as ended only if it is in `sought`.
+        A transaction that this part both prepares and ends counts as ended only if it is in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -307,7 +307,7 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Two sets of XA transactions among `xids`: those that ended before the segment, and those without such an end.
+    """Two sets of XA transactions among `xids`: those that ended before the segment, and those that did not end there.
 
     Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
     until each transaction is found, or to the oldest file. The errors are those of `read_segment`.
@@ -364,8 +364,8 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     """Send the command that makes the server send its binlog from `begin` on, as to a replica."""
     # Without source_binlog_checksum (before MySQL 8.0.26 and on MariaDB: master_binlog_checksum) the server refuses to
-    # send events with checksums. The other variables are reset, because init_connect may have set them: then the server
-    # would take this connection for a semi-synchronous replica, or would begin at a GTID.
+    # send events with checksums. The other variables are reset, because init_connect may have set them, and then the
+    # server would take this connection for a semi-synchronous replica, or would begin at a GTID.
     query(
         connection,
         "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', @rpl_semi_sync_replica = 0,"
@@ -390,7 +390,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
-    """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
+    """The lakeingest error for a driver's error during the dump of `what`; the driver's error if there is none."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
     ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)
     if code == _FATAL_READING and not ended_for_other_replica:

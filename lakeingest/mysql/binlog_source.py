@@ -85,7 +85,7 @@ class BinlogSource(Source):
     def settle(self, position: Position, prepared: Collection[Xid]) -> frozenset[Xid]:
         """Wait until new read views contain every XA COMMIT before the position (`xa_list.settle`).
 
-        Returns the transactions outside `prepared` that are still prepared.
+        Returns the transactions outside `prepared` that are prepared after the wait.
         """
         return xa_list.settle(self.settings, self.connection, position, prepared)
 

@@ -23,21 +23,21 @@ def range_checksums(
 ) -> dict[int, Checksum]:
     """The checksum of the rows in the range `keys`, for each of `buckets` buckets, by the bucket's number.
 
-    `numbers` restricts the rows to the buckets with these numbers. One statement reads the range. Buckets without rows
-    are left out. Raises OperatorNeeded if a row is longer than the
-    server's max_allowed_packet.
+    A row's key decides its bucket (`core.checksum.bucket`). `numbers` restricts the rows to the buckets with these
+    numbers. One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer
+    than the server's max_allowed_packet.
     """
-    rows = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
+    wanted = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
     with connect(source) as connection:
         server = dialect(connection)
         rows_by_bucket = query(
             connection,
             f"SELECT bucket, COUNT(*), {server.xor} FROM (SELECT {_bucket(schema, buckets)} AS bucket,"
-            f" UNHEX({_digest(schema)}) AS hash FROM {rows}{server.computes_once}) AS hashes GROUP BY bucket",
+            f" UNHEX({_digest(schema)}) AS hash FROM {wanted}{server.computes_once}) AS hashes GROUP BY bucket",
         )
         (warnings,) = query_row(connection, "SELECT @@warning_count", 1)
-        if int(warnings):  # such as those of rows without a hash, which `xor` leaves out
-            _require_all_hashed(connection, schema, rows)
+        if int(warnings):  # a row may have no hash: `xor` leaves it out, and the server only warns
+            _require_all_hashed(connection, schema, wanted)
     return {int(number): Checksum.of_digits(int(count), digits) for number, count, digits in rows_by_bucket}
 
 
@@ -67,7 +67,7 @@ def row_checksums(
 
 
 def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the range `keys` as the copy has them, for a table of which the copy hides values."""
+    """Yield the rows in the range `keys` as the copy has them. It is for tables whose copies hide values."""
     with connect(source, stream=True) as connection:
         yield from select_rows(connection, keyed(schema, source), "SELECT", f"FROM {_table_and_range(schema, keys)}")
 
@@ -75,7 +75,7 @@ def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterat
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
     """SQL for the table, and the condition for its rows in the range that are to be copied.
 
-    Here the server evaluates the condition of the user. So a comparison also proves that we have understood it.
+    The server evaluates the condition of the user. So a comparison of checksums also tests how copies evaluate it.
     """
     condition = f" AND ({schema.choices.rows})" if schema.choices.rows else ""
     return f"{table_name(schema.table)} WHERE ({keys.predicate(schema.source_key)}){condition}"
@@ -106,9 +106,8 @@ def _bucket(schema: TableSchema, count: int) -> str:
 def _with_octets(column: Column) -> str:
     """SQL for a value's text after its length in octets; N for NULL."""
     text = _text(column)
-    measured = (
-        quote(column.source_name) if column.charset == "utf8mb4" else text
-    )  # a text that is converted takes longer
+    # a column in utf8mb4 is measured without the conversion in `text`, which takes time and does not change the length
+    measured = quote(column.source_name) if column.charset == "utf8mb4" else text
     # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
     return f"IF({_value(column)} IS NULL, 'N', CONCAT(LENGTH({measured}), ':', {text}))"
 

@@ -10,7 +10,7 @@
 
 MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and another view, which
 is opened earlier, gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER
-is asked between the two views. If it lists a transaction, low is a still earlier position, `settled`: `xa_list.settle`
+is asked between the two views. If it lists a transaction, low is an earlier position, `settled`: `xa_list.settle`
 has proven that new views contain each XA COMMIT before `settled`.
 
 With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the
@@ -56,7 +56,7 @@ from lakeingest.mysql.wire.matching import matching
 from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
-PACED_SECONDS = 20.0  # of a chunk: for so long its read view may be open because it is read slowly
+PACED_SECONDS = 20.0  # a chunk is read slowly for so long at most, because its read view is open meanwhile
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
@@ -87,7 +87,7 @@ class Cap:
     bytes_per_second: float | None = None
 
     def pause(self, size: int, seconds: float) -> float:
-        """The seconds to wait after so many bytes were read in so many seconds."""
+        """The seconds to wait after `size` bytes of the chunk were read in `seconds`."""
         if self.bytes_per_second is None:
             return 0.0
         return max(0.0, min(size / self.bytes_per_second, PACED_SECONDS) - seconds)
@@ -95,7 +95,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """What the second decoder found in rows of a read view, and its cost: CPU seconds, and seconds."""
+    """What the second decoder found in rows of a read view, and its cost: seconds of the CPU, and by the clock."""
 
     compared: Compared
     cpu: float
@@ -104,7 +104,7 @@ class SecondLook:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The number of rows that were read, and of their bytes in Arrow. They decide what a chunk costs."""
+    """The number of rows that were read, and the number of their bytes in Arrow. Both decide what a chunk costs."""
 
     rows: int = 0
     bytes: int = 0
@@ -115,7 +115,7 @@ class ChunkRead:
     """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
-    `seen`: the rows that were read, also those that do not meet the condition of the user.
+    `seen` counts the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table
@@ -131,7 +131,7 @@ class RowsRead:
     """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so. `second_look`: None if nothing is compared.
-    `seen`: the rows that were read, also those that do not meet the condition of the user.
+    `seen` counts the rows that were read, also those that do not meet the condition of the user.
     """
 
     rows: pa.Table
@@ -345,9 +345,10 @@ def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
 def _matching_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int, Seen]:
-    """The rows that meet one of the conditions, and the condition of the user; and what was read for them.
+    """Read the rows that meet one of `conditions`. Raises ChunkTooLarge if they have more than `cap.bytes` bytes.
 
-    The number says how many of the values that were read are NULL only because the user chose so.
+    Returns those rows that also meet the condition of the user; the number of values that were read and are NULL only
+    because the user chose so; and the number and size of all rows that were read.
     """
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []

@@ -122,7 +122,7 @@ def reopen(connection: pymysql.Connection) -> None:
 def answering_soon(connection: pymysql.Connection) -> Iterator[None]:
     """Inside the block, the server has ANSWER_SECONDS for each response: for questions that it answers at once.
 
-    A server that hangs is noticed so. Without the block, a long query may take READ_SECONDS.
+    So a server that hangs is noticed soon. Outside the block it has READ_SECONDS, because a query may take long.
     """
     driver: Any = connection
     driver.opened(ANSWER_SECONDS)
@@ -169,7 +169,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
     """The text of SHOW CREATE TABLE. Bytes that are not UTF-8, as in MariaDB's binary defaults, become surrogates."""
-    connection.use_unicode = False  # the driver returns bytes
+    connection.use_unicode = False  # so that the driver returns bytes
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
     finally:
@@ -239,7 +239,7 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the oldest binlog file from which the binlog has at most `most` bytes up to its end.
+    """The start of the oldest binlog file that has, together with all later files, at most `most` bytes.
 
     If even the newest file is larger, the result is the start of the newest file.
     """

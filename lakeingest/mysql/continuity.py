@@ -76,8 +76,8 @@ def require_same_history(state: ServerState, position: Position) -> None:
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    Raises SourceReplaced if the source is another server now. What cannot be compared is no error: a purged file, or an
-    event at which a dump cannot begin.
+    Raises SourceReplaced if the source is another server now. Raises nothing for a purged file, or for an event at
+    which a dump cannot begin: these cannot be compared.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):

@@ -1,7 +1,8 @@
 """How the dates of a table are spread over time, from a few short reads, whatever the size of the table.
 
-No statement scans a table or an index. Where an index begins with the column, it has the first and the last value, and
-estimates of the rows between. Otherwise a few rows are read, at places that are spread over an integer key.
+No statement scans a table or an index. If an index begins with a date column, the server takes the column's first and
+last value from the index, and estimates the rows between them. Otherwise a few rows are read, at places that are spread
+over an integer key.
 """
 
 from collections.abc import Iterator
@@ -18,14 +19,15 @@ from lakeingest.mysql.connection import literal, named_errors, query, query_dict
 from lakeingest.mysql.key_space import estimated_rows, key_bounds
 from lakeingest.mysql.packets import surprises
 
-SPOTS = 100  # of a table, at each of which one row is read
+SPOTS = 100  # the number of places in a table at which one row each is read
 _DATED = {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
 
 
 def proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> ProposedPartitions | None:
-    """The partitions that are proposed for a table. None also if the table cannot be asked, such as without SELECT.
+    """The partitions that are proposed for a table.
 
-    Raises SourceAway; ProtocolBroken.
+    None if there is no proposal, or if the server refuses the questions, for example because the user lacks SELECT.
+    Raises SourceAway or ProtocolBroken if all tables are concerned.
     """
     try:
         with named_errors(source_of(connection)):
@@ -38,7 +40,7 @@ def proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> 
 
 @surprises("an answer to a question")
 def date_spread(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, list[Dates]]:
-    """The estimated number of rows of a table, and the spread of each date column of which it can be known.
+    """The estimated number of rows of a table, and the spread of each date column whose spread can be known.
 
     The list is empty if the table is too small for partitions. Columns that an UPDATE of other columns changes (ON
     UPDATE CURRENT_TIMESTAMP) are left out: their rows would move between partitions.
@@ -74,13 +76,13 @@ def _ends(schema: TableSchema, column: Column) -> str:
 
 
 def _leads(connection: pymysql.Connection, schema: TableSchema, column: Column) -> bool:
-    """Whether the server takes the first and the last value from an index, without reading any other value."""
+    """Whether the server takes the column's first and last value from an index, without reading any other value."""
     [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL {_ends(schema, column)}")
     return "optimized away" in str(row["extra"])
 
 
 def _from_index(connection: pymysql.Connection, schema: TableSchema, column: Column) -> Dates | None:
-    """The spread by the server's estimates for ranges of an index; None if an end is NULL or a zero date."""
+    """The spread by the server's estimates for ranges of an index; None if the first or last value is no date."""
     [ends] = query(connection, _ends(schema, column))
     least, greatest = map(_day, ends)
     if least is None or greatest is None:
@@ -99,7 +101,8 @@ def _from_index(connection: pymysql.Connection, schema: TableSchema, column: Col
 
 
 def _from_rows(connection: pymysql.Connection, schema: TableSchema, columns: list[Column]) -> Iterator[Dates]:
-    """Yield the spread of these columns in a few rows. Nothing is known if the key is not a single integer."""
+    """Yield the spread of these columns in a few rows. Yields nothing unless the key is one integer with an index."""
+    # a declared key may have no index, without which the server would scan the table
     bounds = key_bounds(connection, schema) if columns and schema.countable and not schema.declared else None
     if bounds is None:
         return

@@ -108,8 +108,8 @@ def stretch_differences(
     """Compare the rows that the fast decoder has made of the start of a segment with those that the slow one makes.
 
     The arguments up to `most_events` are those of `witness.stretch.read_stretch`. `rows_until` returns the fast
-    decoder's rows of a table, up to the transaction at a place (the file's number, and the position); only the first
-    ones, if the last argument says how many.
+    decoder's rows of a table. It takes the table, the place (the file's number, and the position) of the last
+    transaction whose rows are returned, and the most rows to return; None: all.
     """
     from lakeingest.mysql.witness.difference import first_difference
     from lakeingest.mysql.witness.stretch import read_stretch
@@ -119,9 +119,11 @@ def stretch_differences(
     for table in sorted(tables):
         if last is None:
             break
-        images = len(stretch.images.get(table, ()))
-        is_part = table in stretch.cut and not stretch.passed  # of the rows up to the last transaction
-        rows = rows_until(table, last, images if is_part else None)
+        image_count = len(stretch.images.get(table, ()))
+        # If the table was cut, only its first rows have images, and the other rows are not needed. But if transactions
+        # were passed over, their rows, which have no images, may be among the first rows: then all rows are needed.
+        first_rows_suffice = table in stretch.cut and not stretch.passed
+        rows = rows_until(table, last, image_count if first_rows_suffice else None)
         differences.append(first_difference(watched.schemas[table], rows, stretch))
     counts = Counter({table: len(images) for table, images in stretch.images.items()})
     found = [difference for difference in differences if difference is not None]

@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 
 _LOG_STATUS_RENAMED = (8, 2)
-# of the 8 bytes from a place on: BIT_XOR takes only integers
+# The XOR of 8 of the 16 bytes of `hash`, from byte {} on: MariaDB's BIT_XOR takes only integers
 _XOR_OF_HALF = "LPAD(HEX(BIT_XOR(CAST(CONV(HEX(SUBSTR(hash, {}, 8)), 16, 10) AS UNSIGNED))), 16, '0')"
 _ANY = 1000  # more characters than the text of any DOUBLE has: the length has no limit
 
@@ -94,7 +94,7 @@ MARIADB = Dialect(
     double_widths=(_ANY, _ANY),
     weight="WEIGHT_STRING({} LEVEL 1)",
     xor=f"CONCAT({', '.join(_XOR_OF_HALF.format(first) for first in (1, 9))})",
-    computes_once=" LIMIT 18446744073709551615",  # a temporary table: `xor` has the hash twice
+    computes_once=" LIMIT 18446744073709551615",  # no limit, but it makes a temporary table: `xor` has the hash twice
 )
 
 
@@ -121,7 +121,7 @@ def copies_xa(connection: pymysql.Connection) -> bool:
 
 
 def can_log_cascades(connection: pymysql.Connection) -> bool:
-    """Whether the server's version can log changes by foreign keys. A variable may still switch this off."""
+    """Whether the server's version can log changes by foreign keys. Whether it logs them also depends on a variable."""
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
     since = dialect_of(greeting).logs_cascades

@@ -71,12 +71,12 @@ def _greatest_before(connection: pymysql.Connection, file: str) -> int:
 
     Raises BinlogGone if the file does not say which GTIDs are before it.
     """
-    listed = gtids_before(connection, file, "Gtid_list").strip("[]")
+    listed = gtids_before(connection, file, "Gtid_list").strip("[]")  # the server writes the list in brackets
     return max((gtid.number for gtid in _parsed(listed)), default=0)
 
 
 def gtids_before(connection: pymysql.Connection, file: str, event: str) -> str:
-    """The GTIDs before a binlog file, as the event of this type among its first events names them.
+    """The GTIDs before a binlog file. One of the file's first events, of the type `event`, names them.
 
     Raises BinlogGone if there is no such event.
     """

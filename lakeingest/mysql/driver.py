@@ -108,7 +108,7 @@ class Driver(BoundedConnection):
         self._log_in(head)
 
     def _protect(self, head: bytes) -> None:
-        """Begin TLS on the connection, by sending `head` alone. Note the server's pin, and set `line`.
+        """Begin TLS on the connection, by sending `head` alone. Note the protection in `pin` and `line`.
 
         Raises ServerUnproven if the server does not prove its identity in the way that `source.tls` requires.
         """
@@ -147,8 +147,8 @@ class Driver(BoundedConnection):
     def _log_in(self, head: bytes) -> None:
         """Send the login, which begins with `head`, and answer the server's further demands until the server accepts.
 
-        Raises Surprise if the server sends something that is no step of a login, or too many steps. The errors are also
-        those of `_first`.
+        Raises Surprise if the server sends something that is no step of a login, or too many steps. Also raises the
+        errors of `_first`.
         """
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001

@@ -114,7 +114,7 @@ class ThisServer:
                     gtids |= GtidSet.of_gtids(_gtids_of(rows))
         except (RestartNeeded, UnsupportedEvent, ValueError) as error:
             raise OperatorNeeded(f"no transaction of the source's binlog ends at {at}: {error}") from error
-        history = facts.history or History(file_began(self._source, at.file))  # None at the start of the file
+        history = facts.history or History(file_began(self._source, at.file))  # at the file's start nothing was read
         # Step 2: wait as in `moved`, and until the server has executed all these transactions
         if history.began is not None:
             wait_until_over(self._connection, history.began)
@@ -124,14 +124,16 @@ class ThisServer:
     def position_after(self, gtids: GtidSet) -> Position:
         """The position that has exactly these transactions.
 
-        Raises BinlogGone if this server has purged others, and OperatorNeeded if it has no such position.
+        Raises BinlogGone if this server has purged transactions that are not among `gtids`. Raises OperatorNeeded if no
+        position of its binlog has exactly `gtids`.
         """
         executed = self._state.executed
         if executed is None:
             raise OperatorNeeded("the source has no GTIDs of MySQL, so a GTID set names no position of its binlog")
         if missing := gtids - executed:
             raise OperatorNeeded(f"the source has not executed {missing}")
-        # the last of them is in the newest file before which some are missing; in purged files if there is none
+        # The last of `gtids` is in the newest file before which some of `gtids` are missing. Without such a file, all
+        # are before the first file.
         file = newest(self._files, lambda name: not gtids <= self._before_file(name))
         end = file_start(file or self._files[0])
         if file is not None:
@@ -146,8 +148,8 @@ class ThisServer:
     def position_before(self, moment: datetime) -> Position:
         """The position before the first transaction that was committed at this moment or later.
 
-        Without such a transaction it is the end of the binlog. On MariaDB, which stores whole seconds, the second of
-        the moment counts as a whole.
+        If there is no such transaction, it is the end of the binlog. MariaDB stores whole seconds: there, a transaction
+        of the same second counts as committed at the moment or later.
 
         Raises BinlogGone if the source may have purged transactions after the moment, and OperatorNeeded for a moment
         in the future.
@@ -173,7 +175,7 @@ class ThisServer:
         return self.position_at(end)
 
     def _logged(self, file: str) -> Iterator[Logged[Any]]:
-        """The transactions of a binlog file, with or without GTIDs."""
+        """Yield the transactions of a binlog file, with or without GTIDs."""
         if dialect(self._connection) is not MARIADB:
             yield from self._transactions(file)
             return
@@ -226,7 +228,7 @@ class ThisServer:
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
-        """The transactions of a binlog file, with the positions at which they end."""
+        """Yield the transactions of a binlog file, with the positions at which they end."""
         for _, rows in self._read(file_start(file), self._end_of(file), skip=GtidSet()):  # rows of TRANSACTIONS
             positions = rows["pos"].to_pylist()
             times = rows["committed_at"].cast("int64").to_pylist()  # in µs
@@ -269,7 +271,7 @@ class ThisServer:
     def _changed_in(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in what `read` yields, or that have an event which `read` refuses.
+        """The tables with rows among the parts that `read` yields, and the tables of events that `read` refuses.
 
         `read` is called with the tables that are still to be examined. An error that names no tables is raised.
         """

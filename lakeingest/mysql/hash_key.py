@@ -1,4 +1,4 @@
-"""Gives the key of the hashes to those who read values: definitions elsewhere do not have it."""
+"""Adds the key of the hashes to the definition that a decoder gets. All other definitions are without the key."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from lakeingest.errors import OperatorNeeded
 
 
 def keyed(schema: TableSchema, source: Source) -> TableSchema:
-    """The same definition, whose columns have the key of the hashes if the copy has hashes of any values.
+    """The definition, with the key of the hashes in its columns if the copy has hashes of any values.
 
     Raises OperatorNeeded if there is no key. The result is for a decoder alone: it must not be stored or logged.
     """

@@ -37,7 +37,7 @@ def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: Ke
 
 @surprises("an answer to a question")
 def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
-    """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
+    """The storage engine's estimate of the bytes of the table's rows, without the table's secondary indexes."""
     database, name = literal(schema.table.database), literal(schema.table.name)
     [(size,)] = query(
         connection,

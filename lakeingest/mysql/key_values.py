@@ -68,7 +68,7 @@ def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]
 
 
 def compared_keys(schema: TableSchema, keys: Iterable[Key]) -> pa.Table:
-    """Keys of differences (`core.checksum.Difference`) as `key_table` has them, in their order."""
+    """The keys of differences (`core.checksum.Difference`) as a table (`key_table`), in the order of `keys`."""
     return key_table(schema, (values_of_texts(schema, tuple(map(str, key))) for key in keys))
 
 

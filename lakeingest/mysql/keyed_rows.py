@@ -21,8 +21,8 @@ _AT_ONCE = 200  # how many keys one SELECT has
 def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows with these keys; for text keys, also rows whose keys are equal in the column's collation.
 
-    Only rows that meet the condition of the user are returned.
-    The values of `keys` are those of Arrow. Each SELECT reads `_AT_ONCE` keys, in a read view of its own.
+    Only rows that meet the condition of the user are returned. The values of `keys` are those of Arrow. Each SELECT
+    reads `_AT_ONCE` keys, in a read view of its own.
     """
     names = ", ".join(map(quote, schema.source_names))
     batches: list[pa.RecordBatch] = []

@@ -1,7 +1,7 @@
-"""Finds the last DDL of tables in a part of the binlog.
+"""Finds the last DDL of tables in a part of the binlog. Its place tells which changes a later read view contains.
 
-If all transactions that changed a table had ended before the table's DDL, a read view that opens later contains all
-changes before the DDL.
+If all transactions that changed a table had ended before the table's DDL, a read view that opens after the DDL contains
+all changes of the table before the DDL.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ class LoadMeter:
         Raises OperatorNeeded if the user is not allowed to ask for the length of the history list.
         """
         limit = self._limit
-        if limit == Load():
+        if limit == Load():  # no limits, so there is nothing to measure
             return limit
         with self._reading(primary) as server, answering_soon(primary), answering_soon(server):
             return Load(
@@ -63,13 +63,13 @@ class LoadMeter:
         now = time.monotonic()
         self._missing.append((now, executed(primary)))
         applied = executed(replica)
-        while self._missing and not (self._missing[0][1] - applied).count:
+        while self._missing and not (self._missing[0][1] - applied).count:  # the replica contains the oldest set now
             self._missing.popleft()
         return now - self._missing[0][0] if self._missing else 0.0
 
 
 def threads_running(connection: pymysql.Connection) -> int:
-    """The number of threads that work, with that of this query, as `SHOW GLOBAL STATUS` has it. It needs no right."""
+    """The number of threads that work, the thread of this query included. To ask for it, no right is needed."""
     return int(query_row(connection, "SHOW GLOBAL STATUS LIKE 'Threads_running'", 2)[1])
 
 

@@ -16,13 +16,13 @@ from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket
 
 READ_SECONDS = 600  # the longest wait for the response to a query, or for the next packet of a long result
-ANSWER_SECONDS = 60  # the same for a question that a server answers at once, such as how far its binlog goes
+ANSWER_SECONDS = 60  # the longest wait for the response to a question that a server answers at once
 RESULT_SECONDS = 1800  # for a whole result that is kept in memory, with the wait until it begins
 LOGIN_BYTES = 1 << 20  # for everything that a server sends until the session is open
 RESULT_BYTES = 1 << 30  # for a result that is kept in memory: the definitions of 100,000 tables take less
 PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, with a reserve; no row and no event is larger
 COLUMNS = 0xFFFF  # the most columns of a result: other parts of the protocol count them in two bytes
-_PACKET_COST = 256  # bytes that a row takes in this process, beside its values: they count against the limit
+_PACKET_COST = 256  # bytes that a packet, such as a row, takes in this process beside its content: they count, too
 
 # The errors of the driver for an answer that breaks the protocol. RuntimeError: the answer asks for a local file.
 _PARSING = (
@@ -120,7 +120,7 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read `num_bytes` bytes. Raises Surprise, before they are read, if so many bytes are above the limit.
+        """Read `num_bytes` bytes. Raises Surprise, and reads nothing, if so many bytes are above the limit.
 
         Raises the driver's OperationalError after the deadline, or if the connection breaks. In all three cases the
         connection is closed.

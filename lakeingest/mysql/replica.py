@@ -6,7 +6,8 @@ changes between low and high are complete rows. So these changes turn the view i
 order in which the replica has applied them. Without the wait, the view of a replica that lags would lack changes before
 low, and no merge applies changes before low.
 
-The rows of a transaction that only the replica has would stay in the copy. So such a replica is refused.
+The rows of a transaction that only the replica has would stay in the copy. So a replica with such a transaction is
+refused.
 """
 
 import pymysql

@@ -157,12 +157,12 @@ class _Descriptions:
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        in_row_images = tuple(str(row["column_name"]) for row in rows)
-        left_out = {name for name in in_row_images if choices.columns.leaves_out(name)}
+        names_at_source = tuple(str(row["column_name"]) for row in rows)
+        left_out = {name for name in names_at_source if choices.columns.leaves_out(name)}
         reasons += [f"the name of column {name!r} cannot be printed" for name in left_out if not name.isprintable()]
         skipped_kinds = _skipped_kinds(choices)
         unskipped = tuple(
-            # whatever the type of a column that is left out, it is no reason against the table
+            # the type of a column that is left out is no reason against the table
             replace(
                 _column(row, choices, [] if row["column_name"] in left_out else reasons),
                 default=_default(row, is_mariadb=self.is_mariadb),
@@ -172,7 +172,7 @@ class _Descriptions:
         )
         columns = tuple(column for column in unskipped if column.name not in left_out)
         reasons += _clashes([column.name for column in columns], choices.columns)
-        # a column that is left out can be in the key: then the table is refused, and gets no other key by itself
+        # The key may have a column that is left out. If so, the table is refused below, and no other key is chosen.
         key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
         reasons += [
             f"tables.options → columns leaves out or hides {column.name}, a column of its key; copy it as it is, or"
@@ -192,9 +192,9 @@ class _Descriptions:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied_names = {column.name for column in columns}
         generated_names = (str(row["column_name"]) for row in rows if _is_generated(row))
-        skipped = tuple(name for name in in_row_images if name not in copied_names)
+        skipped = tuple(name for name in names_at_source if name not in copied_names)
         # row images have the hidden columns after all others
-        in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
+        in_row_images = names_at_source + hidden_columns(names_at_source, self.indexes.get(table.name, []))
         in_copy = choices.columns.name_in_copy
         return TableSchema(
             table,
@@ -308,6 +308,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         (form == HASHED and kind_to_hash(type_, precision) is None, "its values have no exact text to be hashed"),
         (form == MASKED and not is_text, "only texts can be masked; hash it, or leave it out"),
         (kind is None, "this type is not built yet"),
+        # without `cast_to` the first part is False, and the reason is not used
         (bool(kind and cast_to) and cast is None, why_not(cast_to) if cast_to else ""),
         (bool(type_.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not in_copy.isprintable() or in_copy.startswith("."), "its name cannot be printed, or begins with a dot"),
@@ -324,7 +325,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         name=name,
         kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
         source_type=type_,
-        nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
+        nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,  # zero dates become NULL
         precision=precision if type_.name == "decimal" else 0,
         scale=scale if type_.name == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),

@@ -38,8 +38,8 @@ def second_reading(
 ) -> Compared:
     """Compare a part of a segment, from the transaction at `place` on, over a new connection.
 
-    `before`: the place of the transaction before it in the segment; None if it is the first one. `schemas`, `waiting`:
-    as the segment was read. `rows_until`: see `decoders.stretch_differences`.
+    `before` is the place of the previous transaction in the segment; None if there is none. `schemas` and `waiting` are
+    those with which the segment was read first. `rows_until`: see `decoders.stretch_differences`.
 
     Raises SourceAway if the connection breaks, or if the server does not send the part.
     """
@@ -61,13 +61,15 @@ def second_reading(
 
 
 def _start(connection: pymysql.Connection, segment: Segment, before: Place | None, place: Place) -> FilePosition:
-    """Where the transaction at `place` begins, or the one before it ends."""
+    """Where a dump must begin to have the transaction at `place` first. `before` is the place of the previous one."""
     if before is None:
         return segment.start
-    if dialect(connection).has_snapshot_position:  # MariaDB, where a place is the first byte after the beginning
+    if dialect(connection).has_snapshot_position:  # MariaDB: the place of a transaction is its beginning + 1
         return FilePosition(file_name(place[0], segment.start), place[1] - 1)
+    # MySQL: the place of a transaction is its end, so the transaction at `place` begins at the place `before`
     return FilePosition(file_name(before[0], segment.start), before[1])
 
 
 def _not_read(reason: str) -> Compared:
+    """The result if nothing can be compared, for this reason."""
     return Compared(Counter(), Counter({reason: 1}), None, is_partial=False, differences=())

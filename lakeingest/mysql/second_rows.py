@@ -22,7 +22,7 @@ from lakeingest.mysql.wire.matching import compared_columns, matching
 from lakeingest.mysql.wire.refusals import is_chosen
 from lakeingest.rows import table_schema
 
-# charsets whose every character Unicode has, and of which each character has one code; '' for other types
+# Charsets in which each character has one code, and is in Unicode. '' is for types that have no charset
 _CHARSETS = frozenset({"", "ascii", "latin1", "ucs2", "utf8mb3", "utf8mb4", "utf16", "utf16le", "utf32"})
 _OURS, _THEIRS = "_lakeingest_ours", "_lakeingest_theirs"
 
@@ -30,8 +30,9 @@ _OURS, _THEIRS = "_lakeingest_ours", "_lakeingest_theirs"
 def compare_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, condition: str, rows: pa.Table, most: int
 ) -> Compared:
-    """Compare up to `most` rows that meet `condition` with `rows`: all of them, as the fast decoder has read them.
+    """Read up to `most` of the rows that meet `condition`, and compare them with `rows`.
 
+    `rows` are all rows that meet `condition`, and the condition of the user, as the fast decoder has read them.
     `connection` is still in the read view of `rows`. `select` begins the statement, such as SELECT with a hint.
     """
     table = schema.table
@@ -44,10 +45,10 @@ def compare_rows(
     try:
         batches = list(stream_texts(connection, readable, sql))
         texts = pa.Table.from_batches((matching(batch, readable) for batch in batches), table_schema(readable))
-    except UnsupportedValue as error:  # the fast decoder has read it
+    except UnsupportedValue as error:  # a difference, because the fast decoder has read every value
         differences = [Difference(table, "a chunk", "a value that cannot be copied", "no such value", error.line)]
         return Compared(Counter(), Counter(), None, is_partial=False, differences=differences)
-    is_whole = sum(batch.num_rows for batch in batches) < most
+    is_whole = sum(batch.num_rows for batch in batches) < most  # else there may be more rows
     differences = list(_differences(readable, rows.select(readable.names), texts, is_whole=is_whole))
     unread = Counter(gap for gap in gaps.values() for _ in range(texts.num_rows))
     return Compared(Counter({table: texts.num_rows}), unread, None, is_partial=not is_whole, differences=differences)
@@ -63,12 +64,12 @@ def gap_of_column(column: Column) -> str:
 
 
 def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_whole: bool) -> Iterator[Difference]:
-    """What differs between the rows and the texts of the same keys. `is_whole`: the texts are those of all rows."""
+    """Yield the differences between rows and texts of equal keys. `is_whole`: there should be a text for each row."""
     key = list(schema.key)
     ours = rows.select(key).append_column(_OURS, pa.array(np.arange(rows.num_rows)))
     theirs = texts.select(key).append_column(_THEIRS, pa.array(np.arange(texts.num_rows)))
     pairs = theirs.join(ours, key, join_type="left outer").sort_by(_THEIRS)
-    numbers = pairs[_THEIRS].to_numpy()
+    numbers = pairs[_THEIRS].to_numpy()  # of each pair, the index in `texts`
     for index in np.flatnonzero(np.bincount(numbers, minlength=texts.num_rows) > 1).tolist():
         yield _difference(schema, texts, index, "the number of its rows", "several", 1)
     for index in np.flatnonzero(pairs[_OURS].is_null().to_numpy()).tolist():

@@ -32,8 +32,8 @@ from lakeingest.mysql.visibility import is_hidden
 class Source:
     """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`. A server that hangs is
-    noticed after a minute by questions that it answers at once, and after ten by those that may take their time.
+    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`. If the server hangs, a
+    question that servers answer at once is given up after a minute, any other question after ten minutes.
     """
 
     CONNECT_SECONDS = GREETING_SECONDS  # the longest time in which a connection opens
@@ -50,7 +50,7 @@ class Source:
 
     @contextmanager
     def beside(self) -> Iterator[Self]:
-        """The same server on another connection, for a short time. Another thread can use it."""
+        """The same server on another connection, for a short time. Another thread can use that connection."""
         with connections.beside(self.settings) as connection:
             yield type(self)(self.settings, connection)
 
@@ -84,8 +84,8 @@ class Source:
     def reads_from_file_start(self, position: Position) -> bool:
         """Whether low watermarks are starts of binlog files.
 
-        That is the case if the server does not report read views' positions, and has no GTIDs: then `position`, which
-        is of this server, has none.
+        That is the case if the server does not report the positions of read views, and has no GTIDs. `position` is any
+        position of this server: it has GTIDs if the server has GTIDs.
         """
         return position.gtids is None and not self.has_exact_lows()
 
@@ -107,7 +107,7 @@ class Source:
 
     @property
     def greeting(self) -> str:
-        """The server's version, as it greets with it."""
+        """The server's version, as its greeting has it."""
         wire: Any = self.connection  # the driver's method has no types
         return str(wire.get_server_info())
 
@@ -122,7 +122,7 @@ class Source:
             return connections.clock(self.connection)
 
     def load_meter(self, limit: Load) -> LoadMeter:
-        """What measures the load, as far as it has a limit."""
+        """The meter for those parts of the load that `limit` limits."""
         return LoadMeter(self.settings, limit)
 
     def retention_seconds(self) -> int | None:
@@ -166,7 +166,7 @@ class Source:
         return schema_reader.read_schemas(self.connection, tables)
 
     def unlogged_keys(self, tables: Iterable[TableId], *, are_logged: bool) -> Unlogged:
-        """The foreign keys that change rows of these tables outside the binlog."""
+        """The foreign keys that change rows of these tables outside the binlog (`foreign_keys.unlogged_keys`)."""
         return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
 
     def parents(self, tables: Collection[TableId]) -> Mapping[TableId, frozenset[TableId]]:

@@ -15,12 +15,12 @@ ABSENT = {ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR}
 
 
 def is_denied(connection: pymysql.Connection, sql: str) -> bool:
-    """Whether the user lacks a right for the statement."""
+    """Run the statement, to find out whether the user lacks a right for it."""
     return _is_denied(lambda: query(connection, sql))
 
 
 def _is_denied(ask: Callable[[], object]) -> bool:
-    """Whether the server denies a call. Other errors are raised, except a timeout of a lock of other sessions."""
+    """Call `ask`. Returns whether the server denies it. Raises other errors, but not the timeout of a lock."""
     try:
         ask()
     except pymysql.err.Error as error:
@@ -35,7 +35,7 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    For a table that does not exist, True only if the user has no right on it: then servers deny the access. The
+    A table that does not exist is hidden only if the user has no right on it, because servers deny the access. The
     definition is asked for as well, because a user who may read only some columns sees neither the other columns nor,
     on MariaDB, the foreign keys.
     """

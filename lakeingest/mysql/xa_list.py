@@ -38,9 +38,10 @@ def settle(
 ) -> frozenset[Xid]:
     """Wait until new read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `prepared` has known transactions that were prepared before the position and had not ended there. Returns all
-    others that are still prepared: the XA PREPARE of each is before the position, or is not in the binlog. The result
-    is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a commit is not visible in time.
+    `prepared` has known transactions that were prepared before the position and had not ended there. Returns the other
+    transactions that are prepared after the wait, if their XA PREPARE is before the position or not in the binlog. The
+    result is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a commit is not visible in
+    time.
     """
     if not dialect(connection).is_xa_late:
         return frozenset()
@@ -63,7 +64,7 @@ def settle(
 
 
 def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str) -> FilePosition:
-    """The written position at the call. Returns once new read views contain each XA COMMIT before that position.
+    """Read the written position, and wait until new read views contain each XA COMMIT before it. Returns the position.
 
     The errors are those of `settle`.
     """

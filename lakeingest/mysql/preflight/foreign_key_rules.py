@@ -36,7 +36,8 @@ class ShownKey:
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
     """The rules of each foreign key of these tables; and the tables whose foreign keys are not all known.
 
-    A table of which any key or rule is hidden is in the second part; its known keys are in the first part nevertheless.
+    A table with a hidden key, or with a key whose rules are hidden, is in the second part. The first part has its other
+    keys.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
     rules: dict[ShownKey, Rules | None]  # None if the rules are not known

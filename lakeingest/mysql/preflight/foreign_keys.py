@@ -42,8 +42,8 @@ class Unlogged:
 def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
     """The foreign keys that change rows of these tables, or of their ancestors, outside the binlog.
 
-    The result is empty if the server's settings say that such changes are logged. `are_logged` is False if the binlog
-    shows that they were not logged: then the settings are ignored.
+    The result is empty if the server's settings say that these changes are logged. The settings are ignored if
+    `are_logged` is False: the caller has seen in the binlog that these changes were not logged.
     """
     if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
         return Unlogged({})
@@ -129,13 +129,13 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     for key in chain:
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
-        for of, names in _child_and_parent(key):
-            if options.of(of).rows:
-                return f"tables.options → rows leaves out rows of {of}; a foreign key needs them"
-            choice = options.of(of).choices.columns
+        for related, names in _child_and_parent(key):
+            if options.of(related).rows:
+                return f"tables.options → rows leaves out rows of {related}; a foreign key needs them"
+            choice = options.of(related).choices.columns
             if lacking := [name for name in names if not choice.copies_as_is(name)]:
                 return (
-                    f"tables.options → columns leaves out, hides, casts or renames {', '.join(lacking)} of {of};"
+                    f"tables.options → columns leaves out, hides, casts or renames {', '.join(lacking)} of {related};"
                     " a foreign key needs it"
                 )
         # foreign keys change the ancestor, too: the table needs these changes, so they must be read again as well

@@ -2,7 +2,7 @@
 
 Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
 and INSERT … ON DUPLICATE KEY UPDATE, even with binlog_row_image = FULL. The row images of a plain INSERT have these
-columns. No variable tells whether the server does so, and a trial would have to write to a table.
+columns. No variable tells whether a server leaves them out, and a trial would have to write to a table.
 """
 
 import struct

@@ -263,7 +263,7 @@ def row_metadata(server: Server) -> Checked:
 
 
 def has_gtids(server: Server) -> Checked:
-    """A note if the server writes no GTIDs. Copies are exact without them, and a failover is not possible."""
+    """A note if the server writes no GTIDs. Without GTIDs copies are exact, but no failover is possible."""
     note = None
     if _gtid_mode(server) == "OFF" and server.dialect is not MARIADB:  # MariaDB always writes its own
         note = (

@@ -53,9 +53,9 @@ def engines(server: Server) -> Finding:
 def read_schemas(
     connection: pymysql.Connection, tables: Collection[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of the tables that can be copied; and a condition that is not met if a table cannot be copied.
+    """The definitions of the tables that can be copied; and the condition that all tables can be copied.
 
-    The condition has the reasons.
+    If the condition is not met, it has the reasons.
     """
     free = [table for table in tables if not table.is_reserved]
     answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in free})
@@ -115,7 +115,7 @@ def chosen_columns(schemas: Iterable[TableSchema]) -> Checked:
     """A warning that names the columns in tables.options → columns that no table with this choice has."""
     tables_of: dict[tuple[ColumnChoice, Sequence[tuple[str, str]]], list[TableSchema]] = {}
     for schema in schemas:
-        choice = schema.choices.columns
+        choice = schema.choices.columns  # choices that differ only in `rename` are equal
         tables_of.setdefault((choice, choice.rename), []).append(schema)
     listed = [
         f"{', '.join(missing)} ({', '.join(str(schema.table) for schema in tables[:_LISTED])})"

@@ -12,7 +12,7 @@ from lakeingest.mysql.load import LoadMeter
 def throttle_conditions(source: Source, throttle: Throttle, primary: pymysql.Connection) -> tuple[Checked, ...]:
     """The condition that the load can be measured; () if pipeline.yml has no limits. `primary` leads to the source.
 
-    It is not fatal: the run goes on with tables of which no chunk is read, and stops the others.
+    The condition is not fatal: a run stops the tables of which it has to read chunks, and goes on with the others.
     """
     if throttle == Throttle():
         return ()

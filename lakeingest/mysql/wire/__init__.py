@@ -1,1 +1,1 @@
-"""MySQL's bytes to Arrow columns, with the same types and values for a SELECT and the binlog. Pure: no sockets."""
+"""Decodes MySQL's bytes to Arrow columns: a SELECT and the binlog get the same types and values. Pure: no sockets."""

@@ -46,7 +46,7 @@ _TYPES = {
     **dict.fromkeys(GEOMETRIES, FieldType.GEOMETRY),
 }
 _MARIADB_VECTOR = {FieldType.VARCHAR, FieldType.VAR_STRING}
-# By the prefix of the type's name: bytes of the length before a TEXT or BLOB; without such a prefix 2
+# The bytes of the length before a TEXT or BLOB, by the prefix of the type's name; without a prefix there are 2 bytes
 _LENGTH_BYTES = {"tiny": 1, "medium": 3, "long": 4}
 _NUMERIC = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}

@@ -104,7 +104,7 @@ def _is_text(value: bytes, charset: str) -> bool:
 
 
 def _not_text(values: Values, row: int, charset: str) -> ValueError:
-    """The error for the value in a row, which is no text of the charset."""
+    """The error for a row whose value is no text of the charset."""
     return ValueError(f"row {row} is not valid {charset}: {_hex(values, row)}")
 
 

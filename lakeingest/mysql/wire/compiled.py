@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Compiled:
-    """A function of which numba makes machine code at its first call, or when a kernel that calls it is compiled."""
+    """A function that numba compiles at the function's first call, or with a kernel that calls the function."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, options

@@ -34,7 +34,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    A statement that cannot be parsed may do so if its default database, or one that it names, has copied tables.
+    If the statement cannot be parsed: whether its default database, or one that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))

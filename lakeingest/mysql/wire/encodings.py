@@ -63,8 +63,8 @@ class FieldType(enum.IntEnum):
 class Sent:
     """The server's description of a column that it sends, from a column definition packet or a TABLE_MAP event.
 
-    `fraction_counts`: a TIMESTAMP of 0 seconds with a fraction is a moment, as for MariaDB. Without it, such a
-    TIMESTAMP is the zero date, as for MySQL.
+    With `fraction_counts`, a TIMESTAMP of 0 seconds and a fraction is a moment, as for MariaDB. Without it, a TIMESTAMP
+    of 0 seconds is always the zero date, as for MySQL.
     """
 
     type: FieldType
@@ -117,7 +117,7 @@ class Encoding:
             return self.reader(values, self).cast(arrow_type(self.shown))
         try:
             read = self.reader(values, self)
-        except ValueError:  # its text may have a part of the value
+        except ValueError:  # its message, which is dropped here, may have a part of the value
             raise ValueError("a value cannot be read, and the copy hides the values of this column") from None
         return hidden(read, self.shown)
 
@@ -171,8 +171,8 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    """Texts. In result sets they include the members of ENUM and SET, which differ as texts (`mysql.key_choice`)."""
-    # so members need not be read as keys, which is stricter
+    """The values as texts. In result sets, values of ENUM and SET are texts, too."""
+    # the members of a key differ as texts (`mysql.key_choice`), so they need not be read as keys, which is stricter
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 
@@ -196,7 +196,7 @@ def _ewkb(raw: bytes) -> bytes:
 
 
 def _for_each(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
-    """Readers that have the same reader for a sent type and each of these kinds of columns."""
+    """The table of readers in which the sent type has `reader` for columns of each of these kinds."""
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 

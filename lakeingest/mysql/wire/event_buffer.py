@@ -160,8 +160,8 @@ class EventBuffer:
         """For each row event, the ordinal of its first row image within its transaction. Updates `_images_before`.
 
         The first transaction may have images in earlier batches: their number is `_images_before`. With `is_open`, the
-        last transaction is the first of the next batches, so `_images_before` becomes the number of its images up to
-        here; otherwise 0.
+        last transaction is the first of the next batches, so `_images_before` becomes the number of its images in
+        these batches and earlier ones; otherwise 0.
         """
         image_counts = np.zeros(len(rows), np.int64)  # by row event
         for table_images in images:

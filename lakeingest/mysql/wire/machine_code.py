@@ -64,11 +64,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _CacheImpl
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """Load a stored kernel without numba's compiler, whose import takes a third of a second; None: not stored."""
+        """Load a stored kernel without numba's compiler, because the compiler's import takes a third of a second.
+
+        Returns None if the kernel is not stored.
+        """
         rtsys.initialize(context)  # this part of the compiler's preparation counts references to arrays
         with self._guard_against_spurious_io_errors():
             stored = self._load_overload(signature, context)
-        # numba's own method prepares the compiler, which is needed now
+        # if it is not stored, the compiler is needed: numba's own method prepares it
         return super().load_overload(signature, context) if stored is None else stored
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
@@ -87,6 +90,7 @@ def _number(_typing: Any, data: Any, at: Any, size: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         loaded = builder.load(_address(context, builder, signature, arguments), align=1)
         bits = builder.mul(context.cast(builder, arguments[2], signature.args[2], types.int64), _WORD(8))
+        # the lowest `bits` bits: the mask is all ones, shifted to the right by the other bits
         return builder.and_(loaded, builder.lshr(_WORD(-1), builder.sub(_WORD(64), bits)))
 
     return types.int64(data, at, size), generate

@@ -1,6 +1,7 @@
-"""Which rows meet the condition of the user (`core.row_filter`): of chunks, and images of changes.
+"""Finds the rows of chunks, and the row images of the binlog, that meet the condition of the user (`core.row_filter`).
 
-Only here are conditions evaluated for a copy, on decoded values, so that a chunk and the binlog agree about each row.
+No other module evaluates conditions for a copy. This module evaluates them on decoded values, so that a chunk and the
+binlog agree about each row.
 """
 
 import datetime as dt
@@ -52,7 +53,7 @@ def matching(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def compared_columns(schema: TableSchema) -> tuple[str, ...]:
-    """The names in the copy of the columns of the user's condition; () without one."""
+    """The columns that the user's condition compares, by their names in the copy; () without a condition."""
     if not schema.choices.rows:
         return ()
     names = operands(parse(schema.choices.rows))
@@ -60,9 +61,9 @@ def compared_columns(schema: TableSchema) -> tuple[str, ...]:
 
 
 def matches(values: Mapping[str, pa.Array], schema: TableSchema) -> np.ndarray:
-    """For each row whether it meets the condition of the user. `values`: by the name in the copy, those of a column.
+    """For each row, whether it meets the condition of the user. `values` has columns, by their names in the copy.
 
-    Columns that the condition does not compare may be missing.
+    `values` may lack columns that the condition does not compare.
     """
     columns = {
         column.source_name.casefold(): (column, values[column.name])
@@ -70,7 +71,7 @@ def matches(values: Mapping[str, pa.Array], schema: TableSchema) -> np.ndarray:
         if column.name in values
     }
     found = _Evaluation(columns).of(parse(schema.choices.rows))
-    return np.asarray(pc.fill_null(found, False))
+    return np.asarray(pc.fill_null(found, False))  # as WHERE takes NULL
 
 
 def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -78,9 +79,10 @@ def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def matching_changes(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The change rows that are left of these for a copy of the rows that meet the condition of the user.
+    """The change rows of a copy that has only rows which meet the condition of the user.
 
-    The new row of an update must follow its old row in the batch.
+    They are those of `batch` that meet the condition, with the kinds of `kinds_of_matching`. The new row of an update
+    must follow its old row in `batch`.
     """
     if not schema.choices.rows:
         return batch
@@ -92,9 +94,10 @@ def matching_changes(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBat
 
 
 def kinds_of_matching(kinds: np.ndarray, is_match: np.ndarray) -> np.ndarray:
-    """The kinds of row images, if only those stay that meet the condition. Each new row follows its old row.
+    """The kind of each row image for a copy that has only rows which meet the condition (`is_match`).
 
-    A row that comes to meet the condition is inserted, and a row that ceases to meet it is deleted.
+    An update of which only the new row meets the condition is an insert for the copy. An update of which only the old
+    row meets the condition is a delete. In `kinds`, each new row follows its old row.
     """
     before = np.flatnonzero(kinds == _BEFORE)
     after = before + 1
@@ -105,7 +108,7 @@ def kinds_of_matching(kinds: np.ndarray, is_match: np.ndarray) -> np.ndarray:
 
 
 class _Evaluation:
-    """Evaluates conditions on rows. `columns`: by name, as names are compared, each column and its values."""
+    """Evaluates conditions on rows. `columns` has each column and its values, by the case-folded name at the source."""
 
     def __init__(self, columns: dict[str, tuple[Column, pa.Array]]) -> None:
         self._columns = columns
@@ -162,6 +165,7 @@ def _numbers(values: pa.Array, literal: Decimal) -> tuple[pa.Array, pa.Scalar]:
     is_integer = literal == literal.to_integral_value()
     if pa.types.is_integer(values.type) and is_integer and _INT64.min <= literal <= _INT64.max:
         return values.cast(pa.int64()), pa.scalar(int(literal), pa.int64())
+    # as many digits after the point as the literal and the column have; an integer column has no scale
     scale = max(-int(literal.as_tuple().exponent), getattr(values.type, "scale", 0))
     exact = pa.decimal256(_PRECISION, scale)
     return values.cast(exact), pa.scalar(literal, exact)

@@ -36,7 +36,7 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 def is_chosen(column: Column) -> bool:
     """Whether the user chose how the column is mapped, by a choice that only the fast decoders can carry out.
 
-    An integer that is cast to a wider one is none: all decoders read it.
+    A cast of an integer to a wider integer is no such choice, because all decoders can carry it out.
     """
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     is_text = column.kind is Kind.NUMERAL and is_cast_number(column)

@@ -87,9 +87,10 @@ class RowReader:
         return self._tables[table][0]
 
     def add(self, schema: TableSchema, sent: TableMap, where: str) -> int:
-        """Add a table as the TABLE_MAP event `sent` describes it, unless it was added so before; return its number.
+        """Add a table as the TABLE_MAP event `sent` describes it, unless it has a number for this description already.
 
-        `where` is the event's position, for messages. Raises SchemaChanged if event and schema differ in columns.
+        Returns the table's number. `where` is the event's position, for messages. Raises SchemaChanged if event and
+        schema differ in columns.
         """
         for table, ((known_schema, _), earlier_sent) in enumerate(zip(self._tables, self._sent, strict=True)):
             has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ
@@ -244,11 +245,11 @@ def walk_rows(
             at += extra
         if at >= stop:
             return _CUT, found
-        taken, columns = packed(data, at)  # here: the number of columns of the event
+        taken, column_count = packed(data, at)
         at += taken
         bitmap_bytes = (len(widths) + 7) >> 3
         images = 2 if type_ == version + _UPDATE else 1  # of each row: an update has the old and the new one
-        if at + bitmap_bytes * images > stop or columns != len(widths):
+        if at + bitmap_bytes * images > stop or column_count != len(widths):
             return _WIDTH, found
         first = _count_columns(data, at, optional)  # of the columns that the first image of each row has
         second = _count_columns(data, at + bitmap_bytes, optional) if images == 2 else first
@@ -263,9 +264,9 @@ def walk_rows(
                 progress[1] = at
                 return _FULL, found
             for image in range(images):
-                columns = second if image else first  # here: of this image
-                bitmap = -1 if columns == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all columns
-                at = walk_row(data, at, stop, 0, columns, bitmap, widths, start, size, found)
+                image_columns = second if image else first  # the number of columns that this image has
+                bitmap = -1 if image_columns == len(widths) else bitmaps + image * bitmap_bytes  # −1: it has all
+                at = walk_row(data, at, stop, 0, image_columns, bitmap, widths, start, size, found)
                 if at < 0:
                     return _CUT, found
                 event_of[found] = event

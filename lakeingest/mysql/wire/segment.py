@@ -70,7 +70,7 @@ class SegmentDecoder:
         self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
         self._outer, self._inner, self._prepared_buffer = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
         self._row_buffer = self._outer  # the buffer that the offsets of the row events refer to
-        self._sequence = 1
+        self._sequence = 1  # the number that the next packet must have
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         self.maps, self._events = Maps(), EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
@@ -83,7 +83,7 @@ class SegmentDecoder:
 
     @property
     def history(self) -> History:
-        """What identifies this binlog at the stop: see `History`. It is complete when the decoder `is_done`."""
+        """What was seen of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._file_began, self._event_at_stop, self._last)
 
     @property
@@ -96,7 +96,7 @@ class SegmentDecoder:
         return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes of `free_space`; yield the batches that they complete. May set `error`.
+        """Use the next `count` bytes of `free_space`; yield the batches that they complete. An ERR packet sets `error`.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
@@ -130,7 +130,7 @@ class SegmentDecoder:
             raise grammar.damaged(damage, self.at) from damage
 
     def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, framed: int) -> Iterator[Part]:
-        """Handle the first `framed` events of `offset` and `size`, which were framed in `buffer`."""
+        """Handle the first `framed` events in `buffer`: `offset` and `size` say where they are, and how long."""
         if self._must_prove_no_checksums and framed:
             self._must_prove_no_checksums = False
             if events.ends_with_checksum(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
@@ -214,7 +214,7 @@ class SegmentDecoder:
             self._end_segment(file.pos)
 
     def _enter_file(self, file: FilePosition) -> None:
-        """Read on in a file, from the position `file`."""
+        """Continue at the position `file`: where the dump begins, or the beginning of a new file."""
         start, stop = self._segment.start, self._segment.stop
         self._file, self._file_began, self.reader[ReaderState.POS] = file, None, file.pos
         self.reader[ReaderState.START] = start.pos if file.number == start.number else 0

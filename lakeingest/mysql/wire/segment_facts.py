@@ -12,11 +12,11 @@ from lakeingest.core.schema import TableId
 class SegmentFacts:
     """Facts of a segment as a whole.
 
-    `nulled` counts, by table, the values of new rows that are NULL only because the user chose so. `history` is the
-    evidence of the binlog's history at the segment's stop; None if it was not read. `pending` has the XA transactions
-    that are prepared at the stop, and the XA transactions that ended in the segment. `met` are all tables with row
-    events in the segment, also tables that are not copied. `lacks_cascades`: True if at least one row event lacks the
-    flag which says that changes by foreign keys are row events, too.
+    `nulled` counts, by table, the values of new rows that are NULL only because the user chose so. `history` is
+    what was seen of the binlog's history at the segment's stop; None if the segment was not read. `pending` has the XA
+    transactions that are prepared at the stop, and the XA transactions that ended in the segment. `met` are all tables
+    with row events in the segment, also tables that are not copied. `lacks_cascades`: True if at least one row event
+    lacks the flag which says that changes by foreign keys are row events, too.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)

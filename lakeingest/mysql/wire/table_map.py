@@ -212,7 +212,7 @@ def _read_collations(count: int, default: bytes | None, each: bytes | None) -> l
 
 def _decode_members(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
-    if charset == "binary":  # bytes, of which only the number counts: such a column is left out
+    if charset == "binary":  # the column is left out, so only the number of its members counts
         return tuple(member.decode("latin-1") for member in raw)
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())

@@ -152,7 +152,7 @@ def _as_texts(
 
 
 def _bytes_of(values: Values, row: int) -> bytes:
-    """The bytes of the value in a row, which is not NULL."""
+    """The bytes of a row's value; the value must not be NULL."""
     start, size = int(values.start[row]), int(values.size[row])
     return values.data[start : start + size].tobytes()
 
@@ -205,7 +205,7 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
 
 @step
 def _read_fraction(data: np.ndarray, at: int, size: int) -> int:
-    """The microseconds of a fraction of a second in a row image, which has `size` bytes."""
+    """The microseconds of a fraction of a second that has `size` bytes in a row image."""
     return int64(big_number(data, at, size) * _MICROSECONDS[size])
 
 

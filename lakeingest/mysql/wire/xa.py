@@ -3,8 +3,8 @@
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So a reader does not decode the rows at XA PREPARE. It keeps the events of a
 small transaction in memory. At XA COMMIT it decodes the rows from the kept events, or else from the binlog's events.
-The rows are decoded by the table's definition at XA COMMIT. It is the same as at XA PREPARE, because DDL waits for
-prepared transactions.
+The rows are decoded by the table's definition at XA COMMIT. The table had the same definition at XA PREPARE, because
+DDL waits for prepared transactions.
 
 Source: MySQL manual, "XA Transaction SQL Statements"; MySQL's source documentation, "XA_prepare_event".
 """

@@ -20,7 +20,7 @@ _BATCH_BYTES = 32 << 20  # a batch of fewer rows is full, too, once its row even
 class ChangeBatches:
     """Collects change rows of the tables in `schemas`, and log rows of transactions, in batches of up to BATCH_ROWS.
 
-    In place of a table, None stands for the log.
+    The log has a row for each transaction. Where a method takes a table, None stands for the log.
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
@@ -45,7 +45,7 @@ class ChangeBatches:
             yield from self._flush(table)
 
     def rest(self) -> Iterator[Part]:
-        """The batches of all remaining rows."""
+        """Yield the batches of all rows that are still collected."""
         for table, rows in self._rows.items():
             if rows:
                 yield from self._flush(table)
@@ -61,6 +61,7 @@ class ChangeBatches:
         columns = list(zip(*rows, strict=True))  # of the origin, then of the table; the log has only the origin
         origin_count = len(types) - len(table_columns)
         origin_columns, value_columns = columns[:origin_count], columns[origin_count:]
+        # not strict, because `types` goes on with the columns of the table
         arrays = [pa.array(values, field.type) for field, values in zip(types, origin_columns, strict=False)]
         _, _, file, pos, *_ = rows[-1]  # the place of a change row, for messages; unused for the log
         with concerning(table):

@@ -197,9 +197,10 @@ class Decoder:
         self._pos = end
 
     def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Act on an event of the segment, which begins at `begins`. If it ends a transaction, yield the batches of it.
+        """Act on an event of the segment, which begins at `begins`.
 
-        Events of a skipped transaction are passed over. Raises UnsupportedEvent if the type of the event is refused.
+        If the event ends a transaction, the full batches are yielded. Events of a skipped transaction are passed over.
+        Raises UnsupportedEvent if the type of the event is refused.
         """
         if self._state is State.PASSING:
             self._skip()
@@ -272,7 +273,7 @@ class Decoder:
             self._has_events = True
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Move the state by a sign. If the sign ends the transaction, yield the transaction's rows and its log row."""
+        """Move the state by a sign. If the sign ends the transaction, collect its rows (`_end`)."""
         self._refuse_xa(sign, begins)
         self._move_state(sign, event, begins)
         if self._state is State.OUTSIDE and self._transaction is not None:
@@ -286,7 +287,7 @@ class Decoder:
             raise refusal(*BEYOND[Type.XA_PREPARE], at)
 
     def _end(self, transaction: Transaction) -> Iterator[Part]:
-        """Yield the rows and the log row of a transaction, which ends at the position."""
+        """Collect the rows and the log row of a transaction that ends at the position; yield the full batches."""
         beginning = transaction.beginning
         end = (self._segment.epoch, self._number, self._pos)
         gtid = None if beginning.gtid is None else str(beginning.gtid)

@@ -28,16 +28,17 @@ def first_difference(schema: TableSchema, rows: pa.Table, stretch: Stretch) -> D
         rows = rows.filter(pa.array([place not in stretch.passed for place in _places(rows)], pa.bool_()))
     if table in stretch.cut:  # there may be more images, which were not read
         rows = rows.slice(0, len(images))
-    ours, theirs = rows.num_rows, len(images)
-    differing = _first_differing(schema, rows.slice(0, theirs), images[:ours], stretch)
-    if differing is None and ours == theirs:
+    our_count, their_count = rows.num_rows, len(images)
+    differing = _first_differing(schema, rows.slice(0, their_count), images[:our_count], stretch)
+    if differing is None and our_count == their_count:
         return None
-    index, what, our_value, their_value = differing or (min(ours, theirs), "", None, None)
+    # without a row that differs, the first difference is at the first row that only one decoder has
+    index, what, our_value, their_value = differing or (min(our_count, their_count), "", None, None)
     our_places = _places(rows)
     their_places = [image.place for image in images]
-    place = min([*our_places[index : index + 1], *their_places[index : index + 1]])
+    place = min([*our_places[index : index + 1], *their_places[index : index + 1]])  # one of the two may have ended
     counts = our_places.count(place), their_places.count(place)
-    if counts[0] != counts[1]:
+    if counts[0] != counts[1]:  # then the rows after the missing image are compared with wrong ones
         file, pos = place
         return Difference(table, f"the transaction {file}:{pos}", "the number of row images", *counts)
     return Difference(table, str(images[index].at), what, our_value, their_value)
@@ -46,7 +47,10 @@ def first_difference(schema: TableSchema, rows: pa.Table, stretch: Stretch) -> D
 def _first_differing(
     schema: TableSchema, rows: pa.Table, images: Sequence[Image], stretch: Stretch
 ) -> tuple[int, str, Any, Any] | None:
-    """The index of the first row that differs, the name of its first differing column, and the two values."""
+    """The index of the first row that differs, its first differing part, and the two values of this part; else None.
+
+    A part is a column, or a part of the row's origin. Notes in `stretch.unread` which columns are not compared.
+    """
     if not images:
         return None
     expected: list[tuple[str, str, pa.Array]] = [
@@ -56,7 +60,7 @@ def _first_differing(
         ("the commit time", change.COMMITTED_AT, pa.array([image.committed_at for image in images], INSTANT)),
         ("the GTID", change.GTID, pa.array([image.gtid for image in images], pa.string())),
     ]
-    lost: list[tuple[int, str]] = []
+    lost: list[tuple[int, str]] = []  # the first lost value of each column: the index of its row, and the column
     names = stretch.columns[schema.table]
     for name, values in zip(names, zip(*(image.values for image in images), strict=True), strict=True):
         lost += [(index, name) for index, value in enumerate(values) if value is LOST][:1]
@@ -65,7 +69,7 @@ def _first_differing(
             expected.append((f"column {name}", name, column_array(schema.column(name), held, str(schema.table))))
         except UnsupportedValue as error:
             stretch.unread[str(error)] += len(images)
-    found = []
+    found = []  # for each part that differs, its first difference: the row's index, the part's order, and so on
     for order, (what, name, wanted) in enumerate(expected):
         made = rows[name].combine_chunks()
         if wanted.equals(made):

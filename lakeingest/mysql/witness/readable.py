@@ -19,7 +19,7 @@ from lakeingest.mysql.witness.row_events import RowEvents, add_descriptions, req
 
 LOST: Final = "a value that the library lost"  # stands for a value that is neither NULL nor in the library's range
 
-_HEADER_BYTES, _POST_HEADER_BYTES = 19, 8  # of a TABLE_MAP event; the latter: the table's id and flags
+_HEADER_BYTES, _POST_HEADER_BYTES = 19, 8  # of a TABLE_MAP event; its post-header has the table's id and flags
 _KNOWN_FIELDS = 12  # the last field of the optional metadata that the library knows
 # Types that the library does not know → a type with the same description and the same form of values
 _SAME_FORM = {FieldType.VECTOR: FieldType.BLOB, FieldType.VAR_STRING: FieldType.VARCHAR}
@@ -28,10 +28,10 @@ _DOCUMENTS = {FIELD_TYPE.JSON, FIELD_TYPE.GEOMETRY}
 
 
 class ReadableRows(RowEvents):
-    """Decodes the row events of the tables in `schemas` with the columns that the library reads exactly.
+    """Decodes the row events of the tables in `schemas`: only the columns that the library reads exactly.
 
-    `unread`: by table, the columns that are left out, each with the reason. The values of a row image are in the order
-    of the schema's other columns. `is_mariadb`: the events are MariaDB's, whose descriptions the library misreads.
+    `unread` has the other columns, by table, each with the reason. A row image has the values of the columns that are
+    read, in the order of the schema. `is_mariadb`: the events are MariaDB's, whose descriptions the library misreads.
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
@@ -40,7 +40,7 @@ class ReadableRows(RowEvents):
         self.unread: defaultdict[TableId, dict[str, str]] = defaultdict(dict)
 
     def read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """As `RowEvents` does, and note the columns that are left out in `unread`."""
+        """As in `RowEvents`. Also add the columns that are left out to `unread`."""
         sent = read_table_map(event, is_mariadb=self.is_mariadb)
         schema = self.schemas[sent.table]
         where = f"{schema.table} {where}"
@@ -50,13 +50,13 @@ class ReadableRows(RowEvents):
             add_descriptions(table, table_map)
         read = []  # the columns that are compared, as the definition and the library have them
         copied = dict(zip(copied_indexes, schema.columns, strict=True))
-        for index, described in enumerate(table_map.columns):
+        for index, sent_column in enumerate(table_map.columns):
             library_column, column = table.columns[index], copied.get(index)
             library_column.name = table_map.names[index]
             gap = (
                 ""
                 if column is None
-                else gap_of_column(column, described.charset) or _gap_of_members(described, library_column)
+                else gap_of_column(column, sent_column.charset) or _gap_of_members(sent_column, library_column)
             )
             if column is not None and not gap:
                 read.append((column, library_column))
@@ -76,26 +76,29 @@ class ReadableRows(RowEvents):
     ) -> tuple[Any, ...]:
         """The values of the columns that are read. LOST stands for a value that the library lost."""
         unread = self.unread.get(schema.table, {})
-        is_lost = {name for name, source in sources.items() if source != NONE_SOURCE.NULL}
+        lost_names = {name for name, source in sources.items() if source != NONE_SOURCE.NULL}
         return tuple(
-            LOST if column.source_name in is_lost else values[column.source_name]
+            LOST if column.source_name in lost_names else values[column.source_name]
             for column in schema.columns
             if column.name not in unread
         )
 
 
 def _understood(event: Event, *, described: bool) -> Event:
-    """A TABLE_MAP event with types that the library knows; with the optional metadata that it knows if `described`."""
+    """The TABLE_MAP event, with types of the same form in place of types that the library does not know.
+
+    If `described`, the optional metadata that the library knows are kept; else none are kept.
+    """
     data = event.data
     body = Cursor(data, _HEADER_BYTES + _POST_HEADER_BYTES)
     for _ in range(2):  # the names of database and table, each with a NUL
         body.take(body.number(1) + 1)
     count = body.packed()
-    first = len(data) - body.left
+    types_at = len(data) - body.left
     types = bytes(_SAME_FORM.get(type_, type_) for type_ in body.take(count))  # type: ignore[call-overload]
     body.take(body.packed())  # the descriptions of the types
     body.take((count + 7) // 8)  # which columns may be NULL
-    parts = [data[:first], types, data[first + count : len(data) - body.left]]
+    parts = [data[:types_at], types, data[types_at + count : len(data) - body.left]]
     while described and body.left:
         begin = len(data) - body.left
         field = body.number(1)

@@ -48,9 +48,9 @@ class Stretch:
     """The row images in a stretch of the binlog, by table and in order.
 
     `last`: the place of the last transaction in it; None if there is none. `is_partial`: more of this transaction may
-    follow. `cut`: the tables that may have more images up to there. `passed`: the places of transactions that were left
-    out. `columns`: by table, the names of the columns that the images have. `unread`: by reason, how many values and
-    events were left out.
+    follow. `cut`: the tables of which `images` may lack some, up to the end of the transaction at `last`. `passed`: the
+    places of transactions that were left out. `columns`: by table, the names of the columns that the images have.
+    `unread`: by reason, how many values and events were left out.
     """
 
     images: dict[TableId, list[Image]] = field(default_factory=lambda: defaultdict(list))
@@ -70,7 +70,7 @@ def read_stretch(
     most_rows: int,
     most_events: int,
 ) -> Stretch:
-    """The first row images of `tables` in a segment, from the events of a dump that begins at the segment's start.
+    """Read the first row images of `tables` in a segment, from a dump that begins at the segment's start.
 
     The stretch ends with the row event that brings it to `most_rows`, or with the transaction that brings it to
     `most_events` events of any table. It also ends at an event that this decoder cannot read; `unread` names the event.
@@ -80,7 +80,7 @@ def read_stretch(
     stretch = decoder.stretch
     try:
         for count, raw in enumerate(raw_events):
-            list(decoder.take(raw))  # it yields nothing
+            list(decoder.take(raw))  # it yields nothing, but its code runs only while someone iterates
             has_enough = count >= most_events and decoder.is_between and stretch.last is not None
             if decoder.is_full or decoder.is_done or has_enough:
                 break
@@ -130,7 +130,7 @@ def _keep_matching(stretch: Stretch, schema: TableSchema) -> None:
 
 
 class _Reading(Decoder):
-    """Decodes events into a `Stretch`, each row event at once. Transactions that the library cannot read are passed."""
+    """Decodes events into a `Stretch`, each row event at once. Leaves out transactions that the library cannot read."""
 
     beyond: Mapping[int, tuple[str, str]] = {}
 
@@ -161,7 +161,7 @@ class _Reading(Decoder):
             self.rows.is_mariadb = self._is_mariadb
 
     def act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Act on an event. Compressed transactions, and those of XA, are passed."""
+        """Act on an event. Compressed transactions, and transactions of XA, are passed over."""
         action = None if self._state is State.PASSING else ACTIONS.get(event.type)
         if action is Action.PAYLOAD and self._state is State.BEGUN:
             self._pass(COMPRESSED)
@@ -178,18 +178,19 @@ class _Reading(Decoder):
             self._pass(OF_XA)
 
     def _pass(self, reason: str) -> None:
+        """Note, only once, that the open transaction is passed over for this reason."""
         if self._place not in self.stretch.passed:
             self.stretch.passed.add(self._place)
             self.stretch.unread[reason] += 1
 
     def _buffer(self, event: Event, begins: FilePosition) -> None:
-        """Decode a row event of a table that is compared."""
+        """Decode a TABLE_MAP or row event at once, if its table is compared; an error cuts the table."""
         self._move_state(Sign.ROWS, event, begins)
         table_id = events.read_table_id(event)
         if event.type == Type.TABLE_MAP:
             self._names[table_id] = events.read_table_name(event)
         table = self._names.get(table_id)
-        self._has_events |= table in self._watched.schemas
+        self._has_events |= table in self._watched.schemas  # for `sign_of`, which refuses a ROLLBACK after rows
         if table not in self._tables or table in self.stretch.cut or self._place in self.stretch.passed:
             return
         try:
