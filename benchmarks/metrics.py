@@ -3,6 +3,7 @@
 The run has a text file and a port, which is asked as often as Prometheus asks by default. The CPU seconds of measuring,
 of the text file, of collecting events and of answers to requests are added up, each in the thread that does the work,
 and compared with the CPU seconds of the whole process. First some rows of each table change each second, then none.
+Measuring counts whole, although runs measure their tables without metrics, too.
 """
 
 import argparse
