@@ -1,7 +1,10 @@
 """`tables.startup: adopt`: a table that another tool made becomes a copy; only what differs is written."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions
 
@@ -104,13 +107,13 @@ def test_only_rows_that_differ_are_written(shop: Pipe) -> None:
     assert [one.state for one in status(pipe.config)] == ["published"]
 
 
+@pytest.mark.parametrize("shop", ["MySQL", "MariaDB"], indirect=True)
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("whole_rows", [False, True])
 @pytest.mark.long("Spark writes deletes")
-def test_deletes_by_equality_become_positions(pipe: Pipe, version: int, *, whole_rows: bool) -> None:
+def test_deletes_by_equality_become_positions(shop: Pipe, version: int, *, whole_rows: bool) -> None:
     """As Flink and debezium-server write them. Of rows that came later, none is deleted."""
-    rows = ", ".join(f"({n}, 'v{n}', {n * 7})" for n in range(100))
-    pipe.sql(ORDERS, f"INSERT INTO orders VALUES {rows}")
+    pipe = shop
     write(pipe, "orders", frame(pipe, "orders", COLUMNS), format_version=str(version))
     changed = [(n,) for n in range(0, 100, 3)]
     name = f"{CATALOG}.{pipe.database}.orders"
@@ -275,6 +278,25 @@ def test_what_cannot_be_taken_over_is_refused_by_name(pipe: Pipe) -> None:
     assert_same(pipe)
     found = {field.name: field.dataType.simpleString() for field in pipe.spark.table(name_of(pipe, "orders")).schema}
     assert found == {"id": "int", "v": "string", "n": "int", "_airbyte_raw_id": "string"}
+
+
+@pytest.mark.long("a variant of what cannot be taken over")
+def test_a_name_mapping_is_refused_only_with_files_that_need_it(pipe: Pipe, tmp_path: Path) -> None:
+    """The libraries of Iceberg for Go give every table one, and its files have field ids."""
+    pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a', 1)")
+    rows = frame(pipe, "orders", COLUMNS)
+    write(pipe, "orders", rows)
+    mapping = '[{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["v"]}, {"field-id": 3, "names": ["n"]}]'
+    named = f"'schema.name-mapping.default' = '{mapping}'"
+    pipe.spark.sql(f"ALTER TABLE {name_of(pipe, 'orders')} SET TBLPROPERTIES ({named})")
+    adopting(pipe)
+    [planned] = plan(pipe.config)
+    assert (planned.state, planned.reasons) == (TAKEN_OVER, ())
+    file = str(tmp_path / "by-names.parquet")
+    pq.write_table(pa.table({"id": pa.array([2], pa.int32()), "v": ["b"], "n": pa.array([2], pa.int32())}), file)
+    with catalog_of(pipe.config.target) as catalog:
+        catalog.load_table(f"{pipe.database}.orders").add_files([file])
+    assert f"{file} has columns without field ids" in refused(pipe)
 
 
 @pytest.mark.long("a variant of what cannot be taken over")

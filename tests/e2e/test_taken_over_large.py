@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_config: Config, spark: S
     made(spark).writeTo(f"{CATALOG}.{job.database}.orders").create()
     yield job
     job.sql(f"DROP DATABASE {job.database}")
-    spark.sql(f"DROP TABLE IF EXISTS {CATALOG}.{job.database}.orders")
+    for name in ("orders", "orders_copy"):
+        spark.sql(f"DROP TABLE IF EXISTS {CATALOG}.{job.database}.{name}")
 
 
 def made(spark: SparkSession, ids: str = "true") -> DataFrame:
@@ -67,19 +69,38 @@ def made(spark: SparkSession, ids: str = "true") -> DataFrame:
     return spark.range(ROWS).where(ids).selectExpr(*AS_SPARK)
 
 
-def timed_run(job: Job, **keys: Any) -> str:
-    """A run of the pipeline with these keys: its wall seconds, and the CPU seconds of all its processes."""
+@dataclass(frozen=True)
+class Timed:
+    """The wall seconds of a command, and the CPU seconds of all its processes and of the server meanwhile."""
+
+    wall: float
+    ours: float
+    server: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.1f} s, {self.ours:.1f} CPU seconds, and {self.server:.1f} of the server"
+
+
+def timed(job: Job, command: str, **keys: Any) -> Timed:
+    """A command of the pipeline with these keys."""
     doc = json.loads((job.folder / "pipeline.yml").read_text())
     for key, value in keys.items():
         doc[key] = {**doc.get(key, {}), **value} if isinstance(value, dict) else value
     (job.folder / "pipeline.yml").write_text(json.dumps(doc))
-    began, used = time.monotonic(), dict[int, int]()
-    process = job.start("run", start_new_session=True, stdout=subprocess.DEVNULL)
+    began, used, before = time.monotonic(), dict[int, int](), server_ticks(job)
+    process = job.start(command, start_new_session=True, stdout=subprocess.DEVNULL)
     while process.poll() is None:
         used |= ticks_of(process.pid)
         time.sleep(0.1)
     assert process.returncode == 0
-    return f"{time.monotonic() - began:.1f} s, {sum(used.values()) / os.sysconf('SC_CLK_TCK'):.1f} CPU seconds"
+    second = os.sysconf("SC_CLK_TCK")
+    return Timed(time.monotonic() - began, sum(used.values()) / second, (server_ticks(job) - before) / second)
+
+
+def server_ticks(job: Job) -> int:
+    """The ticks of a processor that the server has used so far."""
+    fields = Path(f"/proc/{job.server.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def ticks_of(session: int) -> dict[int, int]:
@@ -107,7 +128,10 @@ def assert_same(job: Job, spark: SparkSession) -> None:
 def test_two_million_rows_are_taken_over(
     job: Job, spark: SparkSession, record_property: Callable[[str, str], None], *, deletes: bool
 ) -> None:
-    """Only what differs is written: 100 rows, also where a sink of Flink has left 10,000 deletes by equality."""
+    """Only what differs is written: 100 rows, also where a sink of Flink has left 10,000 deletes by equality.
+
+    A comparison and a copy in the same minutes tell what it costs.
+    """
     if deletes:  # it has updated rows: their keys as deletes, then the new rows
         step = ROWS // DELETED
         delete_by_equality(spark, f"{CATALOG}.{job.database}.orders", ["id"], ((n,) for n in range(0, ROWS, step)))
@@ -115,9 +139,13 @@ def test_two_million_rows_are_taken_over(
     job.sql(f"UPDATE {job.database}.orders SET amount = amount + 1 WHERE id % {ROWS // DIFFERENT} = 7")
     job.sql("FLUSH BINARY LOGS")
     tables = {"startup": "adopt", "options": {"*.*": {"adopt": {"stopped": "a job of Spark"}}}}
-    taken = timed_run(job, name="job", state="./state", tables=tables, target={"table": "{database}.{table}"})
-    record_property("two million rows", f"taken over, with deletes {deletes}: {taken}")
+    taken = timed(job, "run", name="job", state="./state", tables=tables, target={"table": "{database}.{table}"})
     assert_same(job, spark)
+    verified = timed(job, "verify")
+    initial, beside = {"startup": "initial", "options": {}}, {"table": "{database}.{table}_copy"}
+    copied = timed(job, "run", name="copy", state="./state-of-copy", tables=initial, target=beside)
+    for what, figures in (("taken over", taken), ("verified", verified), ("copied", copied)):
+        record_property(f"two million rows, deletes by equality: {deletes}", f"{what}: {figures}")
     query = f"SELECT SUM(record_count) FROM {CATALOG}.{job.database}.orders.files WHERE content = 0"
     [[stored]] = spark.sql(query).collect()
     assert stored == ROWS + DIFFERENT + (DELETED if deletes else 0)

@@ -1,4 +1,4 @@
-"""A small Flink in one process, from Maven Central, which reads tables of the lake as streams by Iceberg's connector.
+"""A small Flink in one process, from Maven Central, which reads and writes tables of the lake by Iceberg's connector.
 
 What the connector needs of Hadoop comes with PySpark. The jars are 170 MB, fetched once into the cache folder.
 """
@@ -31,7 +31,16 @@ _JARS = tuple(
 )
 _CONNECTOR = (("org.apache.iceberg", "iceberg-flink-runtime-1.20", ICEBERG), ("org.xerial", "sqlite-jdbc", "3.50.3.0"))
 _FROM_SPARK = ("hadoop-client-*.jar", "commons-logging-*.jar")
-_OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.io", "java.time", "java.text")
+_OPENED = (
+    "java.lang",
+    "java.util",
+    "java.util.concurrent",
+    "java.net",
+    "java.io",
+    "java.nio",
+    "java.time",
+    "java.text",
+)
 _PROGRAM = Path(__file__).parent / "FlinkReader.java"
 _SECONDS = 300.0  # until rows come that were published, with the start of Flink
 _ESCAPED = {"\\\\": "\\", "\\t": "\t", "\\n": "\n"}
@@ -58,6 +67,11 @@ class Rows:
         """Wait until no lines come any more, since the process has ended."""
         self._listener.join()
 
+    @property
+    def have_ended(self) -> bool:
+        """Whether the process has ended."""
+        return not self._listener.is_alive()
+
     def take(self, count: int) -> list[Row]:
         """The next rows; AssertionError with what Flink said if they do not come."""
         deadline, found = time.monotonic() + _SECONDS, list[Row]()
@@ -77,16 +91,18 @@ class Rows:
 
 
 @contextmanager
-def streamed(statements: Sequence[str], log: Path) -> Iterator[Rows]:
-    """The rows of the last statement, a query; the statements before it are run first.
+def streamed(statements: Sequence[str], log: Path, more: Sequence[Path] = ()) -> Iterator[Rows]:
+    """The rows of the last statement, a query or an INSERT, which has none; the statements before it are run first.
 
-    It needs a Java with a compiler, and ends after the block. Raises OperatorNeeded if the jars cannot be fetched.
+    What an INSERT writes is committed each second; if it fails, the rows end. `more`: jars and folders of classes of
+    other connectors. It needs a Java with a compiler, and ends after the block. Raises OperatorNeeded if the jars
+    cannot be fetched.
     """
     home = java_home()
     java = "java" if home is None else str(home / "bin" / "java")
     spark = Path(pyspark.__path__[0]) / "jars"
     path = [*pinned.jars("flink", _JARS, with_needed=True), *pinned.jars("flink-iceberg", _CONNECTOR)]
-    path += [jar for pattern in _FROM_SPARK for jar in spark.glob(pattern)]
+    path += [*more, *(jar for pattern in _FROM_SPARK for jar in spark.glob(pattern))]
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     command = [java, "-XX:TieredStopAtLevel=1", "-Xmx700m", *opened, "-cp", ":".join(map(str, path)), str(_PROGRAM)]
     with log.open("wb") as errors:

@@ -45,6 +45,7 @@ _PARTITION, _SORT_ORDER = 3, 15  # the indexes in a DataFile, which has no sette
 _BATCH = 16 << 20
 _GROUP_ROWS = 100_000  # of a row group of a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
+_FIELD_ID = b"PARQUET:field_id"
 _SCHEMA = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH)}),
@@ -113,6 +114,12 @@ def rows_in_footer(table: TableFiles, file: DataFile) -> int:
     """The number of rows of a file, by the file itself. Raises as `read_rows`."""
     with _opened(table, file) as parquet:
         return int(parquet.metadata.num_rows)
+
+
+def has_field_ids(table: TableFiles, file: DataFile) -> bool:
+    """Whether each column of a file has a field id, by the file itself. Raises as `read_rows`."""
+    with _opened(table, file) as parquet:
+        return all(_FIELD_ID in (field.metadata or {}) for field in parquet.schema_arrow)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:

@@ -4,12 +4,13 @@ The copy's schema is added to the table, and belongs to staging until the first 
 (`staged_schema`). A column may get a wider type, as Iceberg's table specification allows it ("Schema Evolution").
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
+    BooleanType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -18,13 +19,17 @@ from pyiceberg.types import (
     ListType,
     LongType,
     NestedField,
+    StringType,
 )
 
+from lakeingest.core.casts import kind_in_copy
+from lakeingest.core.column_choice import HASHED, MASKED
 from lakeingest.core.foreign_columns import Matched, match
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.lake.iceberg.staged_schema import FieldIds, identifier_of
 from lakeingest.lake.iceberg.types import iceberg_type
 
+_CASTS: Mapping[type[IcebergType], str] = {LongType: "bigint", StringType: "string", BooleanType: "boolean"}
 _WIDER: Sequence[tuple[type[IcebergType], type[IcebergType]]] = (
     (IntegerType, LongType),
     (FloatType, DoubleType),
@@ -72,7 +77,7 @@ def copy_schema(
         if kept is None:
             refusals.append(
                 f"{origin} is {field.field_type}, and the copy's {column.name} ({column.source_type}) is"
-                f" {iceberg_type(column)}"
+                f" {iceberg_type(column)}{_way(field, column)}"
             )
         elif kept != field.field_type:
             widened.append(f"{origin} ({field.field_type} to {kept})")
@@ -91,6 +96,17 @@ def copy_schema(
     number = max(each.schema_id for each in metadata.schemas) + 1
     new = Schema(*fields, schema_id=number, identifier_field_ids=identifier_of(fields, schema.key))
     return CopySchema(new, matched, tuple(widened), tuple(refusals))
+
+
+def _way(field: NestedField, column: Column) -> str:
+    """How the user can let the column stay, in words; '' if no cast gives the copy the foreign field's type."""
+    to = next((name for kind, name in _CASTS.items() if isinstance(field.field_type, kind)), None)
+    if to is None or column.choice in {HASHED, MASKED}:
+        return ""
+    kind = kind_in_copy(column.source_type, column.precision, to)
+    if kind is None or iceberg_type(replace(column, kind=kind)) != field.field_type:
+        return ""
+    return f" (it stays with columns: {{cast: {{{column.source_name}: {to}}}}})"
 
 
 def _kept_type(field: NestedField, column: Column) -> IcebergType | None:

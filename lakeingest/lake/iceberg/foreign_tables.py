@@ -25,7 +25,7 @@ class IcebergForeignTables:
         self._target, self._keeps_dropped = target, keeps_dropped
 
     def find(self, schema: TableSchema) -> Foreign | None:
-        """The foreign table. Only its metadata and manifests are read."""
+        """The foreign table. Its metadata and manifests are read; with a name mapping, footers of its files, too."""
         with self._target.storage_errors():
             loaded = self._load(schema.table) if self._target.exists() else None
             if loaded is None:

@@ -18,7 +18,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import NotOurTable, PartitionsDiffer
 from lakeingest.lake.foreign_tables import Foreign
-from lakeingest.lake.iceberg.data_files import Positions
+from lakeingest.lake.iceberg.data_files import Positions, has_field_ids
 from lakeingest.lake.iceberg.entry_fields import THIRD
 from lakeingest.lake.iceberg.expiry import limits
 from lakeingest.lake.iceberg.foreign_deletes import ForeignDeletes, equality_deletes, unreadable_deletes
@@ -146,11 +146,6 @@ def _refusals_of_form(loaded: Table, schema: TableSchema, version: int) -> list[
         found.append(f"it has a branch {STAGING}; remove or rename it")
     if metadata.snapshot_by_name(MAIN) is None:
         found.append("it has no snapshot: drop it, a copy begins anew")
-    if _NAME_MAPPING in loaded.catalog.load_table(loaded.name()).properties:
-        found.append(
-            f"its files may have columns without field ids ({_NAME_MAPPING}); call rewrite_data_files with rewrite-all,"
-            " and remove this property"
-        )
     return found
 
 
@@ -162,11 +157,28 @@ def _refusals_of_files(loaded: Table, files: ForeignDeletes) -> list[str]:
         found.append(f"it has files that are not Parquet, such as {others[0].file_path}; rewrite them as Parquet")
     if encrypted := [file.file_path for file in all_files if file.key_metadata]:
         found.append(f"its files are encrypted, such as {encrypted[0]}")
+    if (without := _file_without_ids(loaded, files)) is not None:
+        found.append(
+            f"{without} has columns without field ids, which {_NAME_MAPPING} names; call rewrite_data_files with"
+            " rewrite-all"
+        )
     if (reason := unreadable_deletes(loaded.schema(), files.deletes)) is not None:
         found.append(reason)
     if any(entry.data_file.spec_id != loaded.metadata.default_spec_id for entry in files.rows):
         found.append("some files are divided by an older partition spec; call rewrite_data_files with rewrite-all")
     return found
+
+
+def _file_without_ids(loaded: Table, files: ForeignDeletes) -> str | None:
+    """The path of a Parquet file of rows that has no field ids; None if there is none.
+
+    Only a table with a name mapping may have such files, which others read by the names of columns. So only of such a
+    table the footers are read: some tools give every table a mapping, and write field ids all the same.
+    """
+    if _NAME_MAPPING not in loaded.catalog.load_table(loaded.name()).properties:
+        return None
+    paths = (entry.data_file for entry in files.rows if entry.data_file.file_format is FileFormat.PARQUET)
+    return next((file.file_path for file in paths if not has_field_ids(files.table, file)), None)
 
 
 def _refusals_of_partitions(loaded: Table, schema: TableSchema, options: TableOptions, copy: CopySchema) -> list[str]:

@@ -1,11 +1,14 @@
 """The columns of another tool's table as those of a copy: types, names, and what nobody can take over."""
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import (
+    BooleanType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -20,6 +23,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lakeingest.core.column_choice import MASKED
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.lake.iceberg.foreign_schema import CopySchema, copy_schema
 from lakeingest.mysql.source_types import source_type
@@ -71,6 +75,28 @@ def test_types_stay_or_become_wider(found: IcebergType, type_: str, kind: Kind, 
     assert copy.refusals == ()
     assert (copy.schema.find_field("v").field_id, copy.schema.find_field("v").field_type) == (2, expected)
     assert copy.widened == (() if found == expected else (f"v ({found} to {expected})",))
+
+
+@pytest.mark.parametrize(
+    ("found", "type_", "kind", "way"),
+    [
+        (LongType(), "int", Kind.INT32, "bigint"),
+        (StringType(), "int", Kind.INT32, "string"),
+        (BooleanType(), "tinyint(1)", Kind.INT32, "boolean"),
+        (BooleanType(), "tinyint(4)", Kind.INT32, None),
+        (LongType(), "float", Kind.FLOAT, None),
+        (TimestamptzType(), "datetime", Kind.DATETIME, None),
+    ],
+)
+def test_a_refusal_names_the_cast_with_which_a_column_stays(
+    found: IcebergType, type_: str, kind: Kind, way: str | None
+) -> None:
+    """As the source names the column. Where no cast gives its type, none is named; nor for hidden columns."""
+    wanted = replace(column("v", type_, kind), renamed_from="V of source")
+    [refusal] = taken(NestedField(2, "v", found), columns=(wanted,)).refusals
+    assert refusal.endswith(f"(it stays with columns: {{cast: {{V of source: {way}}}}})") == (way is not None)
+    [refusal] = taken(NestedField(2, "v", found), columns=(replace(wanted, choice=MASKED),)).refusals
+    assert "cast" not in refusal
 
 
 @pytest.mark.parametrize(("found", "fits"), [((10, 2), True), ((12, 2), True), ((13, 2), False), ((10, 3), False)])
