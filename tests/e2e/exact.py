@@ -190,7 +190,7 @@ def _reader(type_: str, copied: pa.DataType) -> Callable[[bytes], object]:
     if pa.types.is_binary(copied) or pa.types.is_large_binary(copied):
         return bytes
     if pa.types.is_boolean(copied):
-        return lambda raw: raw != b"\0"
+        return lambda raw: raw not in {b"\0", b"0"}  # of a BIT(1), or of a TINYINT(1)
     if pa.types.is_float32(copied) or pa.types.is_float64(copied):
         return lambda raw: _plain(float(raw))
     if pa.types.is_integer(copied):

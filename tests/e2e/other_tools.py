@@ -17,8 +17,8 @@ def adopting(
 ) -> None:
     """Let the tables of other tools become copies from now on."""
     before = pipe.config.tables
-    every = before.options["*.*"].model_copy(update={"adopt": Adopt(stopped=stopped, drop=tuple(drop)), **options})
-    every = TableOptions.model_validate(every.model_dump(exclude_unset=True))
+    given = before.options["*.*"].model_dump(exclude_unset=True)
+    every = TableOptions.model_validate({**given, "adopt": Adopt(stopped=stopped, drop=tuple(drop)), **options})
     tables = before.model_copy(update={"startup": "adopt", "options": {"*.*": every}})
     pipe.config = pipe.config.model_copy(update={"tables": tables})
 
