@@ -234,6 +234,8 @@ FLINK = Tool(
     options=BOOLEANS,
 )
 FLINK_UPSERTS = replace(FLINK, name="Flink CDC, upserts", copy=partial(by_flink, upsert=True))
+# MariaDB's texts of FLOAT, which its snapshot reads, have six digits
+FLINK_OF_MARIADB = replace(FLINK_UPSERTS, name="Flink CDC, upserts of MariaDB", wrong=("bits", "doc", "ratio"))
 SEATUNNEL = Tool(
     "SeaTunnel",
     by_seatunnel,
@@ -269,7 +271,7 @@ ALL = [
     pytest.param(MYSQL, SPARK, id="Spark JDBC"),
     pytest.param(MYSQL, FLINK, id="Flink CDC, whole rows", marks=NEEDS_JAVAC),
     pytest.param(MYSQL, FLINK_UPSERTS, id="Flink CDC, upserts", marks=NEEDS_JAVAC),
-    pytest.param(MARIADB_11_4, FLINK_UPSERTS, id="Flink CDC, upserts of MariaDB", marks=NEEDS_JAVAC),
+    pytest.param(MARIADB_11_4, FLINK_OF_MARIADB, id="Flink CDC, upserts of MariaDB", marks=NEEDS_JAVAC),
     pytest.param(MYSQL, SEATUNNEL, id="SeaTunnel"),
     pytest.param(MYSQL, DLT, id="dlt"),
     pytest.param(MYSQL, INGESTR, id="ingestr"),
