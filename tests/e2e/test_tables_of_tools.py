@@ -173,7 +173,8 @@ def by_spark(
     pipe.spark.sql(f"ADD JAR '{jar}'")
     url = f"jdbc:mysql://{server.host}:{server.port}/{pipe.database}?useSSL=false&allowPublicKeyRetrieval=true"
     account = {"user": tools.ACCOUNT, "driver": "com.mysql.cj.jdbc.Driver"}
-    write(pipe, table, pipe.spark.read.jdbc(f"{url}&connectionTimeZone=UTC", table, "id", 0, ROWS, 2, None, account))
+    url += "&connectionTimeZone=UTC"
+    write(pipe, table, pipe.spark.read.jdbc(url, table, "id", 0, ROWS, 2, properties=account))
 
 
 def by_flink(
