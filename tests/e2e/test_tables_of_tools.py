@@ -65,7 +65,7 @@ COLUMNS = {
     "day": ("DATE", "DATE", "'2026-01-01' + INTERVAL {n} DAY"),
     "at": ("DATETIME(6)", "TIMESTAMP(6)", "'2026-01-01 03:04:05.123456' + INTERVAL {n} HOUR"),
     "seen": ("TIMESTAMP(6) NULL", "TIMESTAMP_LTZ(6)", "'2026-01-01 03:04:05.123456' + INTERVAL {n} HOUR"),
-    "clock": ("TIME", "TIME(0)", "SEC_TO_TIME({n} * 1000)"),
+    "clock": ("TIME", "TIME(0)", "SEC_TO_TIME({n} * 100)"),
     "year": ("YEAR", "INT", "2000 + {n}"),
     "CustomerNo": ("INT", "INT", "{n} * 3"),
 }
