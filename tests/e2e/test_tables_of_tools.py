@@ -65,7 +65,7 @@ COLUMNS = {
     "day": ("DATE", "DATE", "'2026-01-01' + INTERVAL {n} DAY"),
     "at": ("DATETIME(6)", "TIMESTAMP(6)", "'2026-01-01 03:04:05.123456' + INTERVAL {n} HOUR"),
     "seen": ("TIMESTAMP(6) NULL", "TIMESTAMP_LTZ(6)", "'2026-01-01 03:04:05.123456' + INTERVAL {n} HOUR"),
-    "clock": ("TIME", "TIME(0)", "SEC_TO_TIME({n} * 1000)"),
+    "clock": ("TIME", "TIME(0)", "SEC_TO_TIME({n} * 100)"),
     "year": ("YEAR", "INT", "2000 + {n}"),
     "CustomerNo": ("INT", "INT", "{n} * 3"),
 }
@@ -173,7 +173,8 @@ def by_spark(
     pipe.spark.sql(f"ADD JAR '{jar}'")
     url = f"jdbc:mysql://{server.host}:{server.port}/{pipe.database}?useSSL=false&allowPublicKeyRetrieval=true"
     account = {"user": tools.ACCOUNT, "driver": "com.mysql.cj.jdbc.Driver"}
-    write(pipe, table, pipe.spark.read.jdbc(f"{url}&connectionTimeZone=UTC", table, "id", 0, ROWS, 2, None, account))
+    url += "&connectionTimeZone=UTC"
+    write(pipe, table, pipe.spark.read.jdbc(url, table, "id", 0, ROWS, 2, properties=account))
 
 
 def by_flink(

@@ -86,7 +86,8 @@ class Written:
         for task in loaded.inspect.data_files().to_pylist():
             bounds = dict(task["upper_bounds"] or ())
             if field.field_id in bounds:
-                yield int(from_bytes(field.field_type, bounds[field.field_id]))
+                value: Any = from_bytes(field.field_type, bounds[field.field_id])  # type: ignore[arg-type]
+                yield int(value)
 
 
 @dataclass(frozen=True)
