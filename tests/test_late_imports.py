@@ -1,10 +1,12 @@
 """Modules that are executed when they are first used, and PyArrow without pandas."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+CHOSEN = {"ARROW_DEFAULT_MEMORY_POOL", "OPENBLAS_NUM_THREADS"}
 LATE = """
 import sys
 from types import ModuleType
@@ -13,9 +15,12 @@ import_late()
 """
 
 
-def said_by(code: str) -> str:
-    """What a process prints that begins with late imports."""
-    asked = subprocess.run([sys.executable, "-c", LATE + code], check=True, capture_output=True, text=True)
+def said_by(code: str, **variables: str) -> str:
+    """What a process with these variables prints that begins with late imports."""
+    environment = {name: value for name, value in os.environ.items() if name not in CHOSEN} | variables
+    asked = subprocess.run(
+        [sys.executable, "-c", LATE + code], check=True, capture_output=True, text=True, env=environment
+    )
     return asked.stdout.strip()
 
 
@@ -86,3 +91,14 @@ before = "pandas" in sys.modules
 print(before, table.to_pandas()["a"].sum(), "pandas" in sys.modules)
 """
     assert said_by(code) == "False 3 True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the other allocator is chosen on Linux")
+def test_the_command_chooses_the_allocator_and_no_threads_of_numpy() -> None:
+    """Long runs keep their memory with it; a user who sets the variables gets what he sets."""
+    code = """
+import os, pyarrow
+print(pyarrow.default_memory_pool().backend_name, os.environ["OPENBLAS_NUM_THREADS"])
+"""
+    assert said_by(code) == "jemalloc 1"
+    assert said_by(code, ARROW_DEFAULT_MEMORY_POOL="system", OPENBLAS_NUM_THREADS="2") == "system 2"
