@@ -40,12 +40,14 @@ from lakeingest.errors import (
     UsageError,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message, runbook
+from lakeingest.late_imports import import_late
 from lakeingest.termination import Terminated, terminate, watch_sigterm
 
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-# How many new objects start a garbage collection. With Python's 700, the collector looks again and again at the objects
-# that imports have made: that took a sixth of the CPU time of a run with nothing to do.
-_YOUNG_OBJECTS = 30_000
+# How many new objects start the first garbage collection of a command, and each later one. Up to the first one, nearly
+# all objects are what imports have made, and stay: with Python's 700, a sixth of the CPU time of a run with nothing to
+# do was the collector's, and a twentieth with 30,000 from the start on.
+_FIRST_OBJECTS, _YOUNG_OBJECTS = 400_000, 30_000
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -296,7 +298,8 @@ app.add_typer(points)
 def main() -> NoReturn:
     """Run a command. An error is printed as one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
-    gc.set_threshold(_YOUNG_OBJECTS)
+    _collect_rarely()
+    import_late()
     os.umask(0o077)  # until `share_like` sets the umask by the permissions of the warehouse
     if isinstance(sys.stdout, io.TextIOWrapper):  # the locale's encoding may not have all characters of a table's name
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -327,6 +330,17 @@ def main() -> NoReturn:
         stop_active_session()
     gc.freeze()  # else the interpreter, as it ends, looks at all objects several times, which takes a third of a second
     sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
+
+
+def _collect_rarely() -> None:
+    """Let the first garbage collection wait until the imports of a command are done."""
+    gc.set_threshold(_FIRST_OBJECTS)
+
+    def collect_sooner(*_: object) -> None:
+        gc.callbacks.remove(collect_sooner)
+        gc.set_threshold(_YOUNG_OBJECTS)
+
+    gc.callbacks.append(collect_sooner)
 
 
 def _run_command() -> int:

@@ -60,7 +60,7 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
     state folder stays private.
     """
     from lakeingest.config import load_config
-    from lakeingest.pandas_later import import_pandas_later
+    from lakeingest.late_imports import import_pandas_later
 
     import_pandas_later()
     loaded = load_config(path, overrides or (), offline=offline)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import Progress
 from rich.text import Text
 
-from lakeingest.bars import COLUMNS, Bars
 from lakeingest.core.bill import priced
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
@@ -84,6 +82,10 @@ def observer(console: Console) -> Iterator[Observer]:
 
         yield write
         return
+    from rich.progress import Progress
+
+    from lakeingest.bars import COLUMNS, Bars
+
     with Progress(*COLUMNS, console=console) as progress:
         bars = Bars(progress)
 

@@ -10,6 +10,7 @@ import os
 import sys
 
 from lakeingest.lake.formats import import_writers
+from lakeingest.late_imports import import_now
 from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline.copying import waves
 from lakeingest.pipeline.merging import merge
@@ -43,6 +44,7 @@ def import_all() -> None:
     The kernels are loaded only if the cache has all of them. Otherwise each task compiles the kernels that it needs.
     """
     import_writers()
+    import_now()
     if cache.is_complete():
         kernels.compile_kernels()
 

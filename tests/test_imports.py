@@ -16,6 +16,7 @@ HEAVY = {
     "prometheus_client",
     "pyarrow",
     "pyiceberg",
+    "pyparsing",
     "pymysql",
     "pymysqlreplication",
     "pyspark",
@@ -44,14 +45,14 @@ tables: {include: [shop.*]}
 target: {format: iceberg}
 """
 ASK = """
-import json, sys
-from lakeingest.cli import app
-from lakeingest.errors import LakeIngestError
+import sys
+from lakeingest.cli import main
+heavy = set(sys.argv.pop(1).split())
 try:
-    app(sys.argv[2:], standalone_mode=False)
-except (SystemExit, LakeIngestError):
+    main()
+except SystemExit:
     pass
-sys.stderr.write("\\n" + " ".join({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1].split())))
+sys.stderr.write("\\n" + " ".join({name.partition(".")[0] for name in sys.modules} & heavy))
 """
 
 

@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "__init__": {"api", "config", "version"},
     "api": {"api_signals", "notebook", "commands", "pipeline", "drawing", "spark", "config"},
     "api_signals": {"commands", "pipeline", "config"},
-    "cli_options": {"commands", "console", "terminal", "config", "core", "disk", "pandas_later"},
+    "cli_options": {"commands", "console", "terminal", "config", "core", "disk", "late_imports"},
     "cli_checks": {"cli_options", "commands", "console"},
     "cli_points": {"cli_options", "commands", "console", "terminal"},
     "cli_quarantine": {"cli_options", "commands", "console", "terminal"},
@@ -59,6 +59,7 @@ ARROWS: dict[str, set[str]] = {
         "console",
         "demo",
         "exits",
+        "late_imports",
         "recording",
         "spark",
         "terminal",
@@ -77,8 +78,8 @@ ARROWS: dict[str, set[str]] = {
     **dict.fromkeys(EDGES, BELOW),
     "mysql": {"mysql.wire", "mysql.witness"} | BELOW,
     "spool": {"state"} | BELOW,  # its manifests are files of the state folder
-    "spark": {"workers", "pandas_later"} | BELOW,  # Spark starts its Python workers by the module's name
-    "workers": {"pipeline", "mysql.wire"} | EDGES,
+    "spark": {"workers", "late_imports"} | BELOW,  # Spark starts its Python workers by the module's name
+    "workers": {"late_imports", "pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
     "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
     "mysql.witness": {"mysql.wire", "rows", "core"},
@@ -93,7 +94,7 @@ ARROWS: dict[str, set[str]] = {
     "core": set(),
     "disk": set(),
     "side_by_side": set(),
-    "pandas_later": set(),
+    "late_imports": set(),
     "exits": {"core", "termination"},
     "terminal": {"core"},
     "termination": set(),

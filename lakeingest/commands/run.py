@@ -30,7 +30,6 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.settings import runs_here
 from lakeingest.state.stopped import Stopped, most_serious
-from lakeingest.workers import import_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,15 +103,23 @@ class RunResult(Report):
         return "the time was up before the end of the binlog; the same call goes on from here"
 
 
+def _import_all() -> None:
+    """Import what workers need."""
+    from lakeingest.workers import import_all
+
+    import_all()
+
+
 @contextmanager
 def forked_nursery(config: Config) -> Iterator[Nursery | None]:
     """Within the block: a fork of this process, from which `run` can fork its own workers.
 
     None if this process cannot be forked (`Nursery.forked`), or if the workers of this run are on other machines. The
-    fork comes after all imports, so that the workers need not import the modules again.
+    fork comes after the imports of a run, so that the workers need not import the modules again. What only workers
+    need is imported by the fork, once a run has work for it.
     """
     package_of(config)  # imports the modules of the target's format
-    nursery = Nursery.forked(import_all) if runs_here(config) else None
+    nursery = Nursery.forked(_import_all) if runs_here(config) else None
     try:
         yield nursery
     finally:

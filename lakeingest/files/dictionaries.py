@@ -12,6 +12,28 @@ import pyarrow.compute as pc
 _SAMPLE, _SAMPLE_BYTES = 2_000, 4 << 20  # the most rows of a sample, and about their most bytes
 # With this share of distinct values in the sample, a column has about 20,000 of them or more
 _MOSTLY_DISTINCT = 0.95
+_ENOUGH = 1_000  # rows of a file that may decide for other files
+
+
+class Dictionaries:
+    """Which columns of files with alike rows get a dictionary: the first file with enough values of a column decides.
+
+    Tables that are cut into many small files would be sampled for longer than it takes to read them. Threads may share
+    an object: at worst, both of them look at a column.
+    """
+
+    def __init__(self) -> None:
+        self._decided: dict[str, bool] = {}
+
+    def columns_of(self, rows: pa.Table) -> list[str]:
+        """The names of the columns that get a dictionary in the file of these rows."""
+        undecided = rows.select([name for name in rows.column_names if name not in self._decided])
+        found = repetitive_columns(undecided)
+        decided = {name: name in found for name in undecided.column_names}
+        chosen = self._decided | decided
+        if len(rows) >= _ENOUGH:  # a column without a value decides nothing
+            self._decided |= {name: is_found for name, is_found in decided.items() if rows[name].null_count < len(rows)}
+        return [name for name in rows.column_names if chosen[name]]
 
 
 def repetitive_columns(rows: pa.Table) -> list[str]:

@@ -6,7 +6,6 @@ from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
-from lakeingest.pipeline.joint_round import publish_at_one_place
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -57,6 +56,8 @@ def publish_together(
     joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None
     if joint is None:
         return publish_side_by_side(edges, binlog, tables, stopping)
+    from lakeingest.pipeline.joint_round import publish_at_one_place  # here, because few pipelines ask for it
+
     shown = [table for table in tables if table.failure is None and table.staged.published is not None]
     left = publish_at_one_place(run, joint, shown, stopping)
     done = {table.id for table in shown}

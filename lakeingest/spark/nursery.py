@@ -37,7 +37,8 @@ _NEW_PROCESS = """
 import gc, json, sys
 gc.disable()
 sys.path[:] = json.loads(sys.argv[1])
-from lakeingest.pandas_later import import_pandas_later
+from lakeingest.late_imports import import_late, import_pandas_later
+import_late()
 import_pandas_later()
 from lakeingest.spark.nursery import nurse
 from lakeingest.workers import import_all

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakeingest.files import dictionaries
-from lakeingest.files.dictionaries import repetitive_columns
+from lakeingest.files.dictionaries import Dictionaries, repetitive_columns
 
 ROWS = 50_000
 KINDS = {
@@ -57,3 +57,23 @@ def test_columns_that_arrow_cannot_count_get_one() -> None:
     """As they do without this choice."""
     table = pa.table({"codes": pa.array(["a", "b"]).dictionary_encode()})
     assert repetitive_columns(table) == ["codes"]
+
+
+def test_the_first_file_with_enough_values_decides_for_all() -> None:
+    """Neither a small file does, nor a column without values. A later file may have other columns, and be small."""
+    shared = Dictionaries()
+    repeated, distinct = pa.array(["a"] * 2_000), pa.array(range(2_000))
+    nothing = pa.nulls(2_000, pa.string())
+    small = pa.table({"a": distinct.slice(0, 10), "b": repeated.slice(0, 10)})
+    assert shared.columns_of(small) == ["b"]
+    assert shared.columns_of(pa.table({"a": repeated, "b": distinct, "late": nothing})) == ["a"]
+    assert shared.columns_of(pa.table({"a": distinct, "late": repeated, "new": repeated})) == ["a", "late", "new"]
+    assert shared.columns_of(small) == ["a"]
+
+
+def test_what_is_decided_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many small files, only the first one is sampled."""
+    shared, table = Dictionaries(), pa.table({"a": ["a"] * 2_000, "b": range(2_000)})
+    assert shared.columns_of(table) == ["a"]
+    monkeypatch.setattr(dictionaries, "_is_repetitive", None)
+    assert [shared.columns_of(table) for _ in range(3)] == [["a"]] * 3

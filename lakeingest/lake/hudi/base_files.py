@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.change import DELETED
 from lakeingest.files import file as files
-from lakeingest.files.dictionaries import repetitive_columns
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.file_groups import relative_name
@@ -180,7 +179,7 @@ def write_next_file(
     commit.mark(path_of, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / path_of) as path:
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
-        dictionaries = repetitive_columns(rows)
+        dictionaries = commit.dictionaries.columns_of(rows)
         with pq.ParquetWriter(
             path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
         ) as writer:

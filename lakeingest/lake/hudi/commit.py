@@ -9,7 +9,7 @@ for version 9 of a table, "Timeline" and "Markers".
 import io
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
@@ -19,6 +19,7 @@ from lakeingest.core.clocks import NEAR, spoken
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
+from lakeingest.files.dictionaries import Dictionaries
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.file_groups import data_files
 from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
@@ -72,10 +73,14 @@ _METADATA = fastavro.parse_schema(  # only the fields that have a value: Hudi re
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC."""
+    """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC.
+
+    `dictionaries`: of its data files, whose rows are alike, because a bucket has rows by chance.
+    """
 
     folder: File
     instant: str
+    dictionaries: Dictionaries = field(default_factory=Dictionaries, compare=False, repr=False)
 
     @classmethod
     def begin(cls, folder: File) -> Self:

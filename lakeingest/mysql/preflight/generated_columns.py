@@ -23,7 +23,6 @@ from lakeingest.mysql.schema_reader import GENERATED
 from lakeingest.mysql.wire.collations import UnknownCharset
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_table_id, read_table_name
 from lakeingest.mysql.wire.images import LEAVE_OUT, missing_columns
-from lakeingest.mysql.wire.table_map import read_table_map
 
 BYTES = 32 << 20  # how much of the binlog is read: its last files, or the beginning of the newest file if it is larger
 _VERSION = struct.Struct("<19x2x50s")  # of a FORMAT_DESCRIPTION event: the version that wrote the file
@@ -137,6 +136,8 @@ def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
     If the event has no names, the result is `layout`, the table's present columns; or empty, if the event has another
     number of columns than `layout`. The result is also empty if the event cannot be read.
     """
+    from lakeingest.mysql.wire.table_map import read_table_map  # here: it imports all decoders, and few servers need it
+
     try:
         table_map = read_table_map(event, is_mariadb=True)
     except (Damaged, UnknownCharset):  # for example for a type that is not supported yet

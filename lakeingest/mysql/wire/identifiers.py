@@ -15,7 +15,7 @@ from lakeingest.mysql.wire.values import Values
 _UUID_BYTES = 16
 _UUID_CHARACTERS = 36
 _DASHES = (8, 13, 18, 23)  # the indexes of the dashes in the text
-_DIGIT_INDEXES = np.setdiff1d(np.arange(_UUID_CHARACTERS), _DASHES)
+_DIGIT_INDEXES = np.array([index for index in range(_UUID_CHARACTERS) if index not in _DASHES])
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 

@@ -32,13 +32,13 @@ from lakeingest.core.row_filter import (
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.rows import INSTANT
 
-_COMPARED = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+_COMPARED = {  # names of functions of `pc`, which is imported late (`late_imports`)
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 _PRECISION = 2 * DIGITS_MAX  # enough for a column of so many digits beside a number of so many digits
 _INT64 = np.iinfo(np.int64)
@@ -143,7 +143,7 @@ class _Evaluation:
 
     def _compared(self, operand: Operand, operator: str, literal: Literal) -> pa.Array:
         column, values = self._columns[operand.name.casefold()]
-        compare = _COMPARED[operator]
+        compare = getattr(pc, _COMPARED[operator])
         if isinstance(literal, Decimal):
             return compare(*_numbers(values, literal))
         if column.kind is Kind.STRING:

@@ -18,13 +18,6 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.state.history_definitions import history_with, keep_history
 
 
-def history_of(edges: Edges) -> "Histories | None":
-    """The kind of companions that are histories; None if pipeline.yml asks for no history."""
-    config = edges.config
-    kinds = {config.history, *(options.history for options in config.tables.options.values())}
-    return Histories(edges) if "scd2" in kinds else None
-
-
 @dataclass(slots=True)
 class Histories:
     """`pipeline.companions.companion.Companion` for histories."""
