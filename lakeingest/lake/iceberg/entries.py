@@ -39,7 +39,15 @@ from lakeingest.lake.iceberg.discarded import discard_commit, is_discarded
 from lakeingest.lake.iceberg.errors import UNREADABLE
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
-from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, is_foreign, published_snapshot
+from lakeingest.lake.iceberg.history import (
+    STAGING,
+    STATE,
+    has_progress,
+    is_building,
+    is_foreign,
+    published_snapshot,
+    rank_of_build,
+)
 from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_lists
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
@@ -203,7 +211,7 @@ class Entries:
             return self.load(table, self._building[table])  # None: another run has dropped it
         if self._first_publish.give_name is None:  # tables get no names for building
             return None
-        return max(self._built(table), key=_rank, default=None)
+        return max(self._built(table), key=rank_of_build, default=None)
 
     def existing(self, table: TableId) -> Table:
         """The table, as `find` returns it. Raises StaleWriter if the table does not exist.
@@ -388,9 +396,3 @@ class Entries:
 
     def _name_of(self, table: TableId, loaded: Table) -> Name:
         return self._settings.identifier(table)[0], loaded.name()[-1]
-
-
-def _rank(built: Table) -> tuple[bool, int, str]:
-    """How advanced a built table is: published or not counts first, then the number of commits, then the name."""
-    commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
-    return published_snapshot(built) is not None, commits, built.name()[-1]

@@ -183,6 +183,12 @@ def published_snapshot(loaded: Table) -> int | None:
     return None if is_of_creation else main.snapshot_id
 
 
+def rank_of_build(built: Table) -> tuple[bool, int, str]:
+    """How advanced a built table is: published or not counts first, then the number of commits, then the name."""
+    commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
+    return published_snapshot(built) is not None, commits, built.name()[-1]
+
+
 def is_tip(loaded: Table, branch: str, version: int) -> bool:
     """Whether a branch exists and is at this snapshot."""
     return branch in loaded.metadata.refs and tip(loaded, branch).snapshot_id == version
