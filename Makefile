@@ -33,7 +33,7 @@ test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, de
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov
-	.venv/bin/python -m pytest -n 2 --take quick --minutes 12 --durations 25 --ignore tests/core
+	.venv/bin/python -m pytest -n 2 --take quick --minutes 20 --durations 25 --ignore tests/core
 
 test-all: .venv/package.stamp .venv/dev.stamp ## run every test, the end-to-end ones on both formats
 	.venv/bin/python -m pytest -n 2 tests/core --cov
