@@ -31,7 +31,7 @@ MODULES = {name.removesuffix(".__init__") for name in SOURCES}
 _NAMED = re.compile(r"(?:(?:import|from) )?(lakeingest(?:\.\w+)+)")  # a string that names a module, or imports one
 
 EDGES = {"mysql", "lake", "spark", "quality", "spool", "state", "cluster"}
-BELOW = {"rows", "config", "core", "files", "disk", "side_by_side", "version"}
+BELOW = {"rows", "config", "core", "files", "disk", "latest", "side_by_side", "version"}
 
 # A room may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
 # the session of Spark from call to call, and `cli` stops it at the end of a command.
@@ -93,6 +93,7 @@ ARROWS: dict[str, set[str]] = {
     "drawing": {"core"},
     "core": set(),
     "disk": set(),
+    "latest": set(),
     "side_by_side": set(),
     "late_imports": set(),
     "exits": {"core", "termination"},

@@ -1,7 +1,7 @@
 """Retention: how long the source will keep the binlog that the next run needs."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakeingest.config import Config
 from lakeingest.core.clocks import spoken
@@ -24,6 +24,7 @@ class Retention:
     files: Sequence[str]
     seconds: int | None
     now: int
+    _known: dict[str, int] = field(default_factory=dict, init=False, compare=False)  # by file, when it began
 
     @classmethod
     def of_source(cls, source: Source, files: Sequence[str]) -> "Retention":
@@ -40,8 +41,6 @@ class Retention:
         None if the binlog is kept for ever, if the retention is unknown, or if the position is of another server. The
         age of a binlog file counts from the end of the file, which is when the next file began.
         """
-        from lakeingest.mysql.continuity import file_began
-
         if position.server_uuid != self.server_uuid:
             return None
         if self.has_deleted(position):
@@ -49,8 +48,17 @@ class Retention:
         if self.seconds is None:
             return None
         later_files = files_after(position.at, self.files)
-        ended_at = file_began(config.source, later_files[0]) if later_files else self.now
-        return max(0, ended_at + self.seconds - self.now)
+        if not later_files:  # the server still writes the file, which has not ended yet
+            return self.seconds
+        return max(0, self._began(config, later_files[0]) + self.seconds - self.now)
+
+    def _began(self, config: Config, file: str) -> int:
+        """When a file began. The server is asked once: thousands of tables may need the same file."""
+        from lakeingest.mysql.continuity import file_began  # it takes long to import
+
+        if file not in self._known:
+            self._known[file] = file_began(config.source, file)
+        return self._known[file]
 
     def warning(self, seconds_left: Collection[int]) -> str | None:
         """A warning if less than half of the retention is left for one of the tables; otherwise None.

@@ -295,6 +295,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     finished = copied_once(config, chosen, held.staged)  # no run changes these copies any more
     companions = CompanionsInLake.of(config, chosen)
     records = StoppedTables(state_of(config)).read_all(chosen)
+    listed = frozenset(source.tables)
     states: list[TableStatus] = []
     for table in chosen:
         in_lake = _table_status(config, held, table, source, spool, signals)
@@ -307,7 +308,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             paused=signals.pause_of(config, table, in_lake.position),
             stopped=stopped,
             gate=_failed_gate(stopped) or in_lake.gate,
-            in_source=table in source.tables if is_asked else None,
+            in_source=table in listed if is_asked else None,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=is_included,

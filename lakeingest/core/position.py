@@ -8,6 +8,7 @@ that is read from the written position.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Self
 
@@ -231,6 +232,7 @@ class GtidSet:
         return cls.of(by_origin)
 
     @classmethod
+    @lru_cache(maxsize=256)  # the positions of thousands of tables have one text
     def parse(cls, text: str) -> Self:
         """Read MySQL's text form, with or without line feeds and tags. Raises StateUnreadable for another text."""
         intervals: dict[GtidOrigin, list[tuple[int, int]]] = {}

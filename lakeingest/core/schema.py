@@ -218,6 +218,7 @@ class Column:
 
 LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
 _MAPPED = tuple(entry.name for entry in fields(Column) if entry.compare)
+_LATER = {"choice", "renamed_from"}  # copies of earlier versions, which had neither, stay valid
 UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
@@ -254,6 +255,7 @@ class TableSchema:
     index: str = ""
     comment: str = field(default="", compare=False)
     stored: tuple[str, ...] = field(default=(), compare=False)
+    _fingerprint: str = field(default="", init=False, repr=False, compare=False)  # once somebody has asked for it
 
     def __post_init__(self) -> None:
         if len({*self.names}) < len(self.names):
@@ -371,24 +373,22 @@ class TableSchema:
     @property
     def fingerprint(self) -> str:
         """A short digest of everything that decides how a row of the source becomes a row of the copy."""
+        if self._fingerprint:
+            return self._fingerprint
         columns = [
-            {name: getattr(column, name) for name in _MAPPED} | {"source_type": column.source_type.text}
+            {name: value for name in _MAPPED if (value := getattr(column, name)) or name not in _LATER}
+            | {"source_type": column.source_type.text}
             for column in self.columns
         ]
-        for column in columns:
-            for name in ("choice", "renamed_from"):  # copies of earlier versions, which had neither, stay valid
-                if not column[name]:
-                    del column[name]
-        mapped: list[object] = [str(self.table), columns, self.key]
-        if self.metadata:
-            mapped.append([column.name for column in self.metadata])
-        if self.left_out:  # so that each definition of such a table says which columns of a row image are left out
-            mapped.append({"left out": sorted(self.left_out)})
-        if any(column.choice == HASHED for column in self.columns):
-            mapped.append({"key of hashes": self.choices.columns.key_id})
-        if self.choices.rows:
-            mapped.append({"rows": self.choices.rows})
-        return hashlib.sha256(json.dumps(mapped).encode()).hexdigest()[:16]
+        parts: list[object] = [str(self.table), columns, self.key]
+        parts += [[column.name for column in self.metadata]] if self.metadata else []
+        # so that each definition of such a table says which columns of a row image are left out
+        parts += [{"left out": sorted(self.left_out)}] if self.left_out else []
+        is_hashed = any(column.choice == HASHED for column in self.columns)
+        parts += [{"key of hashes": self.choices.columns.key_id}] if is_hashed else []
+        parts += [{"rows": self.choices.rows}] if self.choices.rows else []
+        object.__setattr__(self, "_fingerprint", hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16])
+        return self._fingerprint
 
 
 def _agreed(values: Iterable[str]) -> str:

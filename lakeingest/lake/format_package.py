@@ -9,6 +9,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.lake.foreign_tables import ForeignTables
+from lakeingest.lake.known_copies import Finding
 from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
@@ -27,7 +28,8 @@ class FormatPackage:
     tables of other tools. `logs` adds rows to tables of a target that `target` has opened; None if the format cannot do
     that in constant time. `unwritable` returns the reason why a warehouse in an object store cannot be written to; None
     if it can be written to. `new_place` returns the folder of a new copy, without the random digits that a folder may
-    end with; None if two copies never get the same folder.
+    end with; None if two copies never get the same folder. `finding` is the Finding of a target that `target` has
+    opened; None if the format's catalogs have no answer for all tables at once.
     """
 
     target: Callable[[Config, Options, Ownership, OpenSpark], Target]
@@ -39,3 +41,4 @@ class FormatPackage:
     logs: Callable[[Target], Logs | None]
     unwritable: Callable[[config.Target], str | None]
     new_place: Callable[[config.Target, TableOptions, TableId], str | None]
+    finding: Callable[[Target], Finding] | None

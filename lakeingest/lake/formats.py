@@ -1,5 +1,7 @@
 """Opens the lake in the configured format. `config.formats` has all other facts about a format."""
 
+import functools
+import hashlib
 import importlib
 from collections.abc import Callable, Mapping
 
@@ -12,13 +14,16 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.format_package import FormatPackage
-from lakeingest.lake.identity import owner_here
+from lakeingest.lake.iceberg.pointers import read_pointers
+from lakeingest.lake.identity import address_of, owner_here
+from lakeingest.lake.known_copies import Finding, KnownCopies
 from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
 from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import OpenSpark, Target, no_spark
 from lakeingest.lake.versions import Versions
+from lakeingest.version import VERSION
 
 
 def _iceberg() -> FormatPackage:
@@ -45,6 +50,23 @@ def package_of(config: Config) -> FormatPackage:
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
     return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)
+
+
+def finding_of(config: Config, target: Target) -> Finding | None:
+    """The Finding of a target of `open_target`; None if the format has none."""
+    finding = package_of(config).finding
+    return None if finding is None else finding(target)
+
+
+def known_copies_of(config: Config) -> KnownCopies | None:
+    """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once."""
+    if config.target.format != "iceberg":
+        return None
+    # a secret is not in these texts
+    parts = VERSION, config.name, address_of(config), repr(config.target), repr(config.tables)
+    condition = hashlib.sha256(repr(parts).encode()).hexdigest()
+    pointers, name_of = functools.partial(read_pointers, config.target), config.target.identifier
+    return KnownCopies(state_of(config), condition, pointers, name_of, ownership_of(config))
 
 
 def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:

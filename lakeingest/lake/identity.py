@@ -25,7 +25,7 @@ _LOCAL = "file://"
 
 def owner_here(config: Config) -> Owner:
     """The pipeline with its present id, which is '' before the first run with this state folder."""
-    return Owner(config.name, _id_in(state_of(config)), _address(config))
+    return Owner(config.name, _id_in(state_of(config)), address_of(config))
 
 
 def identify(config: Config) -> Owner:
@@ -33,7 +33,7 @@ def identify(config: Config) -> Owner:
 
     The caller holds the lease.
     """
-    state, here = state_of(config), _address(config)
+    state, here = state_of(config), address_of(config)
     doc = _read(state)
     pipeline_id, last_address = str(doc.get("id", "")), str(doc.get("state", ""))
     if pipeline_id and last_address == here:
@@ -45,7 +45,7 @@ def identify(config: Config) -> Owner:
     return Owner(config.name, pipeline_id, here)
 
 
-def _address(config: Config) -> str:
+def address_of(config: Config) -> str:
     """The address of the state folder. A local one begins with the machine's name: other machines may have its path."""
     folder = config.state
     return folder.written if folder.scheme else f"{_LOCAL}{socket.gethostname()}{folder.path.resolve()}"

@@ -40,6 +40,8 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
     except LakeIngestError as error:
         return Copies(unopened=error)
     all_tables = list(tables)
+    known = target.unchanged(all_tables)
+    others = [table for table in all_tables if table not in known]
 
     def look(table: TableId) -> Looked | LakeIngestError | None:
         try:
@@ -47,8 +49,9 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
         except LakeIngestError as error:
             return error
 
-    answers = dict(zip(all_tables, side_by_side(look, all_tables, target.settings.tables_at_once), strict=True))
-    found = {table: answer for table, answer in answers.items() if isinstance(answer, Looked)}
+    looks = side_by_side(look, others, target.settings.tables_at_once)
+    answers = {**known, **dict(zip(others, looks, strict=True))}
+    found = {table: answer for table in all_tables if isinstance(answer := answers[table], Looked)}
     return Copies(
         {table: looked.staged for table, looked in found.items()},
         {table: answer for table, answer in answers.items() if isinstance(answer, LakeIngestError)},

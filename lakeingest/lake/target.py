@@ -3,7 +3,7 @@
 A commit of ours is *marked*: it carries the complete progress of the copy.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +17,7 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.held import Auditing, unaudited
+from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.joint_answer import JointAnswer
 
 if TYPE_CHECKING:
@@ -82,16 +83,6 @@ class Effects:
     inserted: int
     updated: int
     deleted: int
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """How many files of rows, files of deletes, and snapshots a table has, and how many bytes its files have."""
-
-    files: int
-    deletes: int
-    bytes: int
-    snapshots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +190,13 @@ class Tables(Protocol):
 
     def look(self, table: TableId) -> Looked | None:
         """Return what `inspect` returns, with the table's properties as of the same time; None if that is None."""
+
+    def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:  # noqa: ARG002
+        """What `look` would return, of those tables of which that is known without a look; nothing of the others.
+
+        With `whole`, only tables that `recover` would leave as they are.
+        """
+        return {}
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.

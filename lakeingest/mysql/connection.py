@@ -150,12 +150,18 @@ def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]]:
-    """Run a statement; return all rows as dicts by lower-case column name."""
-    with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+def query_named(connection: pymysql.Connection, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run a statement; return the lower-case names of the columns, and all rows."""
+    with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
         _require_result(cursor, sql)
-        return [{str(name).lower(): value for name, value in row.items()} for row in cursor.fetchall()]
+        return tuple(str(column[0]).lower() for column in cursor.description or ()), list(cursor.fetchall())
+
+
+def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]]:
+    """Run a statement; return all rows as dicts by lower-case column name."""
+    names, rows = query_named(connection, sql)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[Any, ...]:

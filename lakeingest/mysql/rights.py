@@ -1,13 +1,17 @@
 """The rights that a pipeline's user needs on the source, as statements for its administrator."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pymysql
 
 from lakeingest.core.keys import quote
 from lakeingest.mysql.connection import literal, query, query_row
 from lakeingest.mysql.dialect import Dialect
+
+_GIVES = ("GRANT ", "SET DEFAULT ROLE ")
+_GRANT = re.compile(r"GRANT (?P<rights>[A-Z, ]+) ON (?P<place>\*|`(?:[^`]|``)*`)\.\* TO ")
+_READS = {"SELECT", "ALL PRIVILEGES"}
 
 
 def account_of(connection: pymysql.Connection) -> str:
@@ -38,8 +42,7 @@ def grant_select(account: str, database: str, *, names_are_patterns: bool) -> st
     is escaped: MySQL with partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial
     Revokes").
     """
-    name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
-    return f"GRANT SELECT ON {quote(name)}.* TO {account}"
+    return f"GRANT SELECT ON {quote(_granted_name(database, are_patterns=names_are_patterns))}.* TO {account}"
 
 
 def has_patterns(connection: pymysql.Connection) -> bool:
@@ -48,3 +51,24 @@ def has_patterns(connection: pymysql.Connection) -> bool:
     False only for a server with partial_revokes = ON.
     """
     return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))
+
+
+def databases_read(connection: pymysql.Connection) -> Callable[[str], bool]:
+    """Whether a grant of its own lets the connection's user read all tables of a database, with all their columns.
+
+    False says nothing: there are also rights that roles or patterns give, and rights on single tables. If SHOW GRANTS
+    has anything that takes rights away, such as a partial revoke, the answer is False for each database.
+    """
+    lines = [str(line) for (line,) in query(connection, "SHOW GRANTS")]
+    if not all(line.startswith(_GIVES) for line in lines):
+        return lambda database: False  # noqa: ARG005 - of any database
+    granted = filter(None, map(_GRANT.match, lines))
+    places = {found["place"] for found in granted if not _READS.isdisjoint(found["rights"].split(", "))}
+    names_are_patterns = has_patterns(connection)
+    # a grant without wildcards stands before those with patterns: no other one takes its place
+    return lambda database: "*" in places or quote(_granted_name(database, are_patterns=names_are_patterns)) in places
+
+
+def _granted_name(database: str, *, are_patterns: bool) -> str:
+    """The name of one database in GRANT; `are_patterns`: the `names_are_patterns` of `grant_select`."""
+    return re.sub(r"([_%\\])", r"\\\1", database) if are_patterns else database

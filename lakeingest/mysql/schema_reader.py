@@ -1,7 +1,7 @@
 """Reads a TableSchema from information_schema. A key or type that cannot be copied exactly is refused by name."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -25,7 +25,8 @@ from lakeingest.core.schema import (
     TableSchema,
 )
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
-from lakeingest.mysql.connection import literal, query, query_dicts, table_name
+from lakeingest.latest import Latest
+from lakeingest.mysql.connection import literal, query, query_named, table_name
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
@@ -37,6 +38,12 @@ _RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
 _BYTES = {"", "binary"}  # the charset that MySQL or MariaDB shows for an ENUM or SET whose members are bytes
 _OF_KEYS = "bigint"  # the only type to which columns of a key are cast: it keeps their order, too
+# `*` would have the server find out the user's rights on each column, too
+_COLUMNS = (
+    "TABLE_NAME, COLUMN_NAME, COLUMN_DEFAULT, IS_NULLABLE, CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,"
+    " DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE, EXTRA, COLUMN_COMMENT, GENERATION_EXPRESSION"
+)
+_MADE: Latest[tuple[TableId, Choices], TableSchema] = Latest()
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -120,16 +127,42 @@ def read_schemas(
 
 
 @dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a table of information_schema, by the name of the table that they describe."""
+
+    names: tuple[str, ...]  # of the columns
+    _by_table: Mapping[str, list[tuple[Any, ...]]]
+
+    @classmethod
+    def of(cls, connection: pymysql.Connection, sql: str) -> Self:
+        """The result of a statement."""
+        names, rows = query_named(connection, sql)
+        place = names.index("table_name")
+        grouped: dict[str, list[tuple[Any, ...]]] = {}
+        for row in rows:
+            grouped.setdefault(str(row[place]), []).append(row)
+        return cls(names, grouped)
+
+    def of_table(self, name: str) -> Sequence[tuple[Any, ...]]:
+        """The rows of this table."""
+        return self._by_table.get(name, [])
+
+    def dicts(self, name: str) -> list[dict[str, Any]]:
+        """The rows of this table, each as a dict by the names of its columns."""
+        return [dict(zip(self.names, row, strict=True)) for row in self.of_table(name)]
+
+
+@dataclass(frozen=True, slots=True)
 class _Descriptions:
     """The rows of information_schema for some tables of one database, by the table's name.
 
-    `tables` has the type and the comment of each table; `columns` and `indexes` have complete rows.
+    `tables` has the type and the comment of each table; `columns` has what `_COLUMNS` names, `indexes` complete rows.
     """
 
     is_mariadb: bool
     tables: Mapping[str, tuple[str, str]]
-    columns: Mapping[str, list[dict[str, Any]]]
-    indexes: Mapping[str, list[dict[str, Any]]]
+    columns: _Rows
+    indexes: _Rows
 
     @classmethod
     def of(cls, connection: pymysql.Connection, where: str) -> Self:
@@ -137,21 +170,33 @@ class _Descriptions:
         tables = query(
             connection, f"SELECT TABLE_NAME, TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES WHERE {where}"
         )
-        columns = f"SELECT * FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION"
+        columns = f"SELECT {_COLUMNS} FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION"
         indexes = f"SELECT * FROM information_schema.STATISTICS WHERE {where} ORDER BY SEQ_IN_INDEX"
         return cls(
             dialect(connection) is MARIADB,
             {str(name): (str(table_type), str(comment)) for name, table_type, comment in tables},
-            _by_table(query_dicts(connection, columns)),
-            _by_table(query_dicts(connection, indexes)),
+            _Rows.of(connection, columns),
+            _Rows.of(connection, indexes),
         )
 
     def schema(self, table: TableId, choices: Choices) -> TableSchema:
-        """The definition of one of these tables; the errors are those of `read_schema`."""
-        rows, type_and_comment = self.columns.get(table.name), self.tables.get(table.name)
+        """The definition of one of these tables; the errors are those of `read_schema`.
+
+        A run reads each definition several times: of the same rows it is made once.
+        """
+        rows, type_and_comment = self.columns.of_table(table.name), self.tables.get(table.name)
         if not rows or not type_and_comment:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
-        table_type, comment = type_and_comment
+        indexes = self.indexes.of_table(table.name)
+        contents = repr((self.is_mariadb, type_and_comment, self.columns.names, rows, self.indexes.names, indexes))
+
+        def make() -> TableSchema:
+            return self._schema(table, choices, *type_and_comment)
+
+        return _MADE.of((table, choices), contents.encode(errors="surrogateescape"), make)
+
+    def _schema(self, table: TableId, choices: Choices, table_type: str, comment: str) -> TableSchema:
+        rows, indexes = self.columns.dicts(table.name), self.indexes.dicts(table.name)
         reasons: list[str] = []  # why the table cannot be copied; `_column` and `_key` add to it
         if not (table.database.isprintable() and table.name.isprintable()):
             reasons.append("its name has unprintable characters")
@@ -173,7 +218,7 @@ class _Descriptions:
         columns = tuple(column for column in unskipped if column.name not in left_out)
         reasons += _clashes([column.name for column in columns], choices.columns)
         # The key may have a column that is left out. If so, the table is refused below, and no other key is chosen.
-        key, index = _key(unskipped, self.indexes.get(table.name, []), choices, reasons)
+        key, index = _key(unskipped, indexes, choices, reasons)
         reasons += [
             f"tables.options → columns leaves out or hides {column.name}, a column of its key; copy it as it is, or"
             " name other columns that are unique with tables.options → key"
@@ -192,16 +237,15 @@ class _Descriptions:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied_names = {column.name for column in columns}
         generated_names = (str(row["column_name"]) for row in rows if _is_generated(row))
-        skipped = tuple(name for name in names_at_source if name not in copied_names)
         # row images have the hidden columns after all others
-        in_row_images = names_at_source + hidden_columns(names_at_source, self.indexes.get(table.name, []))
+        in_row_images = names_at_source + hidden_columns(names_at_source, indexes)
         in_copy = choices.columns.name_in_copy
         return TableSchema(
             table,
             tuple(column.named(column.name, choices.columns) for column in columns),
             tuple(map(in_copy, key)),
             choices,
-            skipped=skipped,
+            skipped=tuple(name for name in names_at_source if name not in copied_names),
             generated=tuple(in_copy(name) for name in generated_names if name in copied_names),
             index=index,
             comment=comment,
@@ -230,13 +274,6 @@ def _clashes(names: Sequence[str], choice: ColumnChoice) -> Iterator[str]:
     for name, sources in of_name.items():
         if len(sources) > 1:
             yield f"{' and '.join(sources)} would both be {name} in the copy; correct tables.options → columns → rename"
-
-
-def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        grouped.setdefault(str(row["table_name"]), []).append(row)
-    return grouped
 
 
 def _key(

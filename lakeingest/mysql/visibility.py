@@ -3,13 +3,14 @@
 Servers leave hidden objects out of their results. So an empty result does not prove that there is no such object.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pymysql
 from pymysql.constants import ER
 
 from lakeingest.core.schema import TableId
 from lakeingest.mysql.connection import DENIED, create_statement, query, table_name
+from lakeingest.mysql.rights import databases_read
 
 ABSENT = {ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR}
 
@@ -47,3 +48,12 @@ def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
         if error.args[0] not in ABSENT:
             raise
         return False
+
+
+def hidden_tables(connection: pymysql.Connection, tables: Iterable[TableId]) -> list[TableId]:
+    """Those of the tables that are hidden, as `is_hidden` says.
+
+    Only tables of databases that no grant lets the user read as a whole are asked for, each by itself.
+    """
+    reads = databases_read(connection)
+    return [table for table in tables if not reads(table.database) and is_hidden(connection, table)]

@@ -79,7 +79,8 @@ def require(
     no_copy = NotOurTable, UnsupportedTable  # the lake has a table of the same name that is no copy of the source's
     foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, no_copy)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
-    preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
+    watched = copied.union(chosen)
+    preflight = preflight.of_tables([table for table in known if table in watched])
     # Step 2: check all of them at once
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
     checked += [*folders(config), suites_of(config, [*known, *done])]

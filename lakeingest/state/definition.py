@@ -19,7 +19,9 @@ from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
+from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.latest import Latest
 from lakeingest.state import store
 
 FOLDER = "definitions"
@@ -111,7 +113,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
-    del doc["comment"], doc["stored"]  # the layout has `stored`
+    del doc["comment"], doc["stored"], doc["_fingerprint"]  # the layout has `stored`
     # so that earlier versions can read the document
     if not schema.choices.rows:
         del doc["choices"]["rows"]
@@ -168,11 +170,15 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     return Choices(**{**doc, **key_and_metadata, "columns": columns})
 
 
+_MADE: Latest[str, Definition] = Latest()
+
+
 def definition(state: File, table: TableId) -> Definition | None:
     """The stored definition of a table; None if none is stored. Raises StateUnreadable if the document is damaged."""
     file = _file(state, table)
     try:
-        return Definition.from_json(store.read(file))
+        contents = file.read()  # a run reads each document several times: of the same contents the value is made once
+        return _MADE.of(str(file), contents, lambda: Definition.from_json(files.parsed(contents)))
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGED, StateUnreadable) as error:
@@ -204,6 +210,8 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     replaced. If only choices differ that concern no column of the table, the document keeps the rest.
     """
     document = stored = _stored_or_none(state, schema.table)
+    if stored is not None and not is_new and stored.schema == schema:
+        return stored
     if stored is not None and _form(stored.schema) == _form(schema):
         document = replace(stored, schema=schema)
     earlier = () if document is None or is_new else document.earlier
@@ -269,7 +277,15 @@ def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema 
     stored = _stored_or_none(state, table)
     schemas = () if stored is None else (stored.schema, *stored.earlier)
     matches = [schema for schema in schemas if schema.fingerprint == fingerprint]
-    return matches[0].laid_out(*matches) if matches else None
+    return with_layout(matches[0], *matches) if matches else None
+
+
+def with_layout(schema: TableSchema, *known: TableSchema) -> TableSchema:
+    """`schema.laid_out(*known)`, which is `schema` itself for most tables of a run."""
+    layout = schema.layout
+    if known and schema.stored == layout[0] and all(other.layout == layout for other in known):
+        return schema
+    return schema.laid_out(*known)
 
 
 def as_property(schema: TableSchema) -> str:

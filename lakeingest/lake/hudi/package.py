@@ -74,4 +74,5 @@ HUDI = FormatPackage(
     logs=_logs,
     unwritable=_unwritable,
     new_place=_new_place,
+    finding=None,
 )

@@ -44,12 +44,13 @@ from lakeingest.lake.hudi.rows import HudiRows, batch_readers
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
+from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.staged.staging import Named, files_of, is_started_over, tables_in
 from lakeingest.lake.staged.target import StagedTarget
-from lakeingest.lake.target import Bounds, Inventory, Looked, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Looked, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 

@@ -21,10 +21,11 @@ from lakeingest.lake.iceberg.data_files import as_integers, bounds_of, drop_dele
 from lakeingest.lake.iceberg.entry_fields import identity
 from lakeingest.lake.iceberg.held import IcebergHeld
 from lakeingest.lake.iceberg.kept_files import manifests_read_anew
-from lakeingest.lake.iceberg.manifest_notes import ListedFile, ManifestNotes, read_files
+from lakeingest.lake.iceberg.manifest_notes import ManifestNotes, read_files
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.scan_plan import files_with
 from lakeingest.lake.iceberg.store import in_threads
+from lakeingest.lake.known_copies import MOST_FILES, ListedFile, Listings
 from lakeingest.lake.target import Staged
 
 NEWEST = 64  # the files of so many manifests, the newest ones, are checked by default
@@ -33,19 +34,37 @@ ROWS = 2_000_000  # the keys of about so many rows at most are compared
 
 
 class Audit:
-    """The checks of a run's tables. It remembers for each table which manifests had all their files."""
+    """The checks of a run's tables. It remembers which manifests of a table had all their files, and a few files."""
 
     def __init__(self, notes: File | None) -> None:
         """`notes` is the folder of the notes of manifests; None: every manifest is read."""
         self._notes = notes
         self._complete: defaultdict[TableId, set[str]] = defaultdict(set)  # as in the function `find_damage`
+        self._listings: defaultdict[TableId, dict[str, Sequence[ListedFile]]] = defaultdict(dict)  # as there, too
+
+    def trust(self, table: TableId, listings: Listings) -> None:
+        """All files in these listings are there: the function `find_damage` has found so, or another look at them."""
+        self._complete[table] |= listings.keys()
+        self._listings[table] |= listings
+
+    def listings(self, table: TableId, loaded: Table, version: int) -> Listings | None:
+        """What a snapshot and its manifests list, if the table's last check has found all of it; else None."""
+        snapshot, noted = loaded.metadata.snapshot_by_id(version), self._listings[table]
+        if snapshot is None or (manifests := noted.get(path := snapshot.manifest_list)) is None:
+            return None
+        others = [manifest for manifest in manifests if manifest[0] != path]
+        if not noted.keys() >= {other for other, _ in others}:
+            return None
+        length = len(loaded.io.new_input(path))
+        return {path: [(path, length), *others], **{other: noted[other] for other, _ in others}}
 
     def find_damage(self, table: TableId, loaded: Table, version: int) -> str | None:
         """The problem with a file of this snapshot, when the run opens the table; None if no problem was found."""
+        complete, listings = self._complete[table], self._listings[table]
         if self._notes is None:
-            return find_damage(loaded, version, self._complete[table])
+            return find_damage(loaded, version, complete, listings=listings)
         notes = ManifestNotes.read(self._notes, table)
-        problem = find_damage(loaded, version, self._complete[table], notes=notes)
+        problem = find_damage(loaded, version, complete, notes=notes, listings=listings)
         if problem is None:
             notes.store()
         return problem
@@ -66,7 +85,8 @@ class Audit:
 
         # the first publish, and the first publish of each later group
         thorough = published is None or group(version) > group(published)
-        if problem := find_damage(loaded, version, self._complete[table], thorough=thorough):
+        complete, listings = self._complete[table], self._listings[table]
+        if problem := find_damage(loaded, version, complete, thorough=thorough, listings=listings):
             raise StateUnreadable(
                 f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
                 " commit whose files are whole"
@@ -85,6 +105,7 @@ def find_damage(
     *,
     thorough: bool = False,
     notes: ManifestNotes | None = None,
+    listings: dict[str, Sequence[ListedFile]] | None = None,
 ) -> str | None:
     """The problem with a file of a snapshot; None if no problem was found.
 
@@ -92,15 +113,19 @@ def find_damage(
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
     Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
     does not have are removed from the set. With `notes`, a manifest or a list of them that has a note is not read.
+    `listings` gets what the list of manifests and each manifest lists, if these are few files. Of manifests that are
+    not read, it keeps what it had.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
-    complete = set() if complete is None else complete
-    if notes is not None and (listings := notes.all_under(snapshot.manifest_list)) is not None:
-        problem = _problem_with(loaded, [file for listed in listings.values() for file in listed])
+    complete, listings = set() if complete is None else complete, {} if listings is None else listings
+    if notes is not None and (noted := notes.all_under(snapshot.manifest_list)) is not None:
+        problem = _problem_with(loaded, [file for listed in noted.values() for file in listed])
         if problem is None:
-            complete |= listings.keys()
+            complete |= noted.keys()
+            _keep_few(listings, noted)
         return problem
+    found: dict[str, Sequence[ListedFile]] = {}
     read_path = snapshot.manifest_list  # the file that is being read: an error names it
     try:
         # the newest first
@@ -120,13 +145,24 @@ def find_damage(
             if problem := _problem_with(loaded, [(read_path, manifest.manifest_length), *listed]):
                 return problem
             complete.add(manifest.manifest_path)
+            found[read_path] = listed
     except FileNotFoundError:
         return f"{read_path} is gone"
     except (EOFError, ValueError) as error:
         return f"{read_path} is damaged: {error}"
     # forget manifests that the snapshot does not have, so that the set does not grow for ever
     complete.intersection_update(manifest.manifest_path for manifest in manifests)
+    lists = [(manifest.manifest_path, manifest.manifest_length) for manifest in manifests]
+    earlier = {path: listings[path] for path, _ in lists if path in listings}
+    _keep_few(listings, {snapshot.manifest_list: lists, **earlier, **found})
     return None
+
+
+def _keep_few(listings: dict[str, Sequence[ListedFile]], found: Listings) -> None:
+    """Let `listings` have what was found, or nothing if that is more than a few files."""
+    listings.clear()
+    if sum(map(len, found.values())) <= MOST_FILES:
+        listings |= found
 
 
 def _problem_with(loaded: Table, files: Sequence[ListedFile]) -> str | None:

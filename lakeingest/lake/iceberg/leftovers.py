@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.history import MAIN, tip
 from lakeingest.lake.iceberg.ownership import list_folder, own_files, read_document
+from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.marks import OWNER
-from lakeingest.lake.target import Inventory
 
 if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO

@@ -8,6 +8,7 @@ from lakeingest.errors import NotBuiltYet
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage, Options
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.finding import IcebergFinding
 from lakeingest.lake.iceberg.foreign_tables import IcebergForeignTables
 from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.logs import IcebergLogs
@@ -66,6 +67,10 @@ def _foreign(config: Config, ownership: Ownership) -> IcebergForeignTables:
     return IcebergForeignTables(target, keeps_dropped=config.keeps_dropped)
 
 
+def _finding(target: Target) -> IcebergFinding:
+    return cast("IcebergTarget", target).finding
+
+
 ICEBERG = FormatPackage(
     target=_target,
     adoptions=_adoptions,
@@ -76,4 +81,5 @@ ICEBERG = FormatPackage(
     logs=_logs,
     unwritable=unwritable,
     new_place=new_place,
+    finding=_finding,
 )

@@ -35,6 +35,7 @@ from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
 from lakeingest.lake.iceberg.evolution import Form, wanted_form
 from lakeingest.lake.iceberg.expiry import Held, due_now, expire, nothing_held, sweep, trim
+from lakeingest.lake.iceberg.finding import IcebergFinding
 from lakeingest.lake.iceberg.history import STAGING, earlier, is_marked, is_tip, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import count_rows
 from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
@@ -56,9 +57,10 @@ from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.iceberg.vector_compaction import full_compaction
+from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
-from lakeingest.lake.target import Bounds, Capabilities, Effects, Inventory, OpenSpark, Staged, Written, no_spark
+from lakeingest.lake.target import Bounds, Capabilities, Effects, OpenSpark, Staged, Written, no_spark
 from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
@@ -82,8 +84,9 @@ class IcebergTarget(port.Tables):
         open_spark: OpenSpark = no_spark,
     ) -> None:
         """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
-        self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
+        self.settings, self._places = settings, (str(settings.warehouse), settings.catalog_place)
         self._options, self._ownership = functools.cache(options or (lambda _: TableOptions())), ownership
+        self._keeps_dropped, self._waiting_folder = keeps_dropped, waiting
         self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
         self.capabilities, self._audit = Capabilities(self._configured_way.merges_by), Audit(notes)
 
@@ -100,6 +103,11 @@ class IcebergTarget(port.Tables):
     def _publishing(self) -> IcebergPublishing:
         return IcebergPublishing(self, self._entries, self._table_with, self._audit, self._form)
 
+    @property
+    def finding(self) -> IcebergFinding:
+        """For the notes of `lake.known_copies`."""
+        return IcebergFinding(self, self._entries, self._audit, self._wanted_version)
+
     def exists(self) -> bool:
         """Whether the catalog exists; always True for a catalog on a server. A catalog that exists is also opened."""
         exists = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
@@ -114,8 +122,7 @@ class IcebergTarget(port.Tables):
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        Returns None if there is no table. Returns None also if an unpublished table has lost its progress; such a table
-        is dropped, unless it was built under its own name.
+        None without a table. An unpublished one without its progress counts as none, and is dropped if it can be.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
@@ -136,8 +143,7 @@ class IcebergTarget(port.Tables):
             return self.recover(table)
         # Step 3: if files are lost, go back to the newest commit with all its files, or discard an unpublished table
         if lost_file := self._audit.find_damage(table, loaded, staged.version):
-            whole = newest_whole(loaded)
-            if whole is None and staged.published is None:
+            if (whole := newest_whole(loaded)) is None and staged.published is None:
                 self.discard(table)
                 return self.recover(table)
             if whole is None:
@@ -146,7 +152,7 @@ class IcebergTarget(port.Tables):
             return self._recover_after_loss(table, lost_file)
         # Step 4: reset staging unless its tip is a commit of ours, from which the run continues, of the wanted version
         version_is_ours = is_marked(loaded.metadata.snapshot_by_id(staged.version))  # else it is someone's compaction
-        is_older = loaded.metadata.format_version < wanted_version(self.settings, self._options(table))
+        is_older = loaded.metadata.format_version < self._wanted_version(table)
         if version_is_ours and not is_older and is_tip(loaded, STAGING, staged.version):
             return staged
         self._finish(table, loaded, functools.partial(reset, table, raises_version=is_older))
@@ -182,7 +188,7 @@ class IcebergTarget(port.Tables):
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Raise failures of the warehouse or of the catalog in the block as our errors."""
-        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
+        return storage_errors(*self._places)
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
@@ -283,11 +289,7 @@ class IcebergTarget(port.Tables):
     def publish(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Staged:
-        """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
-
-        The move also stores the position of `staged` as a table property, and sets the wanted comments and properties.
-        """
-        # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
+        """Check the commit, and move main to it, even if it is not the last on staging; with its position and form."""
         return self._publishing.prepare(staged, schema, properties, audit).show()
 
     @property
@@ -323,10 +325,7 @@ class IcebergTarget(port.Tables):
         return leftovers.inventory(self._table(table))
 
     def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
-        """The configured way to merge, or `row_delta` where Spark's statement cannot merge.
-
-        A statement needs the schema of staging to be the current one, no time in the future, and no row twice.
-        """
+        """The configured way; else `row_delta`: a statement needs a current schema, no time ahead, and no row twice."""
         may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
         return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
@@ -340,13 +339,15 @@ class IcebergTarget(port.Tables):
     def _form(self, schema: TableSchema) -> Form:
         return wanted_form(self.settings, self._options(schema.table), schema, self._entries.options(schema.table))
 
+    def _wanted_version(self, table: TableId) -> int:
+        return wanted_version(self.settings, self._options(table))
+
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)
 
     def _table_with(self, table: TableId, version: int) -> Table:
         """The table. Raises StaleWriter if it has no such commit, because it was dropped and made again."""
-        loaded = self._table(table)
-        if loaded.metadata.snapshot_by_id(version) is None:
+        if (loaded := self._table(table)).metadata.snapshot_by_id(version) is None:
             raise stale(table)
         return loaded
 

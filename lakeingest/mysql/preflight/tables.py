@@ -15,7 +15,7 @@ from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
-from lakeingest.mysql.visibility import is_denied, is_hidden
+from lakeingest.mysql.visibility import hidden_tables, is_denied
 from lakeingest.mysql.wire.codes import has_one_code_each
 
 _LISTED = 3  # the most tables that a warning names
@@ -28,7 +28,7 @@ def grants(server: Server) -> Finding:
     """
     account = account_of(server.connection)
     rights = [right for right, sql in server.dialect.rights.items() if is_denied(server.connection, sql)]
-    tables = [table for table in server.tables if is_hidden(server.connection, table)]
+    tables = hidden_tables(server.connection, server.tables)
     missing = [*rights, *(f"SELECT on {table}" for table in tables)]
     if not missing:
         return None

@@ -9,10 +9,10 @@ from lakeingest.config import Config
 from lakeingest.core.companion import is_companion
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, SchemaChanged, Scope
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Looked, Staged, Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
-from lakeingest.pipeline.schema.definitions import definition_to_read_by, has_other_rows, restore_from_lake
+from lakeingest.pipeline.schema.definitions import definition_to_read_by, has_other_rows, stored_definition
 from lakeingest.side_by_side import side_by_side
 
 Answer = TypeVar("Answer")
@@ -44,7 +44,8 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     """
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
     # Step 1: the copies in the lake
-    staged, failed = _answers(config, defined, partial(_copy, target))
+    known = target.unchanged(defined, whole=True)
+    staged, failed = _answers(config, defined, partial(_copy, target, known))
     # Step 2: drop worthless copies. The source is asked, which has one connection: so one table after the other
     for table, copy in staged.items():
         try:
@@ -60,8 +61,8 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     def definition(table: TableId) -> TableSchema:
         copy = staged[table]
         assert copy is not None  # noqa: S101 - only tables with copies are asked
-        restore_from_lake(config, target, copy)
-        return definition_to_read_by(config, copy, defined[table])
+        stored = stored_definition(config, target, copy)
+        return definition_to_read_by(config, copy, defined[table], stored)
 
     copied = [table for table, copy in staged.items() if copy is not None and table not in failed]
     definitions, without = _answers(config, copied, definition)
@@ -77,9 +78,9 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     return Loaded(schemas, staged, failed, altered)
 
 
-def _copy(target: Target, table: TableId) -> Staged | None:
+def _copy(target: Target, known: Mapping[TableId, Looked], table: TableId) -> Staged | None:
     """The copy of a table. Raises NotOurTable if a companion of another copy has the name."""
-    staged = target.recover(table)
+    staged = known[table].staged if table in known else target.recover(table)
     if staged is not None and is_companion(staged.progress):
         raise NotOurTable(
             f"{table}: lakeingest writes the lake's table of this name beside another copy; leave this one out by"

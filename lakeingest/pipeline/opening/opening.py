@@ -32,7 +32,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.quiet_tables import QuietTables, open_target
+from lakeingest.pipeline.run.quiet_tables import QuietTables, note_copies, open_target
 from lakeingest.pipeline.run.signal_run import SignalRun
 from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
@@ -66,7 +66,7 @@ def opened(
 ) -> Iterator[OpenRun]:
     """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
-    Raises LeaseHeld while another run of the pipeline is at work.
+    At its end, what is known of the copies is noted. Raises LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:
@@ -115,7 +115,7 @@ def opened(
             run = OpenRun(edges, runs, binlog, signals, not tables, not_updated, known.done, beside)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
-                if table in requested:
+                if table in runs and runs[table].requested:
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             commit_failover(edges, runs, start.moved, start.back)
@@ -126,6 +126,7 @@ def opened(
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
             with note_boundaries(source, lambda: run.binlog.spool):
                 yield run
+            note_copies(target, (table.id for table in run.tables.values() if table.copy is not None))
 
 
 def _report_findings(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
@@ -158,7 +159,7 @@ def _table_runs(
     If a table has a definition and is not in `loaded.staged`, its copy cannot be loaded now: the table stays watched.
     If a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
     """
-    runs = {}
+    runs, all_requested = {}, frozenset(requested)
     for table in dict.fromkeys([*requested, *loaded.schemas]):
         schema, staged = loaded.schemas.get(table), loaded.staged.get(table)
         is_asked_to_start_over = table in loaded.staged and table in loaded.failed
@@ -168,7 +169,7 @@ def _table_runs(
             new=table in loaded.staged and staged is None,
             at_ddl=staged is not None and is_watched_to_halt(spool, table, staged.progress.needed_from),
         )
-        runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
+        runs[table] = TableRun(table, config.tables.of(table), schema, table in all_requested, watch)
         if table in loaded.altered:
             runs[table].found_altered()
         if staged is not None:

@@ -7,7 +7,9 @@ durable before the spool forgets changes.
 
 import threading
 import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 from lakeingest.config import Config
@@ -16,6 +18,7 @@ from lakeingest.core.quiet import Quiet
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
+from lakeingest.lake.known_copies import Finding
 from lakeingest.lake.target import Looked, OpenSpark, Staged, Target, no_spark
 from lakeingest.mysql.source import Source
 from lakeingest.state.lease import Lease
@@ -84,14 +87,46 @@ class QuietTables:
             self._is_stored = True
 
 
-class _TargetWithQuiet:
-    """A target whose `recover`, `inspect` and `look` return staged states at their noted positions."""
+class _TargetWithNotes:
+    """A target that finds staged states at their noted positions, and knows copies without a look at them.
 
-    def __init__(self, target: Target, quiet: QuietTables) -> None:
-        self._target, self._quiet = target, quiet
+    The format's own target is opened when it is needed: the import of a format takes longer than the rest of a command.
+    """
+
+    def __init__(self, config: Config, open_spark: OpenSpark, quiet: QuietTables) -> None:
+        self.settings, self._quiet = config.target, quiet
+        self._config, self._open_spark = config, open_spark
+        self._known = formats.known_copies_of(config)
+
+    @cached_property
+    def _target(self) -> Target:
+        return formats.open_target(self._config, self._open_spark)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
+
+    def exists(self) -> bool:
+        has_answered = self._known is not None and self._known.pointers() is not None
+        return has_answered or self._target.exists()
+
+    def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
+        pointers = None if self._known is None else self._known.pointers()
+        return self._target.names(shown=shown) if pointers is None else pointers.names
+
+    def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:
+        found = {} if self._known is None else self._known.unchanged(tables, whole=whole)
+        if whole and found and (finding := self._finding) is not None:
+            for table, known in found.items():
+                finding.trust(table, known.listings or {})
+        return {table: self._at_noted_position(table, known.looked) for table, known in found.items()}
+
+    def note(self, tables: Iterable[TableId]) -> None:
+        if self._known is not None and (finding := self._finding) is not None:
+            self._known.store(tables, finding)
+
+    @property
+    def _finding(self) -> Finding | None:
+        return formats.finding_of(self._config, self._target)
 
     def recover(self, table: TableId) -> Staged | None:
         staged = self._target.recover(table)
@@ -103,10 +138,21 @@ class _TargetWithQuiet:
 
     def look(self, table: TableId) -> Looked | None:
         looked = self._target.look(table)
-        return looked and replace(looked, staged=self._quiet.at_noted_position(table, looked.staged))
+        return looked and self._at_noted_position(table, looked)
+
+    def _at_noted_position(self, table: TableId, looked: Looked) -> Looked:
+        return replace(looked, staged=self._quiet.at_noted_position(table, looked.staged))
+
+
+def note_copies(target: Target, tables: Iterable[TableId]) -> None:
+    """Note what is known of these copies, and of no other, for `unchanged` of targets that are opened later.
+
+    `target`: one of `open_target`.
+    """
+    cast("_TargetWithNotes", target).note(tables)
 
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark, quiet: QuietTables | None = None) -> Target:
-    """The target of the configured format, which also knows the positions of quiet tables."""
+    """The target of the configured format, which also knows the positions of quiet tables, and copies from notes."""
     positions = quiet or QuietTables.of(state_of(config))
-    return cast("Target", _TargetWithQuiet(formats.open_target(config, open_spark), positions))
+    return cast("Target", _TargetWithNotes(config, open_spark, positions))

@@ -6,18 +6,28 @@ from lakeingest.errors import SchemaChanged
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Publishing, Staged
 from lakeingest.pipeline.publishing.publish import DEFINITION
-from lakeingest.state.definition import definition_of, restore_definition
+from lakeingest.state.definition import definition_of, restore_definition, with_layout
 
 
-def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> None:
-    """If the state folder has lost the definition of the copy's rows, restore it from the last publish."""
+def stored_definition(config: Config, target: Publishing, staged: Staged) -> TableSchema | None:
+    """The stored definition of the copy's rows; None if none is stored.
+
+    If the state folder has lost it, it is first restored from the last publish.
+    """
     table, fingerprint = staged.progress.table, staged.progress.fingerprint
-    if staged.published is not None and definition_of(state_of(config), table, fingerprint) is None:
-        restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
+    stored = definition_of(state_of(config), table, fingerprint)
+    if stored is not None or staged.published is None:
+        return stored
+    restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
+    return definition_of(state_of(config), table, fingerprint)
 
 
-def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
-    """The definition by which the rows of a copy are read. `schema` is the server's current definition of the table.
+def definition_to_read_by(
+    config: Config, staged: Staged, schema: TableSchema, stored: TableSchema | None
+) -> TableSchema:
+    """The definition by which the rows of a copy are read.
+
+    `schema` is the server's current definition of the table, `stored` the `stored_definition` of the copy.
 
     - The fingerprints of the copy and of `schema` are equal, so at most the layout has changed: `schema` with the
       stored layout, which rows in the binlog before the DDL have; they may come without column names. If such rows
@@ -30,11 +40,10 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
     In all other cases, SchemaChanged is raised: for example if the user's choices have changed, or if the user gives a
     column another name in the copy.
     """
-    stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     if staged.progress.fingerprint == schema.fingerprint:
         if stored is None:
             return schema.laid_out()  # nobody knows the layout of older rows
-        return schema.laid_out(stored) if stored.reads_as(schema) else stored
+        return with_layout(schema, stored) if stored.reads_as(schema) else stored
     is_complete = staged.progress.splits.complete
     if not is_complete and config.evolves and not config.asks:
         return schema

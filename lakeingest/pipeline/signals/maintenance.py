@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from lakeingest.core.schema import TableId
-from lakeingest.lake.target import Inventory
+from lakeingest.lake.inventory import Inventory
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun

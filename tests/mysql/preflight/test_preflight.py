@@ -15,6 +15,7 @@ from lakeingest.core.schema import Choices, TableId
 from lakeingest.core.segments import Segment
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.mysql import visibility
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, free_server_id, query, written_position
@@ -283,6 +284,32 @@ def test_a_right_on_some_columns_is_not_enough(db: Db) -> None:
         with connect(user) as connection:
             assert read_schema(connection, TableId(db.name, "t")).names == ("id",)
             assert f"lacks SELECT on {db.name}.t" in findings(connection, TableId(db.name, "t"))
+
+
+@pytest.mark.parametrize(
+    ("granted", "whole"),
+    [
+        ("GRANT SELECT ON *.* TO 'reader'@'%'", True),
+        ("GRANT INSERT, SELECT ON `{escaped}`.* TO 'reader'@'%'", True),
+        ("GRANT SELECT ON `{pattern}`.* TO 'reader'@'%'", False),
+        ("GRANT INSERT ON `{escaped}`.* TO 'reader'@'%'", False),
+        ("GRANT SELECT ON t TO 'reader'@'%'", False),
+        ("GRANT SELECT (id) ON t TO 'reader'@'%'", False),
+    ],
+)
+def test_tables_of_a_database_that_is_granted_as_a_whole_are_not_asked_for(
+    db: Db, monkeypatch: pytest.MonkeyPatch, granted: str, *, whole: bool
+) -> None:
+    """There may be thousands of them. All others are asked for, each by itself."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    asked = list[TableId]()
+    monkeypatch.setattr(visibility, "is_hidden", lambda _, table: asked.append(table))
+    names = {"escaped": db.name.replace("_", "\\_"), "pattern": f"{db.name[:-1]}_"}
+    with user_on(db, "REPLICATION CLIENT, REPLICATION SLAVE") as user:
+        db.run(granted.format(**names))
+        with connect(user) as connection:
+            assert table_preflight.grants(Server.of(connection, [TableId(db.name, "t")])) is None
+    assert asked == ([] if whole else [TableId(db.name, "t")])
 
 
 def test_rights_may_be_granted_by_a_role(db: Db) -> None:

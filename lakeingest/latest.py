@@ -1,0 +1,36 @@
+"""Values that are needed again and again: each is made of its contents once, and kept until others are met."""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+MOST = 20_000  # keys, such as tables: of more, those that were asked for longest ago are made anew
+
+
+class Latest(Generic[Key, Value]):
+    """For each key, the value of the contents that were met last. The values are frozen: all callers get the same."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._made: OrderedDict[Key, tuple[bytes, Value]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, key: Key, contents: bytes, make: Callable[[], Value]) -> Value:
+        """The value of these contents: the kept one, or else the one that `make` returns. Raises as `make` does."""
+        digest = hashlib.blake2b(contents, digest_size=16).digest()
+        with self._lock:
+            made = self._made.get(key)
+            if made is not None and made[0] == digest:
+                self._made.move_to_end(key)
+                return made[1]
+        value = make()
+        with self._lock:
+            self._made[key] = digest, value
+            self._made.move_to_end(key)
+            while len(self._made) > self._most:
+                self._made.popitem(last=False)
+        return value
