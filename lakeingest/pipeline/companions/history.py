@@ -56,7 +56,7 @@ class Histories:
 
         def time_of(place: Place) -> int:
             known = reading.changelog.time_of(place)
-            # if nobody knows the time any more, the row was certainly so now
+            # if nobody knows the time any more, take the present: by now the row certainly has these values
             return round(time.time() * 1_000_000) if known is None else known
 
         writing = HistoryWriting(history, reading.name, time_of, reading.since)

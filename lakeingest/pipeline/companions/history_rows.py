@@ -41,8 +41,8 @@ TimeOf = Callable[[Place], int]  # the time of a place, in µs since 1970
 class Folded:
     """What changes make of the history. `rows`: the versions that they begin or end, with all columns of the history.
 
-    `ended`: the rows of `rows` that the lake has, without their end. `begun`: how many of the rows it does not have.
-    `latest`: the greatest time so far, in µs since 1970.
+    `ended`: those of `rows` that the lake has as current versions. `begun`: how many of `rows` the lake does not have.
+    `latest`: the greatest time in the history, with these changes, in µs since 1970.
     """
 
     rows: pa.Table
@@ -142,9 +142,9 @@ def stored_versions(rows: pa.Table, key: Sequence[str]) -> Iterator[Version[int]
 
 
 def all_ended(rows: pa.Table, moment: Moment, by: Ended, history: TableSchema) -> pa.Table:
-    """These current rows of the history with this end, with all columns of the history.
+    """These current rows of the history, ended at this moment, with all columns of the history.
 
-    A version that begins after that position ends just after its own begin.
+    A version that begins after the moment's position ends just after its own begin.
     """
     versions = [
         version.ended(replace(moment, position=max(moment.position, f"{version.begins.position}~{by}")), by)

@@ -14,7 +14,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def companions_of(edges: Edges, copied: Mapping[TableId, TableRun], *, takes_all: bool) -> CompanionTables:
-    """The companions of a run. `copied`: the tables of the run. `takes_all`: all that the pipeline updates."""
+    """The companions of a run. `copied`: the run's tables. `takes_all`: these are all that the pipeline updates."""
     changelog = ChangelogTable(edges) if edges.config.changelog.table else None
     in_order: Sequence[Companion | None] = (changelog, history_of(edges))  # None: pipeline.yml does not ask for it
     kinds = [kind for kind in in_order if kind is not None]

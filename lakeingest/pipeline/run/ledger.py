@@ -49,7 +49,7 @@ class Results:
             note_results(state, result_id(now).strip(), noted)
 
     def _is_new(self, table: TableId, stage: str, outcome: Outcome, now: datetime) -> bool:
-        """Whether the result is to be noted; then it is the last one from now on."""
+        """Whether the result is to be noted. If so, later results are compared with this one."""
         expectation = outcome.suite + json.dumps(outcome.document, sort_keys=True, default=str)
         key = (table, stage.rstrip(digits), expectation)  # the waves of a copy, which are numbered, are one stage
         result = Result(outcome.success, outcome.unexpected, now.timestamp())
