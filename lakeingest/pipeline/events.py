@@ -287,7 +287,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class PointMade:
-    """A point was made: versions of so many `tables` are kept as of `position`. `left_out`: how many others lack one."""
+    """A point was made: versions of so many `tables` are kept as of `position`. `left_out`: how many have none."""
 
     name: str
     position: str

@@ -48,5 +48,5 @@ class SourceRows:
 
     @property
     def _plain(self) -> TableSchema:
-        """The definition; the source has no rows that are marked as deleted."""
+        """The definition with hard deletes, because the source has no rows that are marked as deleted."""
         return replace(self.schema, choices=replace(self.schema.choices, deletes="hard"))

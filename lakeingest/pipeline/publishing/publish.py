@@ -31,7 +31,7 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A staged commit that has passed its gate, and what its publish shows. `seconds`: what that took so far.
+    """A staged commit that has passed its gate, and what its publish shows. `seconds`: how long the gate took.
 
     `read_back` is the audit, which the target calls before readers see the commit.
     """

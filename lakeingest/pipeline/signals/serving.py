@@ -137,7 +137,7 @@ def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request
         return True
     if reason is None:
         return _resnapshot(run, table, request, wait=wait)
-    note_on(run, request.signals[:1], f"waits: {reason}")
+    note_on(run, request.signals[:1], f"waits: {reason}")  # a request after a gap may have no signal
     if not wait or edges.throttle.is_window_closed:
         return False
     time.sleep(THROTTLE_SECONDS)
