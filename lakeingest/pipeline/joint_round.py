@@ -113,7 +113,7 @@ class _Merges:
         self.say_behind("foreign keys change their rows all the time, so each table is published as of another place")
 
     def say_behind(self, why: str) -> None:
-        """Tell of the tables that are to be shown, and are behind the others."""
+        """Tell the observer how many of the tables to show are behind the others, and why."""
         if behind := [table for table in self.merged() if has_changes(self.run, table)]:
             self.run.edges.observe(ShownApart(len(behind), why))
 
@@ -156,5 +156,5 @@ class _Merges:
                     self.has_read.add(table.id)
                 merge_over_halts(edges, binlog, table)
                 self.complete.add(table.id)
-            except MainMoved:  # before DDL that it does not get over, a table is published by itself
+            except MainMoved:  # by the publish before DDL over which the table cannot be lifted
                 self.moved.add(table.id)

@@ -57,7 +57,7 @@ class Companion(Protocol):
         """Whether `tidy` of this kind ever has something to do. If not, no companion is opened only to be tidied."""
 
     def is_wanted(self, table: TableRun) -> bool:
-        """Whether the table is to have such a companion."""
+        """Whether the table is to have a companion of this kind."""
 
     def table_of(self, table: TableId) -> TableId:
         """The name of the companion (`core.companion.companion_of`)."""

@@ -55,17 +55,17 @@ class Companions:
     takes_all: bool = True
     _standings: dict[Name, Standing] = field(default_factory=dict, init=False)
     _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
-    _loaded: set[Name] = field(default_factory=set, init=False)  # those whose standing is not only the noted one
+    _loaded: set[Name] = field(default_factory=set, init=False)  # those whose last commit this run knows
     _seen: set[Name] = field(default_factory=set, init=False)  # those that this run has looked at
     _behind: set[Name] = field(default_factory=set, init=False)
     _changelogs: dict[TableId, ShownChangelog] = field(default_factory=dict, init=False)
     _versions: Versions | None = field(default=None, init=False)
     _not_before: dict[Name, float] = field(default_factory=dict, init=False)  # by the monotonic clock
     _must_note: bool = field(default=False, init=False)
-    _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
+    _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note of `_reader` for the archive
     _reader: Reader | None = field(default=None, init=False)
     _stopped: StoppedTables = field(init=False)
-    _dropped: set[Name] | None = field(default=None, init=False)  # noted ones that the lake lacks; None: not looked
+    _dropped: set[Name] | None = field(default=None, init=False)  # noted, but not in the lake; None: not looked
     _tidied: date | None = field(default=None, init=False)  # the day (UTC) on which all were tidied
     _tidying: date | None = field(default=None, init=False)  # the day (UTC) on which `_looked_at` were
     _looked_at: set[Name] = field(default_factory=set, init=False)  # those that were tidied, or need not be
@@ -148,7 +148,7 @@ class Companions:
             self._must_note = True  # its commit may have an earlier position, and ends what was noted before
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
-        """Whether the companion lacks something, and may be tried now. If its table is quiet, notes its later place.
+        """Whether the companion lacks something, and may be tried now. Of a quiet table, only a later place is noted.
 
         A table without a published copy has no companion yet.
         """
@@ -196,10 +196,10 @@ class Companions:
         return True
 
     def _forget(self, name: Name) -> None:
-        """After an error, when nobody knows which commits were made: ask the companion before its next write.
+        """After an error, nobody knows which commits were made: let the companion be asked before its next write.
 
-        Until then it counts as one that lacks something. If its last commit has an earlier position, the archive may no
-        longer have the changes after it, so that the companion begins anew.
+        Until it is asked, it counts as one that lacks something. If its last commit has an earlier position, the
+        archive may no longer have the changes after this position, so that the companion begins anew.
         """
         self._loaded.discard(name)
         self._behind.add(name)
@@ -326,7 +326,7 @@ class Companions:
         self._reader.has_read(least)
 
     def _least_unread(self) -> Place | None:
-        """The place up to which each companion has read that is behind, or may be behind; None if there is none."""
+        """The least place of the companions that are behind, or may be behind; None if there are none of them."""
         unknown = self._noted.keys() - self._seen
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)

@@ -74,12 +74,16 @@ class HistoryTable:
             self.commit(files, read_to, folded.begun, folded.latest, folded.ended.num_rows)
 
     def files(self, rows: pa.Table, ended: pa.Table, key: str = FROM_POSITION) -> list[Written]:
-        """Write versions to files, to which nothing refers yet. `ended`: those that the lake has, without their end."""
+        """Write versions to files, to which nothing refers yet.
+
+        `ended`: those of `rows` that the lake has as current versions. `key`: a column whose least and greatest value
+        in the replaced rows limit where they are looked for.
+        """
         by_changes = self.target.capabilities.merges_by == "changes"
-        replaced = rows if by_changes else ended  # by changes, it counts which rows are new
+        replaced = rows if by_changes else ended  # a merge by changes itself counts which rows are new
         limits = pc.min_max(replaced[key])
         columns = tuple(dict.fromkeys((key, FROM_POSITION)))
-        # the rows that are replaced are all current; by changes, the new ones are looked for, too
+        # all rows in the lake that are replaced are current; a merge by changes looks for the new rows, too
         merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()), IS_CURRENT)
         files = [merger.replace(replaced.append_column(DELETED, _false(replaced)))] if replaced.num_rows else []
         return [*files, merger.write(rows.append_column(DELETED, _false(rows)) if by_changes else rows)]

@@ -88,7 +88,7 @@ class LogTables:
     def write(self, log: Log, rows: pa.Table, first: int, lift: Lift | None = None) -> Written:
         """Write a file of these rows, for `commit`, and number them.
 
-        `first`: how many rows were written since the last commit; the numbers go on after them.
+        `first`: how many rows were written between the last commit and these rows; the numbers go on after them.
         """
         count = rows.num_rows
         number = count_of(log.staged.progress) + 1 + first

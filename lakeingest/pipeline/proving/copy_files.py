@@ -66,7 +66,7 @@ class CopyFiles:
             in_source = source()
             try:
                 parts = job.result()
-            except (StateUnreadable, ForeignWrite):  # of a file: another reader may read it, or raises its own error
+            except (StateUnreadable, ForeignWrite):  # another reader may read the file, or raises its own error
                 return in_source, None
         except BaseException:
             job.cancel()

@@ -118,7 +118,7 @@ class TableComparison:
             if is_equal or is_confirmed:
                 return Confirmed(compared, tuple(confirmed), moved, position, plan)
             found_before = found.keys()
-            if position.gtids is None:  # then a run may copy a transaction before the source has committed it
+            if position.gtids is None:  # a run may copy a transaction before the source has committed it
                 time.sleep(COMMIT_SECONDS)
         raise SourceMoved(
             f"{self.schema.table}: each of {COMPARISONS} comparisons has found other differences; verify again"

@@ -81,7 +81,7 @@ class Ledger:
 
     def _write_results(self, schema: TableSchema) -> None:
         paths, rows = noted_results(self.edges.state)
-        if len(paths) > MOST_GATES:  # they could not be written for long
+        if len(paths) > MOST_GATES:  # nothing could be written for a long time: keep the newest
             remove_results(self.edges.writing, paths[:-MOST_GATES])
         complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may note other columns
         if complete:

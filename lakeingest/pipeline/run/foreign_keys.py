@@ -73,8 +73,8 @@ def parents_of(binlog: BinlogRun) -> Callable[[TableId], Collection[TableId]]:
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
     """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order.
 
-    Before `know_parents` was called, only foreign keys count that change rows outside the binlog. Afterwards all
-    foreign keys count, except within a ring.
+    If the parents are not known (`know_parents`), only foreign keys count that change rows outside the binlog. If they
+    are known, all foreign keys count, except within a ring.
     """
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))

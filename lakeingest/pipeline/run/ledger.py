@@ -60,7 +60,7 @@ class Results:
 
 
 def _results(report: GateReport) -> Iterator[Outcome]:
-    """The outcomes of a gate; if all outcomes of the definition's suite have passed, one in their place."""
+    """The outcomes of a gate; if all outcomes of the definition's suite have passed, one outcome in their place."""
     of_definition = [outcome for outcome in report.outcomes if outcome.suite == SCHEMA]
     if of_definition and all(outcome.success for outcome in of_definition):
         yield Outcome(SCHEMA, {"type": _OF_DEFINITION, "kwargs": {}}, success=True)
@@ -70,7 +70,7 @@ def _results(report: GateReport) -> Iterator[Outcome]:
 
 
 def _columns(outcome: Outcome) -> Row:
-    """The columns that each outcome has for itself. Of the rows that fail, they have the keys and no other value."""
+    """The columns whose values differ by outcome. Of rows that fail, they have the keys, and no other value."""
     return {
         "suite": outcome.suite,
         "expectation": outcome.expectation,

@@ -89,7 +89,7 @@ def cpu_seconds() -> float | None:
 
 
 def processes() -> dict[int, tuple[int, int]]:
-    """The parent of each process of this machine, and its ticks of processors with those of its ended children."""
+    """By process of this machine: its parent, and the processor ticks that it and its ended children have used."""
     found = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile

@@ -18,7 +18,7 @@ class Throttle:
     def __init__(self, config: Config, source: Source) -> None:
         self._limits, self._source = config.throttle, source
         self._meter = source.load_meter(config.throttle.load)
-        self.load = Load()  # as it was measured last; no part of it if it was not measured
+        self.load = Load()  # as it was measured last; without values if it was never measured
         self._next = 0.0  # the time of the monotonic clock from which `mb_per_second` allows the next wave
 
     @property

@@ -54,7 +54,8 @@ class Witness:
     def looks_at_chunks(self, server: str, schema: TableSchema, stopped: StoppedTables, chunks: int) -> list[ChunkLook]:
         """What is compared of each of so many chunks of a table.
 
-        If the table has new traits, all chunks share its first rows. Else one chunk, chosen by chance, has the sample.
+        All rows, if the decoders have disagreed about the table before. If the table has new traits, all chunks share
+        its first rows. Else one chunk, chosen by chance, has the sample.
         """
         if not stopped.is_empty and _has_disagreed(stopped, schema.table):
             return [ChunkLook(EVERY_ROW, masked=self.masked)] * chunks
