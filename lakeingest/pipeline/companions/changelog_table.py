@@ -159,7 +159,7 @@ class _Writing:
         if self.given is None:
             schema, names = new_log(self.name, part.schema), part.schema.names
             self.given = self.tables.make(schema)
-            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))
+            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))  # after its own columns
         else:
             self._follow(part.schema)
         self._log.begins = str(part.place)

@@ -260,7 +260,7 @@ class Companions:
             kind.standing(table)  # some commits may have been made
             written = kind.write(table, self._reading(table, None, error.line))
         assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
-        of = table.copy.published if table.copy.visible else None
+        of = table.copy.published if table.copy.visible else None  # None: the copy has rows that readers do not see
         written = replace(written, of=of or 0)
         self._note(name, standing, written)
         self._tidied_to(name, kind.tidy(table))
@@ -270,7 +270,7 @@ class Companions:
         self._standings[name] = after
         self._loaded.add(name)
         self._behind.discard(name)
-        is_new_or_same = before is None or before.version == after.version
+        is_new_or_same = before is None or before.version == after.version  # the same: it made no commit
         self._must_note = self._must_note or is_new_or_same or name not in self._noted
 
     def _standing(self, name: Name, standing: Callable[[], Standing | None]) -> Standing | None:

@@ -88,7 +88,7 @@ class Changes:
             committed_at = rows[change.COMMITTED_AT].cast(_MICROS).to_pylist()
             columns = (rows[name].to_pylist() for name in (*change.ORDER, change.GTID))
             for (epoch, file, pos, ordinal, gtid), at in zip(zip(*columns, strict=True), committed_at, strict=True):
-                place, is_reread = Place(epoch, file, pos), at is None
+                place, is_reread = Place(epoch, file, pos), at is None  # a reread row has no commit time
                 read_to = (
                     ReadTo(place, reread=ordinal, log=self.log) if is_reread else ReadTo(place, ordinal, log=self.log)
                 )
@@ -148,7 +148,7 @@ def all_ended(rows: pa.Table, moment: Moment, by: Ended, history: TableSchema) -
     """
     versions = [
         version.ended(replace(moment, position=max(moment.position, f"{version.begins.position}~{by}")), by)
-        for version in stored_versions(rows, ())
+        for version in stored_versions(rows, ())  # without keys, which are not needed to end a version
     ]
     return with_validity(rows.select(value_fields(history).names), versions, history)
 

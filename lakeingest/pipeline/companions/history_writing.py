@@ -242,7 +242,7 @@ class HistoryWriting:
         if not self._has_begun and self.since is None and before is not None:
             position = f"{before.place}~{Ended.GAP}"
             if isinstance(first, Copied):
-                position = min(position, f"{first.place}.rows")
+                position = min(position, f"{first.place}.rows")  # before the positions that `_write_copied` gives
             self.history.end_all(Moment(position, self.history.latest + 1), Ended.GAP, before)
         self._has_begun = True
 

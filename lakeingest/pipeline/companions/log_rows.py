@@ -107,6 +107,7 @@ def _document_row(
     values: Mapping[str, pa.Scalar],
     of: Any,
 ) -> pa.Table:
+    """The row that a document describes. `of`: the DDL in the binlog; None for a RESET, which is of no transaction."""
     text = json.dumps(doc, ensure_ascii=False)
     columns: dict[str, pa.Array] = {
         change.OP: pa.array([op]),

@@ -147,6 +147,7 @@ class Transactions:
                     " next run begins the list anew, with a gap"
                 ) from error
             counted = rows.group_by(list(_GROUP), use_threads=False).aggregate([([], "count_all")])
+            # earlier transactions are in the copy with which the changelog begins
             counted = counted.filter(pc.greater(place_texts(counted), self.begin_of(table)))
             counts = counted["count_all"].cast(pa.int64())
             names = pa.repeat(json.dumps(str(table), ensure_ascii=False), counted.num_rows)

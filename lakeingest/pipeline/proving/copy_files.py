@@ -170,7 +170,7 @@ class FileSums:
             numbers = buckets_of(_texts(rows, self.schema.key, self.schema, self.widths), self.buckets)
         else:
             parts = range_numbers([rows[name] for name in self.schema.key], self.numbering.bounds)
-            numbered = np.full(len(self.numbering.bounds) + 1, -1)
+            numbered = np.full(len(self.numbering.bounds) + 1, -1)  # by part, the number of its range; -1: none
             for part, number in self.numbering.ranges.items():
                 numbered[part] = number
             numbers = numbered[parts]

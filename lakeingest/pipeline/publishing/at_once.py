@@ -42,6 +42,7 @@ def publish_at_once(
     """
     moved, rest, error = set[TableId](), list(tables), None
     while rest and not stopping():
+        # if the limit is over, the tables of a batch are only prepared together, and shown one by one
         most = MOST if edges.joint.limit.is_over else edges.joint.limit.most
         names = first_batch([table.id for table in rest], parents_of(binlog), most)
         batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)

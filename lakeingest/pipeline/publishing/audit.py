@@ -246,8 +246,9 @@ class _Reading:
             return
         keys = self.changed.keys.select(list(self.schema.key))
         held_numbers, numbers = key_pairs(rows.select(list(self.schema.key)), keys)
+        # a seed of numpy must not be negative
         drawn = np.random.default_rng(self.seed & (2**63 - 1)).permutation(len(numbers))
-        if not self.in_full:
+        if not self.in_full:  # images for one of _VALUES of the rows whose other columns are read
             drawn = drawn[: max(_LEAST_IMAGES, self.most // _VALUES**2)]
             parts = list(dict.fromkeys(self.changed.at[numbers[drawn]].tolist()))[:_PARTS]
             drawn = drawn[np.isin(self.changed.at[numbers[drawn]], parts)]

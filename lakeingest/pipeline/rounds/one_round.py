@@ -86,7 +86,7 @@ def _work(
         pace.hurry()  # readers wait for the table
     if has_published or has_written or has_tidied or committed:
         trim_spool(run)
-    return has_published or committed
+    return has_published or committed  # after work on companions alone, the next round need not begin at once
 
 
 def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:

@@ -278,6 +278,7 @@ class Proving:
         has_keys = 0 < len(proved.keys) <= MOST_KEYS
         scopes = [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]
         rows = {(table.id, row) for row in (proved.keys if has_keys else [each.keys for each in found])}
+        # rows that were read again by this run, and still differ, are not read once more
         if reaction == "stop" or (reaction == "repair" and rows & self._repaired):
             if table.failure is None:
                 fail(self.run.edges, table, _failure(table.id, found[0]))

@@ -93,6 +93,7 @@ def processes() -> dict[int, tuple[int, int]]:
     found = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile
+            # only after the name, which is in parentheses, and may have spaces
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             found[int(folder.name)] = int(fields[_PPID]), sum(map(int, fields[_CPU]))
     return found
