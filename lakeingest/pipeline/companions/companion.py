@@ -50,7 +50,7 @@ class Companion(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of pipeline.yml that asks for it, which names it in messages."""
+        """The key of pipeline.yml that asks for companions of this kind. Messages name the kind by it."""
 
     @property
     def tidies(self) -> bool:
@@ -91,7 +91,7 @@ class ListOfAll(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of pipeline.yml that asks for it, which names it in messages."""
+        """The key of pipeline.yml that asks for the table. Messages name the table by it."""
 
     @property
     def name(self) -> TableId:

@@ -90,7 +90,7 @@ class Companions:
         return worked
 
     def _find_dropped(self) -> set[Name]:
-        """The noted companions that somebody has dropped or renamed: they begin anew at once, also of quiet tables."""
+        """The noted companions that somebody has dropped or renamed: they begin anew at once, even for quiet tables."""
         edges, names = self.edges, {kind.key: kind.table_of for kind in self.kinds}
         noted = {(key, table): names[key](table) for key, table in self._noted if key in names}
         if not noted:

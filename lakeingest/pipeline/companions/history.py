@@ -45,7 +45,7 @@ class Histories:
         return history_id(table)
 
     def standing(self, table: TableRun) -> Standing | None:
-        """How far the history is. A commit that readers do not see is shown to them."""
+        """How far the history is; None if there is none. If readers do not see its last commit yet, publishes it."""
         history = self._loaded(table)
         read_to = None if history is None else read_to_of(history.staged.progress)
         return None if history is None or read_to is None else Standing(history.staged.version, read_to)

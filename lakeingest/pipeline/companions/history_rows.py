@@ -66,7 +66,7 @@ class Changes:
     time_of: TimeOf
 
     def folded(self, latest: int) -> Folded:
-        """The versions that the changes begin or end. `latest`: the greatest time of all changes before."""
+        """The versions that the changes begin or end. `latest`: the greatest time of all earlier changes."""
         changes = self._changes(latest)
         versions = fold(self._current_versions(), changes, self._same)
         last = changes[-1].moment.at if changes else latest
@@ -80,7 +80,7 @@ class Changes:
         return self.changed[0].schema.key
 
     def _changes(self, latest: int) -> list[Change[int]]:
-        """The changes, whose rows are numbers in `_values`."""
+        """The changes. The row of a change is its number in `_values`."""
         moments, kinds, rereads = list[tuple[str, str | None]](), list[RowKind](), list[bool]()
         times = list[int]()
         for part in self.changed:
@@ -119,7 +119,7 @@ class Changes:
 
     @cached_property
     def _tuples(self) -> list[tuple[object, ...]]:
-        """The values of each row, in the columns that the table has now."""
+        """The values of each row, in the columns of the definition that all these changes have."""
         names = self.changed[0].schema.names
         return list(zip(*(self._values[name].to_pylist() for name in names), strict=True))
 

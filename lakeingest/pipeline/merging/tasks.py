@@ -29,7 +29,7 @@ class Replaced:
 
     `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
     numbers of the patch rows that have no later change, including those that delete a key. `read` and `applied` are
-    numbers of change rows. `freed`: the numbers of the keys in quarantine of which a change was applied.
+    numbers of change rows. `freed`: the numbers of those keys in quarantine that have an applied change.
     """
 
     written: Written

@@ -56,7 +56,7 @@ class RangeTask:
     workers: Workers
 
     def run(self, now: float, spent: SourceTime) -> Proved:
-        """Compare, and return what is known then. `now`: seconds since 1970. `spent` gets the source's time.
+        """Compare the ranges, and return what was found. `now`: seconds since 1970. `spent` gets the source's time.
 
         Raises the errors of `TableComparison`, and Retryable if only Spark could read the copy.
         """

@@ -65,7 +65,7 @@ class TableComparison:
     """A table whose source and copy are compared.
 
     `open_sides`: both sides, for a version of the copy and the chunks of a plan. `parents`: other tables whose changes
-    can change its rows by foreign keys, outside the binlog. `is_own_parent`: so can changes of the table itself.
+    can change its rows by foreign keys, outside the binlog. `is_own_parent`: changes of the table itself can do this.
     """
 
     config: Config

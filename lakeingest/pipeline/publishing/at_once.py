@@ -38,7 +38,7 @@ def publish_at_once(
     """Publish merged tables, as many at once as the catalog takes. Returns the tables that someone has compacted.
 
     Readers must see an earlier commit of each table. `tables`: parents before their children. `may_beside`: whether a
-    thread may check and audit the table. After `stopping`, no further commit is begun.
+    thread may check and audit the table. Once `stopping` says so, no further commit is begun.
     """
     moved, rest, error = set[TableId](), list(tables), None
     while rest and not stopping():

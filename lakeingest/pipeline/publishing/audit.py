@@ -124,7 +124,7 @@ def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages 
 
 
 def _without_quarantine(table: TableRun, changed: LastImages | None) -> LastImages | None:
-    """The same images, but keys in quarantine count as deleted: the copy must have no row of them."""
+    """The images `changed`, in which keys in quarantine count as deleted: the copy must have no row of them."""
     if changed is None or not table.progress.quarantine:
         return changed
     listed = compared_keys(table.schema, table.progress.quarantine)

@@ -57,7 +57,7 @@ class Ledger:
     _next_at: float = field(default_factory=lambda: time.monotonic() + PAUSE_SECONDS, init=False)
 
     def write_if_due(self, proofs: Mapping[TableId, TableProof]) -> None:
-        """Write what is new, unless that was done within PAUSE_SECONDS."""
+        """Call `write`, unless it was called in the last PAUSE_SECONDS."""
         if time.monotonic() >= self._next_at:
             self.write(proofs)
 

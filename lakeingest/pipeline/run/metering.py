@@ -50,8 +50,8 @@ class Meter:
     def bill(self, profile: Profile, *, here: bool, in_store: bool) -> Bill:
         """The bill of what this process and the tasks took since `begin`. The run's own workers must still be alive.
 
-        `here`: the tasks run on this machine, in processes that this one has started. `in_store`: tables or the state
-        are in an object store.
+        `here`: the tasks run on this machine, in processes that this process has started. `in_store`: tables or the
+        state are in an object store.
         """
         cpu, now = None, cpu_seconds()
         all_seconds, all_traffic = profile.elsewhere

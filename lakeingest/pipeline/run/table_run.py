@@ -198,7 +198,7 @@ class TableRun:
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
         """The spool has DDL over which the rows are not lifted yet.
 
-        `definition` is the definition of the rows; None if `self.definition` is theirs already.
+        `definition` is the definition of the rows; None if `self.definition` is that already.
         """
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)

@@ -38,7 +38,7 @@ class Throttle:
         return window is not None and not window.contain(datetime.now(UTC))
 
     def bytes_per_second(self, at_once: int) -> float | None:
-        """The share of `mb_per_second` of each of so many chunks; None without this limit."""
+        """The bytes per second that `mb_per_second` leaves to each of `at_once` chunks; None without this limit."""
         rate = self._limits.mb_per_second
         return None if rate is None else rate * _MEGABYTE / at_once
 

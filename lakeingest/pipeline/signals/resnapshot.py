@@ -78,7 +78,7 @@ class RereadWave(Wave[Patched]):
 
 
 class Reading(WaveLoop[RereadWave, Patched]):
-    """Reads the rows of a request, wave by wave: `beside` the binlog, or with all executors."""
+    """Reads the rows of a request, wave by wave. `beside`: the run goes on meanwhile; else it waits for each wave."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
         super().__init__(table.id, None)

@@ -83,7 +83,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
 
 
 def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
-    """Note on each re-snapshot signal that this run does not carry out now what the signal waits for."""
+    """For each re-snapshot signal that this run does not carry out now, note on the signal what it waits for."""
     for name, numbers in agenda.waiting.items():
         table = run.tables.get(name)
         goes_on = table is not None and table.requested and table.failure is None
