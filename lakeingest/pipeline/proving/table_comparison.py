@@ -99,10 +99,10 @@ class TableComparison:
     def _has_another_definition(self) -> bool:
         """Whether the source has the table with another definition. False if it does not have the table."""
         try:
-            now = self.source.schema(self.schema.table, self.schema.choices)
+            current = self.source.schema(self.schema.table, self.schema.choices)
         except (SchemaChanged, OperatorNeeded):
             return False
-        return now.fingerprint != self.schema.fingerprint
+        return current.fingerprint != self.schema.fingerprint
 
     def _confirmed(self, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Confirmed:
         """The result of `confirmed` for a plan of this definition."""

@@ -1,4 +1,4 @@
-"""What stages of a run ask of the companions of its copies; `companions/` has what does it."""
+"""What the stages of a run ask of the companions of its copies. The classes in `companions/` do it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

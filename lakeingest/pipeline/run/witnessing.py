@@ -1,4 +1,4 @@
-"""What a run lets the second decoder compare, and what it notes of that in the state folder (`core.witness`)."""
+"""What a run lets the second decoder compare, and what it notes of the results in the state folder (`core.witness`)."""
 
 import random
 import time
