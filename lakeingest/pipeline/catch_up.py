@@ -50,7 +50,7 @@ def publish_together(
 ) -> list[TableRun]:
     """Merge and publish tables at once, if pipeline.yml says so (`target.publish_together`), else side by side.
 
-    Returns the tables that are left: each is merged and published by itself, in this order.
+    Returns the other tables: the caller merges and publishes each of them by itself, in this order.
     """
     edges, binlog = run.edges, run.binlog
     joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None

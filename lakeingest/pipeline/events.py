@@ -69,7 +69,7 @@ class ComparisonBegun:
 
 @dataclass(frozen=True, slots=True)
 class RangeCompared:
-    """The source has read a range of a comparison, which has so many rows. Ranges are read side by side, in threads."""
+    """The source has read the `rows` of one range of a comparison. Ranges are read side by side, in threads."""
 
     table: TableId
     rows: int
@@ -264,8 +264,8 @@ class Measured:
     """How far the tables are, at the end of a round.
 
     `load`: the last measured load of the source. `binlog_seconds`: how long the source will still keep the binlog after
-    the spool; None if for ever, if unknown, or if no metrics are asked for. `followed`: what following has cost so far;
-    None if that was not counted this time.
+    the spool; None if for ever, if unknown, or if no metrics are asked for. `followed`: what following the source has
+    cost since it began; None if this was not counted in this round.
     """
 
     tables: tuple[Measure, ...]
@@ -287,7 +287,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class PointMade:
-    """A point was made: versions of so many `tables` are kept as of `position`. `left_out`: so many have none."""
+    """A point was made: versions of so many `tables` are kept as of `position`. `left_out`: how many have none."""
 
     name: str
     position: str
@@ -353,7 +353,7 @@ def unobserved(_: Event) -> None:
 
 
 def in_turn(observe: Observer) -> Observer:
-    """The same observer, which gets one event at a time, also from threads."""
+    """An observer that passes each event on to `observe`: one at a time, even if several threads send events."""
     lock = threading.Lock()
 
     def observe_alone(event: Event) -> None:

@@ -37,10 +37,11 @@ PASSES = 3  # of merges, if the spool goes on meanwhile
 def publish_at_one_place(
     run: OpenRun, joint: Joint, tables: Sequence[TableRun], stopping: Callable[[], bool]
 ) -> list[TableRun]:
-    """Merge tables to one place of the binlog, then let readers see all at once. Returns those that someone compacts.
+    """Merge tables to one place of the binlog, then let readers see all at once.
 
-    `tables`: those that are due; readers must see an earlier commit of each. Tables that get changes meanwhile come
-    along. After `stopping`, no further table is begun, and nothing more is shown.
+    `tables`: the due tables; readers must see an earlier commit of each. Tables that get changes meanwhile are merged
+    and shown, too. Returns the tables that someone has compacted: the caller publishes each of them by itself. Once
+    `stopping` says so, no further table is begun, and nothing more is shown.
     """
     edges, binlog = run.edges, run.binlog
     know_parents(edges, binlog)
@@ -74,7 +75,7 @@ class _Merges:
     """The merges before a joint publish, all to one place of the binlog.
 
     `begun`: all tables that were to be merged. `complete`: those whose last merge has ended. `alone`: tables that need
-    more than the lake. `has_read`: tables with rows that were read again. `moved`: tables that someone compacts.
+    more than the lake. `has_read`: tables with rows that were read again. `moved`: tables that someone has compacted.
     """
 
     run: OpenRun
@@ -91,13 +92,13 @@ class _Merges:
         return [table for table in going_on if table.id in self.complete]
 
     def may_beside(self, table: TableRun) -> bool:
-        """Whether a thread may check the table: what needs more than the lake for its merge may for its gate, too."""
+        """Whether a thread may check the table. If its merge needs more than the lake, its gate may need that, too."""
         return table.id not in self.alone
 
     def to_one_place(self, tables: Sequence[TableRun]) -> None:
-        """Merge these tables, and all that get changes meanwhile, until the spool does not go on.
+        """Merge these tables, and all that get changes meanwhile, until a pass of merges does not move the spool's end.
 
-        If it goes on all the time, tables that need only the lake are at its end, and others may be before it.
+        If each of PASSES passes moves the end, tables that need only the lake are at the end, and others may be before.
         """
         spool, due, looked_at = self.run.binlog.spool, list(tables), {table.id for table in tables}
         for _ in range(PASSES):
@@ -112,12 +113,12 @@ class _Merges:
         self.say_behind("foreign keys change their rows all the time, so each table is published as of another place")
 
     def say_behind(self, why: str) -> None:
-        """Tell of the tables that are to be shown, and are behind the others."""
+        """Tell the observer how many of the tables to show are behind the others, and why."""
         if behind := [table for table in self.merged() if has_changes(self.run, table)]:
             self.run.edges.observe(ShownApart(len(behind), why))
 
     def _changed(self, looked_at: Collection[TableId]) -> list[TableRun]:
-        """The other tables that readers see, and that have something to show up to the end of the spool.
+        """The tables not in `looked_at` that readers see, and that have something to show up to the spool's end.
 
         `looked_at`: tables that are due, and whose definition was compared with the server's.
         """
@@ -138,7 +139,7 @@ class _Merges:
         side_by_side(self._merge, filter(self.may_beside, tables), edges.config.target.tables_at_once)
 
     def _merge_alone(self, tables: Sequence[TableRun]) -> None:
-        """Merge the other ones to the spool's end, parents first. The spool may go on meanwhile."""
+        """Merge the tables that need more than the lake to the spool's end, parents first. This may move the end."""
         for table in parents_first(self.run.binlog, tables):
             if not self.may_beside(table):
                 self._merge(table)
@@ -155,5 +156,5 @@ class _Merges:
                     self.has_read.add(table.id)
                 merge_over_halts(edges, binlog, table)
                 self.complete.add(table.id)
-            except MainMoved:  # before DDL that it does not get over, a table is published by itself
+            except MainMoved:  # by the publish before DDL over which the table cannot be lifted
                 self.moved.add(table.id)

@@ -63,7 +63,7 @@ class Keeping:
 
 
 def make_point(run: OpenRun, name: str) -> Point | str:
-    """Make a point, or say what it waits for. Raises UsageError if there is one of this name."""
+    """Make a point, or say what it waits for. Raises UsageError if there is a complete point of this name."""
     if not run.takes_new:
         return "this run is for other tables"
     standings = _standings(run)

@@ -254,7 +254,7 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
 
 
 def _publishes_at_once(config: Config, target: Target, held: Copies) -> Checked:
-    """The condition that the catalog can do what `target.publish_together` asks for. Of REST, the server says so."""
+    """The condition that the catalog can do what `target.publish_together` asks for. A REST server says if it can."""
     is_refused = (
         config.target.publish_together
         and config.target.catalog.type == "rest"
@@ -289,7 +289,7 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
     """The condition that a session can be started, or that the given `session` has all settings lakeingest needs.
 
-    Without a session, a warning for a pipeline whose runs need none as a rule.
+    If no session can be started, this is only a warning for a pipeline whose runs need none as a rule.
     """
     finding = spark_finding(config, session)
     if finding is not None and session is None and not needs_session(config):

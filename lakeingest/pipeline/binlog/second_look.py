@@ -34,7 +34,9 @@ def look_again(
     folder: File,
     manifest: Manifest,
 ) -> tuple[Looked, Profile]:
-    """Compare a part of a decoded segment with what the slow decoder makes of it. Returns the cost, too.
+    """Compare a part of a decoded segment with what the slow decoder makes of it.
+
+    Returns what was compared, and the cost.
 
     Raises DecodersDisagree for the first table that differs, SourceAway if the part cannot be read.
     """
@@ -44,6 +46,7 @@ def look_again(
         return looked, profile
     with profile.stage(STAGE):
         stint = first_stint(look, rows.changed, len(rows.transactions))
+        # it is a sample if no table in it has another reason to be compared
         looked.is_sample = stint is not None and not stint.tables & (look.everything | look.first)
         while stint is not None:
             stint = _compare(stint, look, source, segment, schemas, waiting, rows, looked)
@@ -61,7 +64,7 @@ def _compare(
     rows: SegmentRows,
     looked: Looked,
 ) -> Stint | None:
-    """Compare one part, and return the next one if everything is compared; None after the last part."""
+    """Compare one part. Returns the next part of tables of which everything is compared; None if there is none."""
     places = rows.transactions
     number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction
     before, first = places[number - 1] if number else None, places[number]

@@ -106,11 +106,11 @@ class Changelog:
 
     def time_of(self, place: Place) -> int | None:
         """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
-        held = self._log.time_of(self._held(), place)
-        versions = (version for version in self._published() if held is None and version.place == place)
+        stored = self._log.time_of(self._held(), place)  # else a version as of this place may tell it
+        versions = (version for version in self._published() if stored is None and version.place == place)
         positions = (version.progress(self.table).position for version in versions)
         lasts = (position.history.last for position in positions if position and position.history)
-        return next((last.committed_at for last in lasts if last), held)
+        return next((last.committed_at for last in lasts if last), stored)
 
     def read(
         self, since: Since | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
@@ -178,10 +178,10 @@ class Changelog:
             return self._position_after(changes, read_to), True
 
     def _oldest_of(self, published: Sequence[Published]) -> Published | None:
-        """The version as of the least place whose definition is stored; None if there is none.
+        """The oldest of these versions whose definition is stored; None if there is none.
 
-        Of several as of this place, it is the last one. Earlier ones may lack rows that were read again, and the spool
-        may have lost these rows.
+        Of several versions as of the same place, it is the last one. Earlier ones may lack rows that were read again,
+        and the spool may have lost these rows.
         """
         known = [version for version in published if self._schema_of_version(version.version)]
         return next((one for one in reversed(known) if one.place == known[0].place), None)
@@ -203,7 +203,7 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                batch = next(batches, None)  # until then a run may remove files; after it, all are open
+                batch = next(batches, None)  # until now a run may remove files; now all are open
             except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
                     raise

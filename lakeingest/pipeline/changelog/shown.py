@@ -18,10 +18,10 @@ ShownParts = Generator[Part, None, ReadTo]  # yields parts, returns the position
 
 
 class _OwnReader(Reader):
-    """The run that removes segments is the reader: it removes none while it reads, and needs no note."""
+    """The reader is the run that itself removes segments: it removes none while it reads, so it needs no note."""
 
     def __init__(self) -> None:
-        """No file."""
+        """Make no file."""
 
     def has_read(self, place: Place) -> None:
         """Note nothing."""
@@ -33,8 +33,8 @@ class ShownChangelog(Changelog):
     def read_shown(self, since: ReadTo | None, shown: Place, *, rereads: bool) -> ShownParts:
         """The parts after `since`, up to the place `shown` as of which readers see the table.
 
-        Without `since`, they begin with a copy. `rereads`: readers see all reread rows that are stored, also those as
-        of the place `shown`.
+        Without `since`, the parts begin with a copy. `rereads`: readers see all reread rows that are stored, also
+        those as of the place `shown`.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or if a reader at `since` lacks rows.
         """

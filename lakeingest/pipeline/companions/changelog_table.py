@@ -48,7 +48,7 @@ class ChangelogTable:
         return companion_of(table, SUFFIX)
 
     def standing(self, table: TableRun) -> Standing | None:
-        """The position of the last commit."""
+        """The version and the position of the log's last commit; None if there is no log."""
         self._open.pop(table.id, None)
         log = self._tables.open(self.table_of(table.id))
         if log is None:
@@ -69,9 +69,9 @@ class ChangelogTable:
         return Standing(log.staged.version, reading.reached)
 
     def begin_of(self, table: TableId) -> str:
-        """The place as of which the log has the rows of a copy, as a text that sorts: all later changes are rows of it.
+        """The place as of which the log has the rows of a copy, as a text that sorts. The log has all later changes.
 
-        The log is there, and this run has written it or it is quiet.
+        Call this only if the log is there, and if this run has written it or its table is quiet.
         """
         if table not in self._begins:
             log = self._tables.open(self.table_of(table))
@@ -97,8 +97,9 @@ class _Writing:
     _lift: Lift | None = field(default=None, init=False)
     _read_to: ReadTo | None = field(default=None, init=False)  # after the last row
     _began: bool = field(default=False, init=False)  # whether the RESET of a log that begins anew is written
-    _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)  # parts alike, which are no rows yet
-    _of: Copied | Changed | None = field(default=None, init=False)  # what they are alike to
+    # the rows of parts that are alike (`_is_alike`), not yet in the log's columns, and the first of these parts
+    _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)
+    _of: Copied | Changed | None = field(default=None, init=False)
     _rows: list[pa.Table] = field(default_factory=list, init=False)
     _bytes: int = field(default=0, init=False)
     _files: list[Written] = field(default_factory=list, init=False)
@@ -106,7 +107,7 @@ class _Writing:
 
     @property
     def _log(self) -> Log:
-        """The log, which each reading of a new log begins with a copy makes."""
+        """The log. A new log was made for the first part of its reading, which is a part of a copy (`_begin`)."""
         assert self.given is not None  # noqa: S101 - as the docstring says
         return self.given
 
@@ -142,7 +143,7 @@ class _Writing:
             self._flush()
 
     def end(self) -> Log:
-        """Commit what is not committed. Without rows there is no commit."""
+        """Commit the rows that are not committed yet, if there are any. Returns the log."""
         if self._count:
             self._read_to = self.reading.reached
             self._commit()
@@ -158,7 +159,7 @@ class _Writing:
         if self.given is None:
             schema, names = new_log(self.name, part.schema), part.schema.names
             self.given = self.tables.make(schema)
-            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))
+            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))  # after its own columns
         else:
             self._follow(part.schema)
         self._log.begins = str(part.place)
@@ -166,14 +167,14 @@ class _Writing:
         self._read_to = ReadTo(part.place, log=self.reading.name)
 
     def _follow(self, definition: TableSchema, origins: Mapping[str, str | None] | None = None) -> None:
-        """Let the log have columns for this definition. Rows that wait are committed before, without them.
+        """Let the log have columns for this definition. Before a new column is added, waiting rows are committed.
 
-        `origins`: as those of `core.log_columns.columns_of`.
+        `origins`: as in `core.log_columns.columns_of`.
         """
         log = self._log
         columns = columns_of(log.schema, definition, log.columns, origins)
         if columns != log.columns:
-            self._collect()  # the rows that wait are in the columns of the definition before
+            self._collect()  # the waiting rows belong in the columns of the earlier definition
         after = followed(log.schema, definition, columns)
         if after is not log.schema:
             if self._count:
@@ -187,7 +188,7 @@ class _Writing:
         self._count += rows.num_rows
 
     def _collect(self) -> None:
-        """Make rows of the parts that wait."""
+        """Make rows of the log from the rows that wait."""
         part, waiting, log = self._of, self._waiting, self._log
         self._of, self._waiting = None, []
         if part is None:
@@ -208,7 +209,7 @@ class _Writing:
             self._rows, self._bytes = [], 0
 
     def _commit(self) -> None:
-        """Commit all rows, up to the last one, and let readers see them."""
+        """Commit all rows that were taken since the last commit, and let readers see them."""
         self._flush()
         assert self._read_to is not None  # noqa: S101 - there are rows
         self.tables.commit(self._log, self._files, self._count, self._read_to, self._lift)

@@ -17,9 +17,9 @@ from lakeingest.pipeline.run.table_run import TableRun
 class Reading:
     """What a companion has still to read of a changelog, up to the place `shown` as of which readers see the copy.
 
-    `since`: the position up to which the companion goes; None: it begins anew, and the parts begin with a copy. `why`:
-    why it begins anew; '' if it does not. `reached`: once all parts are read, the position of a companion that has
-    written them all.
+    `since`: the position up to which the companion goes; None: it begins anew, and the parts begin with a copy.
+    `rereads`: readers see all reread rows that are stored, also those as of `shown`. `why`: why it begins anew; '' if
+    it does not. `reached`: once all parts are read, the position of a companion that has written them all.
     """
 
     changelog: ShownChangelog
@@ -31,7 +31,7 @@ class Reading:
 
     @property
     def name(self) -> str:
-        """The name of the changelog, which is `log` in each position of it."""
+        """The name of the changelog: the `log` of each position in it."""
         return self.changelog.name
 
     def parts(self) -> Iterator[Part]:
@@ -50,20 +50,20 @@ class Companion(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of pipeline.yml that asks for it, which names it in messages."""
+        """The key of pipeline.yml that asks for companions of this kind. Messages name the kind by it."""
 
     @property
     def tidies(self) -> bool:
-        """Whether `tidy` can have something to do: no companion is opened to be tidied by a kind that never does."""
+        """Whether `tidy` of this kind ever has something to do. If not, no companion is opened only to be tidied."""
 
     def is_wanted(self, table: TableRun) -> bool:
-        """Whether the table is to have such a companion."""
+        """Whether the table is to have a companion of this kind."""
 
     def table_of(self, table: TableId) -> TableId:
         """The name of the companion (`core.companion.companion_of`)."""
 
     def standing(self, table: TableRun) -> Standing | None:
-        """How far the companion is, by its last commit, which readers see afterwards; None if there is none.
+        """How far the companion is, by its last commit; None if there is none. After the call readers see this commit.
 
         It is asked before the first `write`, and again after each `write` that failed.
 
@@ -73,16 +73,16 @@ class Companion(Protocol):
     def write(self, table: TableRun, reading: Reading) -> Standing:
         """Write all parts of the reading, in one commit or in several, and let readers see them.
 
-        Each commit carries the position that it goes up to: the last one `reading.reached`. If `reading.since` is None,
-        the companion is made, or begins anew: no older row counts any more. Returns the standing after the last
-        commit.
+        Each commit carries the position that it goes up to: that of the last commit is `reading.reached`. If
+        `reading.since` is None, the companion is made, or begins anew: no older row counts any more. Returns the
+        standing after the last commit.
         """
 
     def tidy(self, table: TableRun, *, now: bool = False) -> int | None:
-        """Called after each `write`, and with `now` once a day: what is to be done from time to time.
+        """Do what is due from time to time, such as removing rows that are too old; with `now`, do it in any case.
 
-        Such as removing what is too old. `write` or `standing` was called before. Returns the companion's version if
-        it made a commit; None if it made none.
+        `Companions` calls it after each `write`, and with `now` once a day, after `standing` or `write`. Returns the
+        companion's version if it made a commit; None if it made none.
         """
 
 
@@ -91,20 +91,20 @@ class ListOfAll(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of pipeline.yml that asks for it, which names it in messages."""
+        """The key of pipeline.yml that asks for the table. Messages name the table by it."""
 
     @property
     def name(self) -> TableId:
-        """The table."""
+        """The name of the table."""
 
     def standing(self) -> Standing | None:
         """How far the table is, by its last commit; None if there is none."""
 
     def write(self, since: ReadTo | None, to: Place, tables: Collection[TableId]) -> Standing:
-        """Write what it lacks after the position `since`, up to a place which all companions of `tables` have reached.
+        """Write what the table lacks after `since`, up to `to`: a place that all companions of `tables` have reached.
 
         `since` is None if there is no table yet.
         """
 
     def tidy(self) -> int | None:
-        """Called once a day, after `standing` or `write`; as `Companion.tidy` with `now`."""
+        """Do what `Companion.tidy` does with `now`. It is called once a day, after `standing` or `write`."""

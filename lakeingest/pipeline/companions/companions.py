@@ -1,9 +1,10 @@
 """When the companions of copies are written, where each goes on, and what the spool keeps for them.
 
 After each publish, a companion gets the parts of the changelog from its own last commit on, up to the place as of which
-readers see the copy. What cannot be written is reported and tried again: it stops neither the run nor its table. Until
-then the archive of the spool keeps what the companion has still to read, for longer than `changelog.keep` if need be.
-If it is lost nevertheless, such as with the state folder, the companion begins anew, and says so in its rows.
+readers see the copy. If it cannot be written, this is reported and tried again; neither the run nor the table stops.
+Until it is written, the archive of the spool keeps the changes that it has still to read, for longer than
+`changelog.keep` if need be. If they are lost nevertheless, such as with the state folder, the companion begins anew,
+and says so in its rows.
 
 A quiet table needs no commit: the state folder notes that its companion is as of a later place (`state.companions`).
 """
@@ -54,17 +55,17 @@ class Companions:
     takes_all: bool = True
     _standings: dict[Name, Standing] = field(default_factory=dict, init=False)
     _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
-    _loaded: set[Name] = field(default_factory=set, init=False)  # those whose standing is not only the noted one
+    _loaded: set[Name] = field(default_factory=set, init=False)  # those whose last commit this run knows
     _seen: set[Name] = field(default_factory=set, init=False)  # those that this run has looked at
     _behind: set[Name] = field(default_factory=set, init=False)
     _changelogs: dict[TableId, ShownChangelog] = field(default_factory=dict, init=False)
     _versions: Versions | None = field(default=None, init=False)
     _not_before: dict[Name, float] = field(default_factory=dict, init=False)  # by the monotonic clock
     _must_note: bool = field(default=False, init=False)
-    _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note that this run has still to read
+    _held: ExitStack = field(default_factory=ExitStack, init=False)  # the note of `_reader` for the archive
     _reader: Reader | None = field(default=None, init=False)
     _stopped: StoppedTables = field(init=False)
-    _dropped: set[Name] | None = field(default=None, init=False)  # noted ones that the lake lacks; None: not looked
+    _dropped: set[Name] | None = field(default=None, init=False)  # noted, but not in the lake; None: not looked
     _tidied: date | None = field(default=None, init=False)  # the day (UTC) on which all were tidied
     _tidying: date | None = field(default=None, init=False)  # the day (UTC) on which `_looked_at` were
     _looked_at: set[Name] = field(default_factory=set, init=False)  # those that were tidied, or need not be
@@ -89,7 +90,7 @@ class Companions:
         return worked
 
     def _find_dropped(self) -> set[Name]:
-        """The noted companions that somebody has dropped or renamed: they begin anew at once, also of quiet tables."""
+        """The noted companions that somebody has dropped or renamed: they begin anew at once, even for quiet tables."""
         edges, names = self.edges, {kind.key: kind.table_of for kind in self.kinds}
         noted = {(key, table): names[key](table) for key, table in self._noted if key in names}
         if not noted:
@@ -124,7 +125,7 @@ class Companions:
         return True
 
     def _tidyings(self, tables: Iterable[TableRun]) -> Iterator[tuple[Name, TableId, Callable[[], None]]]:
-        """For each companion that can have something to tidy: its names, and what tidies it."""
+        """For each companion that can have something to tidy: its key, its name in the lake, and what tidies it."""
         for table in tables:
             for kind in self.kinds:
                 if kind.tidies and kind.is_wanted(table):
@@ -136,7 +137,7 @@ class Companions:
             yield name, self.listing.name, partial(self._tidy, name, self.listing.standing, self.listing.tidy)
 
     def _tidy(self, name: Name, standing: Callable[[], Standing | None], tidy: Callable[[], int | None]) -> None:
-        """Tidy one that this run may not have opened yet."""
+        """Tidy a companion, which this run may not have opened yet. Without a commit of it, nothing is done."""
         if self._standing(name, standing) is not None:
             self._tidied_to(name, tidy())
 
@@ -147,7 +148,7 @@ class Companions:
             self._must_note = True  # its commit may have an earlier position, and ends what was noted before
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
-        """Whether the companion lacks something, and may be tried now. Notes that a quiet table is as of a later place.
+        """Whether the companion lacks something, and may be tried now. Of a quiet table, only a later place is noted.
 
         A table without a published copy has no companion yet.
         """
@@ -163,14 +164,14 @@ class Companions:
                 self._standings[name] = standing.unchanged_to(place)
                 self._must_note = True
             return False
-        # at this place, only rows that were read again can be missing, and they are read once readers see all of them
+        # a companion at this place can lack only rows that were read again: it gets them once readers see all of them
         if name in self._loaded and standing is not None and standing.read_to.place >= place and not copy.visible:
             return False
         self._behind.add(name)
         return time.monotonic() >= self._not_before.get(name, 0.0)
 
     def _tried(self, name: Name, companion: TableId, write: Callable[[], None]) -> bool:
-        """Write one companion, which has this name in the lake. Whether that succeeded; an error is reported."""
+        """Write or tidy the companion with this name in the lake. Returns whether this succeeded; reports an error."""
         key, table = name
         try:
             with (
@@ -195,14 +196,15 @@ class Companions:
         return True
 
     def _forget(self, name: Name) -> None:
-        """After an error nobody knows which commits were made: the companion is asked, and lacks something until then.
+        """After an error, nobody knows which commits were made: let the companion be asked before its next write.
 
-        If it goes on from an earlier position, the archive may have no longer what follows; then it begins anew.
+        Until it is asked, it counts as one that lacks something. If its last commit has an earlier position, the
+        archive may no longer have the changes after this position, so that the companion begins anew.
         """
         self._loaded.discard(name)
         self._behind.add(name)
         if name in self._standings:
-            self._standings[name] = replace(self._standings[name], of=0)
+            self._standings[name] = replace(self._standings[name], of=0)  # so it is not taken for a quiet table's
             self._must_note = True
 
     def _record(self, key: str, stopped: Stopped) -> None:
@@ -258,24 +260,25 @@ class Companions:
             kind.standing(table)  # some commits may have been made
             written = kind.write(table, self._reading(table, None, error.line))
         assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
-        of = table.copy.published if table.copy.visible else None
+        of = table.copy.published if table.copy.visible else None  # None: the copy has rows that readers do not see
         written = replace(written, of=of or 0)
         self._note(name, standing, written)
         self._tidied_to(name, kind.tidy(table))
 
     def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
-        """Note how far a companion is now; the state folder must have it if no commit tells it."""
+        """Note how far a companion is now. If no commit of the companion tells this, the state folder must have it."""
         self._standings[name] = after
         self._loaded.add(name)
         self._behind.discard(name)
-        is_new_or_same = before is None or before.version == after.version
+        is_new_or_same = before is None or before.version == after.version  # the same: it made no commit
         self._must_note = self._must_note or is_new_or_same or name not in self._noted
 
     def _standing(self, name: Name, standing: Callable[[], Standing | None]) -> Standing | None:
         """How far the companion is: by its last commit, or as of a later place that is noted for this commit.
 
-        `standing`: asks the companion for its last commit. If that is not the noted one, such as after a rollback, it
-        counts from now on, and the companion lacks something: until it is written, the archive keeps what follows.
+        `standing`: asks the companion for its last commit. If this is not the noted commit, such as after a rollback,
+        the last commit counts, and the companion lacks something: until it is written, the archive keeps the changes
+        after this commit.
         """
         if name in self._loaded:
             return self._standings[name]
@@ -323,7 +326,7 @@ class Companions:
         self._reader.has_read(least)
 
     def _least_unread(self) -> Place | None:
-        """The place up to which all companions have read that are behind, or may be; None if none is behind."""
+        """The least place of the companions that are behind, or may be behind; None if there are none of them."""
         unknown = self._noted.keys() - self._seen
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)

@@ -38,7 +38,7 @@ class Histories:
         return history_id(table)
 
     def standing(self, table: TableRun) -> Standing | None:
-        """How far the history is. A commit that readers do not see is shown to them."""
+        """How far the history is; None if there is none. If readers do not see its last commit yet, publishes it."""
         history = self._loaded(table)
         read_to = None if history is None else read_to_of(history.staged.progress)
         return None if history is None or read_to is None else Standing(history.staged.version, read_to)
@@ -49,7 +49,7 @@ class Histories:
 
         def time_of(place: Place) -> int:
             known = reading.changelog.time_of(place)
-            # if nobody knows the time any more, the row was certainly so now
+            # if nobody knows the time any more, take the present: by now the row certainly has these values
             return round(time.time() * 1_000_000) if known is None else known
 
         writing = HistoryWriting(history, reading.name, time_of, reading.since)

@@ -41,8 +41,8 @@ TimeOf = Callable[[Place], int]  # the time of a place, in µs since 1970
 class Folded:
     """What changes make of the history. `rows`: the versions that they begin or end, with all columns of the history.
 
-    `ended`: the rows of `rows` that the lake has, without their end. `begun`: how many of the rows it does not have.
-    `latest`: the greatest time so far, in µs since 1970.
+    `ended`: those of `rows` that the lake has as current versions. `begun`: how many of `rows` the lake does not have.
+    `latest`: the greatest time in the history, with these changes, in µs since 1970.
     """
 
     rows: pa.Table
@@ -66,7 +66,7 @@ class Changes:
     time_of: TimeOf
 
     def folded(self, latest: int) -> Folded:
-        """The versions that the changes begin or end. `latest`: the greatest time of all changes before."""
+        """The versions that the changes begin or end. `latest`: the greatest time of all earlier changes."""
         changes = self._changes(latest)
         versions = fold(self._current_versions(), changes, self._same)
         last = changes[-1].moment.at if changes else latest
@@ -80,7 +80,7 @@ class Changes:
         return self.changed[0].schema.key
 
     def _changes(self, latest: int) -> list[Change[int]]:
-        """The changes, whose rows are numbers in `_values`."""
+        """The changes. The row of a change is its number in `_values`."""
         moments, kinds, rereads = list[tuple[str, str | None]](), list[RowKind](), list[bool]()
         times = list[int]()
         for part in self.changed:
@@ -88,7 +88,7 @@ class Changes:
             committed_at = rows[change.COMMITTED_AT].cast(_MICROS).to_pylist()
             columns = (rows[name].to_pylist() for name in (*change.ORDER, change.GTID))
             for (epoch, file, pos, ordinal, gtid), at in zip(zip(*columns, strict=True), committed_at, strict=True):
-                place, is_reread = Place(epoch, file, pos), at is None
+                place, is_reread = Place(epoch, file, pos), at is None  # a reread row has no commit time
                 read_to = (
                     ReadTo(place, reread=ordinal, log=self.log) if is_reread else ReadTo(place, ordinal, log=self.log)
                 )
@@ -119,7 +119,7 @@ class Changes:
 
     @cached_property
     def _tuples(self) -> list[tuple[object, ...]]:
-        """The values of each row, in the columns that the table has now."""
+        """The values of each row, in the columns of the definition that all these changes have."""
         names = self.changed[0].schema.names
         return list(zip(*(self._values[name].to_pylist() for name in names), strict=True))
 
@@ -142,13 +142,13 @@ def stored_versions(rows: pa.Table, key: Sequence[str]) -> Iterator[Version[int]
 
 
 def all_ended(rows: pa.Table, moment: Moment, by: Ended, history: TableSchema) -> pa.Table:
-    """These current rows of the history with this end, with all columns of the history.
+    """These current rows of the history, ended at this moment, with all columns of the history.
 
-    A version that begins after that position ends just after its own begin.
+    A version that begins after the moment's position ends just after its own begin.
     """
     versions = [
         version.ended(replace(moment, position=max(moment.position, f"{version.begins.position}~{by}")), by)
-        for version in stored_versions(rows, ())
+        for version in stored_versions(rows, ())  # without keys, which are not needed to end a version
     ]
     return with_validity(rows.select(value_fields(history).names), versions, history)
 

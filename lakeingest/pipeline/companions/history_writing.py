@@ -47,7 +47,7 @@ _COPIED = 200_000  # rows of a copy in one file
 class HistoryTable:
     """The history of a table in the lake, at its last commit, which readers see.
 
-    `latest`: the greatest time so far, in µs since 1970. `assert_held`: raises LeaseLost if another run took over; it
+    `latest`: the greatest time in it, in µs since 1970. `assert_held`: raises LeaseLost if another run took over; it
     is called just before each commit, and before each document is written into the `state` folder.
     """
 
@@ -65,27 +65,31 @@ class HistoryTable:
         return self.target
 
     def write(self, folded: Folded, read_to: ReadTo, key: str) -> None:
-        """Commit these versions, with the position up to which the history goes then. `key`: a column of the key.
+        """Commit these versions, if there are any. `key`: a column of the table's key.
 
-        Without versions there is no commit.
+        `read_to`: the position up to which the history goes with this commit.
         """
         if folded.rows.num_rows:
             files = self.files(folded.rows, folded.ended, key)
             self.commit(files, read_to, folded.begun, folded.latest, folded.ended.num_rows)
 
     def files(self, rows: pa.Table, ended: pa.Table, key: str = FROM_POSITION) -> list[Written]:
-        """Write versions to files, to which nothing refers yet. `ended`: those that the lake has, without their end."""
+        """Write versions to files, to which nothing refers yet.
+
+        `ended`: those of `rows` that the lake has as current versions. `key`: a column whose least and greatest value
+        in the replaced rows limit where they are looked for.
+        """
         by_changes = self.target.capabilities.merges_by == "changes"
-        replaced = rows if by_changes else ended  # by changes, it counts which rows are new
+        replaced = rows if by_changes else ended  # a merge by changes itself counts which rows are new
         limits = pc.min_max(replaced[key])
         columns = tuple(dict.fromkeys((key, FROM_POSITION)))
-        # the rows that are replaced are all current; by changes, the new ones are looked for, too
+        # all rows in the lake that are replaced are current; a merge by changes looks for the new rows, too
         merger = self.target.merger(self.staged, columns, (limits["min"].as_py(), limits["max"].as_py()), IS_CURRENT)
         files = [merger.replace(replaced.append_column(DELETED, _false(replaced)))] if replaced.num_rows else []
         return [*files, merger.write(rows.append_column(DELETED, _false(rows)) if by_changes else rows)]
 
     def end_all(self, moment: Moment, by: Ended, read_to: ReadTo) -> None:
-        """Let all current versions end at this moment. Without any there is no commit."""
+        """Let all current versions end at this moment, in one commit; no commit if there are none."""
         ended = [all_ended(rows, moment, by, self.schema) for rows in self.current_rows(None, None)]
         if ended:
             rows = pa.concat_tables(ended)
@@ -94,8 +98,8 @@ class HistoryTable:
     def commit(self, parts: list[Written], read_to: ReadTo, begun: int, latest: int, ended: int = 0) -> None:
         """Commit files, let readers see them, and note the position and the greatest time.
 
-        `begun` and `ended`: how many versions the lake gets, and how many that it has end. Raises StateUnreadable if
-        the lake lacks one of these.
+        `begun`: how many versions the lake does not have yet. `ended`: how many of its versions get an end. Raises
+        StateUnreadable if the lake lacks one of the versions that get an end.
         """
 
         def progress_after(effects: Effects) -> Progress:
@@ -189,7 +193,7 @@ class HistoryWriting:
     _copied_rows: int = field(default=0, init=False)
     _has_begun: bool = field(default=False, init=False)
     _begins_anew: bool = field(init=False)
-    _before: ReadTo | None = field(init=False)  # the position of the last commit before this
+    _before: ReadTo | None = field(init=False)  # the position of the history when this writing began
 
     def __post_init__(self) -> None:
         self.time_of = cache(self.time_of)
@@ -238,7 +242,7 @@ class HistoryWriting:
         if not self._has_begun and self.since is None and before is not None:
             position = f"{before.place}~{Ended.GAP}"
             if isinstance(first, Copied):
-                position = min(position, f"{first.place}.rows")
+                position = min(position, f"{first.place}.rows")  # before the positions that `_write_copied` gives
             self.history.end_all(Moment(position, self.history.latest + 1), Ended.GAP, before)
         self._has_begun = True
 
@@ -259,7 +263,7 @@ class HistoryWriting:
             self._end_copy()
 
     def _write_copied(self) -> None:
-        """Write the rows of a copy that wait to a file."""
+        """Write the waiting rows of a copy to a file."""
         schema, place = self._copied[0].schema, self._copied[0].place
         rows = pa.Table.from_batches([part.rows for part in self._copied])
         at = max(self.history.latest, self.time_of(place))
@@ -296,6 +300,7 @@ class HistoryWriting:
         whole, rest = _cut(self._waiting)
         if whole:
             last = _last(whole, self.log)
+            # the position is the end of the last transaction of `whole`; a row that was read again has its own position
             self._commit(whole, last if last.reread is not None else ReadTo(last.place, log=self.log))
             self._waiting = rest
         elif count >= MOST_CHANGES:
@@ -340,7 +345,7 @@ def _last(changed: list[Changed], log: str) -> ReadTo:
 
 
 def _cut(changed: list[Changed]) -> tuple[list[Changed], list[Changed]]:
-    """The changes up to the end of the last transaction before that of the last change, and the rest."""
+    """The changes before the last transaction among these changes, and the changes of the last transaction."""
     last = _last(changed, "").place
     for index in reversed(range(len(changed))):
         part = changed[index]

@@ -9,7 +9,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def companions_of(edges: Edges, copied: Mapping[TableId, TableRun], *, takes_all: bool) -> CompanionTables:
-    """The companions of a run. `copied`: the tables of the run. `takes_all`: all that the pipeline updates."""
+    """The companions of a run. `copied`: the run's tables. `takes_all`: these are all that the pipeline updates."""
     config = edges.config
     has_histories = "scd2" in {config.history, *(options.history for options in config.tables.options.values())}
     if not config.changelog.table and not has_histories:

@@ -43,7 +43,7 @@ def _place_at(rows: pa.RecordBatch, number: int) -> Place:
 
 
 def is_reread(part: Changed) -> bool:
-    """Whether the rows of the part were read again; then they have no commit time."""
+    """Whether the rows of the part were read again: such rows have no commit time."""
     return bool(part.rows.num_rows) and not part.rows[change.COMMITTED_AT][0].is_valid
 
 
@@ -107,6 +107,7 @@ def _document_row(
     values: Mapping[str, pa.Scalar],
     of: Any,
 ) -> pa.Table:
+    """The row that a document describes. `of`: the DDL in the binlog; None for a RESET, which is of no transaction."""
     text = json.dumps(doc, ensure_ascii=False)
     columns: dict[str, pa.Array] = {
         change.OP: pa.array([op]),
@@ -144,5 +145,5 @@ def _values(rows: pa.Table, log: Log) -> dict[str, pa.ChunkedArray]:
 
 
 def sum_of(tables: list[pa.Table]) -> pa.Table:
-    """All rows, in order. A column that some of the tables lack is NULL in their rows."""
+    """All rows of the tables, in order. A column that some of the tables lack is NULL in their rows."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")

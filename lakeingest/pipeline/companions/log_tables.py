@@ -33,7 +33,7 @@ TIDY_EVERY = 16  # of so many writes of a table, one looks whether files are to 
 
 @dataclass(slots=True)
 class Log:
-    """One such table: its last commit, its definition, and how often this run has written it.
+    """A table to which runs only add rows: its last commit, its definition, and how often this run has written it.
 
     `columns`: the column of the log for each column of the table whose changes it has, as of its last row.
     `begins`: the place of its last RESET, as a text that sorts; '' if it has none.
@@ -52,7 +52,7 @@ class Log:
 
 
 class LogTables:
-    """Opens, makes and writes such tables. Each commit asserts that the lease is held."""
+    """Opens, makes and writes tables to which runs only add rows. Each commit asserts that the lease is held."""
 
     def __init__(self, edges: Edges) -> None:
         self._edges = edges
@@ -86,7 +86,10 @@ class LogTables:
         return Log(self._committing.create(schema, begun(schema)), schema)
 
     def write(self, log: Log, rows: pa.Table, first: int, lift: Lift | None = None) -> Written:
-        """Write a file of these rows, for `commit`. They get numbers, the row `first` since the last commit first."""
+        """Write a file of these rows, for `commit`, and number them.
+
+        `first`: how many rows were written between the last commit and these rows; the numbers go on after them.
+        """
         count = rows.num_rows
         number = count_of(log.staged.progress) + 1 + first
         rows = rows.append_column(NUMBER, pa.array(np.arange(number, number + count)))
@@ -113,9 +116,9 @@ class LogTables:
         log.writes += 1
 
     def tidy(self, log: Log, *, now: bool = False) -> None:
-        """After each write, and done from time to time: remove rows that are too old, and combine small files.
+        """Remove rows that are too old, and combine small files: after one of TIDY_EVERY writes, and always with `now`.
 
-        With `now` it is done in any case.
+        It is called after each write.
         """
         if not now and log.writes % TIDY_EVERY != 1:
             return

@@ -61,12 +61,12 @@ class Transactions:
 
     @property
     def key(self) -> str:
-        """The key of pipeline.yml."""
+        """The key of pipeline.yml that asks for the list."""
         return TRANSACTIONS_KEY
 
     @property
     def name(self) -> TableId:
-        """The table."""
+        """The name of the list as a table."""
         return transactions_table(self.database).table
 
     def standing(self) -> Standing | None:
@@ -78,8 +78,8 @@ class Transactions:
     def write(self, since: ReadTo | None, to: Place, tables: Collection[TableId]) -> Standing:
         """Write the transactions of these tables after `since` and up to the place `to`.
 
-        If they are not stored any more, if a file of them is lost, or if there is no list yet, a row says that they are
-        not in the list. Raises StateUnreadable if a file of them is damaged.
+        If these transactions are not stored any more, if a file of their rows is lost, or if there is no list yet, a
+        row says that they are not in the list. Raises StateUnreadable if a file of their rows is damaged.
         """
         changelog = StoredChangelog(self.edges.state / "spool")
         held = changelog.held()
@@ -147,6 +147,7 @@ class Transactions:
                     " next run begins the list anew, with a gap"
                 ) from error
             counted = rows.group_by(list(_GROUP), use_threads=False).aggregate([([], "count_all")])
+            # earlier transactions are in the copy with which the changelog begins
             counted = counted.filter(pc.greater(place_texts(counted), self.begin_of(table)))
             counts = counted["count_all"].cast(pa.int64())
             names = pa.repeat(json.dumps(str(table), ensure_ascii=False), counted.num_rows)
@@ -155,7 +156,7 @@ class Transactions:
             yield pa.table(dict(zip(_FIELDS.names, columns, strict=True))).cast(_FIELDS)
 
     def _altered(self, segment: Manifest, tables: Collection[TableId]) -> Iterator[pa.Table]:
-        """DDL of these tables in the segment, which is one row of their changelogs."""
+        """The DDL of these tables in the segment. Each DDL counts as one row, as in the changelog of its table."""
         for table, followed in segment.followed.items():
             place = followed.place
             if table in tables and str(place) > self.begin_of(table):
@@ -184,5 +185,5 @@ def _listed(groups: pa.Table, since: Place, to: Place) -> pa.Table:
 
 
 def _gap(place: Place) -> pa.Table:
-    """The row that says that no transaction up to this place is in the list that is not in it already."""
+    """The row of a gap: the list lacks the transactions that come after its earlier rows, up to this place."""
     return pa.table({change.POSITION: [str(place)], GAP: [True]})

@@ -55,8 +55,8 @@ class WaveLoop(ABC, Generic[W, T]):
         """Wait for the wave, begin the next wave if both functions say so, and return the read wave with its parts.
 
         Returns None if a chunk was given up: then the same wave is begun once more, in smaller chunks, if `goes_on`
-        says so. `may_read` is not asked about a wave that was begun before. Raises ChunkTooSlow if a chunk was given up
-        and chunks cannot be smaller.
+        says so. `may_read` is asked only before the next wave, not before the same one. Raises ChunkTooSlow if a chunk
+        was given up and chunks cannot be smaller.
         """
         wave = self.wave
         if wave is None:

@@ -112,10 +112,10 @@ def create(edges: Edges, table: TableRun, progress: Progress) -> None:
 
 
 def _stop_altered(run: OpenRun, tables: Sequence[TableRun]) -> None:
-    """Stop those of the tables that DDL has changed after the end of the spool.
+    """Stop each of the tables that DDL has changed after the end of the spool.
 
-    Their definitions have been read. They must be in force where copies begin without missing chunks, because such
-    copies are lifted over each later DDL.
+    The definitions that the run has read must be in force at this end: copies that begin there without missing chunks
+    are lifted over each later DDL.
     """
     edges, since = run.edges, run.binlog.spool.position
     schemas = {table.id: table.schema for table in tables if table.failure is None}

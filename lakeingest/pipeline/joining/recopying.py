@@ -57,11 +57,11 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     with of_table():
-        now = run.edges.source.schema(table.id, table.options.choices)
-    if names := revealed(table.schema, now):
+        current = run.edges.source.schema(table.id, table.options.choices)
+    if names := revealed(table.schema, current):
         fail(run.edges, table, _may_be_hidden(table, names))
         return False
-    if names := unnamed(table.schema, now):
+    if names := unnamed(table.schema, current):
         fail(run.edges, table, _may_lose_name(table, names))
         return False
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count

@@ -70,7 +70,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
-        return  # the rows are at `stop`, and readers see them, or the note on foreign keys stays the same
+        return  # the rows are at `stop`, and readers see them; or a commit would not even change `cascades`
     # Step 1: plan the merge of the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)

@@ -22,6 +22,7 @@ def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> 
     """
     rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # the driver has the numbers of all rows of a merge
     file_indices, starts = np.unique(at, return_index=True)  # with the index in `at` at which each file's rows start
+    # without rows, `split` gives one empty part for no file, hence `strict=False`
     return dict(zip((files[index] for index in file_indices), np.split(rows, starts[1:]), strict=False))
 
 

@@ -29,7 +29,7 @@ class Replaced:
 
     `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
     numbers of the patch rows that have no later change, including those that delete a key. `read` and `applied` are
-    numbers of change rows. `freed`: the numbers of the keys in quarantine of which a change was applied.
+    numbers of change rows. `freed`: the numbers of those keys in quarantine that have an applied change.
     """
 
     written: Written
@@ -123,14 +123,14 @@ class WriteRows:
 
     def _counted(self, rows: pa.Table) -> usual.Written:
         """The numbers of rows that are not deleted, and of their NULLs."""
-        if DELETED in rows.column_names and pc.any(rows[DELETED]).as_py():  # not in the copy, or marked there
+        if DELETED in rows.column_names and pc.any(rows[DELETED]).as_py():  # deletes: not in the copy, or marked there
             rows = rows.filter(pc.invert(rows[DELETED]))
         nulls = {column.name: rows[column.name].null_count for column in self.schema.columns if column.nullable}
         return usual.Written(rows=rows.num_rows, nulls=nulls)
 
 
 def _numbers_among(keys: pa.Table | None, changes: pa.Table, key: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of those of the `keys` of which there is a change."""
+    """The number of each row of `keys` whose key has a change; none if `keys` is None."""
     if keys is None:
         return ()
     numbered = keys.append_column(_NUMBER, pa.array(range(keys.num_rows)))

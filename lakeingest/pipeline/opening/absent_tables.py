@@ -75,10 +75,10 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
 def _parents_of_others(
     config: Config, source: Source, tables: Collection[TableId], done: Collection[TableId]
 ) -> Collection[TableId]:
-    """The tables in `done` whose foreign keys may change rows of other tables outside the binlog.
+    """The parents whose changes foreign keys may carry, outside the binlog, to the `tables` that are not in `done`.
 
-    Their changes are needed while such a table is copied. What the source's settings say about foreign keys does not
-    count, because the binlog that is needed may be from before these settings.
+    The caller takes these parents out of `done`, because the spool needs their changes. What the source's settings say
+    about foreign keys does not count, because the binlog that is needed may be from before these settings.
     """
     others = [table for table in tables if table not in done and config.tables.of(table).cascades == "read"]
     if not done or not others:

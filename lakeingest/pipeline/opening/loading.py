@@ -26,7 +26,7 @@ class Loaded:
     not in `schemas` can only be copied again, or its copy belongs to another pipeline.
     `staged`: the staged state of each table; None for a new table. A table whose copy cannot be loaded or continued is
     not in `staged`.
-    `failed`: for each of these tables, why its copy cannot be loaded or continued.
+    `failed`: for each table whose copy cannot be loaded or continued, the reason.
     `altered`: for each table that DDL has changed since it was copied, its current definition. The binlog tells how the
     definition of the copy becomes the current one.
     """
@@ -65,8 +65,8 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
         return definition_to_read_by(config, copy, defined[table], stored)
 
     copied = [table for table, copy in staged.items() if copy is not None and table not in failed]
-    definitions, without = _answers(config, copied, definition)
-    failed |= without
+    definitions, errors = _answers(config, copied, definition)
+    failed |= errors
     for table, schema in definitions.items():
         schemas[table] = schema
         if not schema.reads_as(defined[table]):

@@ -180,7 +180,7 @@ def _table_runs(
 def _keep_definitions(
     edges: Edges, runs: Mapping[TableId, TableRun], loaded: Loaded, again: Collection[TableId]
 ) -> None:
-    """Store the definition of each copy, but not of those `again`: a copy that begins again may have an older one."""
+    """Store the definition of each copy, but not for the tables `again`, whose copies may have an older definition."""
     state = edges.writing  # asserts once that the lease is held: each assertion is a request to a store
 
     def keep(copy: Staged) -> None:

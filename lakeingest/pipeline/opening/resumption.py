@@ -121,7 +121,7 @@ def resumption(
     # the copies as they are on this server
     moved = {table: moves.moved.get(table, progress) for table, progress in copied.items() if table not in moves.failed}
     begun = {table: _begun(schemas[table], replace(position, epoch=moves.epoch)) for table, position in starts.items()}
-    moved |= begun  # a copy that begins at a place needs the binlog as one that stands there
+    moved |= begun  # a copy that begins at a place needs the same binlog as a copy with this position
     if spool is not None and not moves.is_own_spool(spool):  # its places are of another server
         spool = None
     stored = None if spool is None else _facts_of_spool(spool, moved)

@@ -1,7 +1,7 @@
 """Copies that begin empty at a place of the binlog which `tables.startup` names, before the spool's end.
 
-For the spool, such a copy is one that stands at that place: so the spool goes on, or a new spool begins there, or the
-table stops because the source has purged the binlog (`core.resuming`).
+Such a copy needs the same spool as a copy whose position is this place: the stored spool goes on, or a new spool begins
+there, or the table stops because the source has purged the binlog (`core.resuming`).
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,10 @@ from lakeingest.spool.spool import Spool
 
 
 def with_starts(config: Config, source: BinlogSource, loaded: Loaded) -> tuple[Loaded, Mapping[TableId, Position]]:
-    """The position at which the copy of each new table is to begin; none if `tables.startup` names no place.
+    """The loaded tables, and the position at which the copy of each new table is to begin.
 
-    The positions have the first epoch. In the result, new tables have failed if the source's binlog has no such place.
+    There are no positions if `tables.startup` names no place, or if the source's binlog does not have the place. If it
+    does not have it, the new tables of the returned `Loaded` have failed. The positions have the first epoch.
     """
     begins, new = config.tables.begins_at, [table for table, staged in loaded.staged.items() if staged is None]
     if begins is None or not new:

@@ -80,7 +80,7 @@ class SourceTime:
 
 
 def _uncounted(_rows: int) -> None:
-    """Nobody wants to know how far a comparison is."""
+    """Do nothing, because nobody wants to know how far a comparison is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ class ChecksumRange:
 
 
 def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Compared:
-    """Compare all rows of the chosen chunks, and name keys of rows that differ, but not always all such keys.
+    """Compare all rows of the chosen chunks, and name keys of rows that differ.
 
-    When `may_begin` returns False, no new chunk is begun. Only the first KEYS_NAMED rows of each range that differs are
-    compared one by one, or of a few buckets.
+    When `may_begin` returns False, no new chunk is begun. Not all keys that differ may be named: at most KEYS_NAMED
+    rows are compared one by one in each small range that differs, or in each BUCKETS_AT_ONCE buckets.
     """
     waves = plan.waves(may_begin)
     return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)
@@ -238,8 +238,8 @@ class _RowsCompared:
     def compare(self, keys: KeyRange, buckets: tuple[int, Sequence[int]] | None = None) -> None:
         """Compare the first rows of both sides in this range, or in these buckets.
 
-        Each side returns at most KEYS_NAMED rows, in key order. Keys after the last key of a side that has more rows
-        are left out, because it is not known whether that side has them.
+        Each side returns at most KEYS_NAMED rows, in key order. If a side has returned so many, keys after its last one
+        are left out, because nobody knows whether this side has them.
         """
         sides = self._sides
         settings, widths = sides.source.settings, sides.source.double_widths
@@ -259,7 +259,7 @@ class _RowsCompared:
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange], files: CopyFiles | None = None) -> dict[KeyRange, Pair]:
     """For each of the ranges `chunks`, the checksum of its rows in the source, and that in the target.
 
-    `files`: read the target's while the source computes its own.
+    `files`: read the target's checksums while the source computes its own.
     """
     in_source, in_target = _both_sums(sides, chunks, 0, None, files)  # all rows of a range are in bucket 0
     if in_target is None:
@@ -275,9 +275,10 @@ def _both_sums(
     numbers: Sequence[int] | None,
     files: CopyFiles | None,
 ) -> tuple[list[dict[int, Checksum]], dict[int, Checksum] | None]:
-    """For each of the ranges `chunks`, the source's checksum of each bucket; and the target's as by `sums_beside`.
+    """For each of the ranges `chunks`, the source's checksum of each bucket; and the checksums of the target.
 
-    The target's are None without `files`, and if only Spark can read them. `numbers`: the buckets; None: all of them.
+    The target's are as `CopyFiles.sums_beside` returns them. They are None without `files`, or if only Spark can read
+    them. `numbers`: the buckets; None: all of them.
     """
     settings, widths = sides.source.settings, sides.source.double_widths
     tasks = [ChecksumRange(settings, sides.schema, keys, max(1, buckets), numbers, widths) for keys in chunks]

@@ -80,7 +80,7 @@ class CopyBySpark:
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
         are_all = ranges[0].lower is None and ranges[-1].upper is None
-        if len(ranges) <= RANGES_SOUGHT and not are_all:  # changes no result; Spark skips files by it, not by a join
+        if len(ranges) <= RANGES_SOUGHT and not are_all:  # the result is the same, but Spark skips files
             rows = rows.where(" OR ".join(f"({keys.predicate(key)})" for keys in ranges))
         tagged = [(keys, (number,)) for number, keys in enumerate(ranges)]
         numbered = numbered_ranges(rows, key, tagged, f"{checksum.NUMBER} int")

@@ -54,10 +54,11 @@ class CopyFiles:
     def sums_beside(
         self, ranges: Sequence[KeyRange], buckets: int, source: Callable[[], Result]
     ) -> tuple[Result, dict[int, Checksum] | None]:
-        """The result of `source`, and meanwhile the checksum of the rows of each chunk, by the chunk's number.
+        """Call `source`, while tasks compute the checksum of the rows of each chunk.
 
+        Returns the result of `source`, and the checksums by the chunk's number. They are None if a file cannot be read.
         The chunks are `buckets` buckets or, if that is 0, the `ranges`. Rows in no chunk do not count. Chunks without
-        rows are left out. The checksums are None if a file cannot be read.
+        rows are left out.
         """
         tasks = self._sum_tasks(ranges, buckets)
         job = BackgroundJob(self.workers, prepare(self.workers, FileSums.run, tasks, self.at_once))
@@ -65,7 +66,7 @@ class CopyFiles:
             in_source = source()
             try:
                 parts = job.result()
-            except (StateUnreadable, ForeignWrite):  # of a file: another reader may read it, or raises its own error
+            except (StateUnreadable, ForeignWrite):  # another reader may read the file, or raises its own error
                 return in_source, None
         except BaseException:
             job.cancel()
@@ -111,7 +112,7 @@ class Numbering:
 
     @classmethod
     def of(cls, ranges: Sequence[KeyRange]) -> "Numbering":
-        """The numbers of the ranges are their places in the sequence."""
+        """The numbering of these ranges: the number of a range is its index in the sequence."""
         bounds = sorted({bound for keys in ranges for bound in (keys.lower, keys.upper) if bound is not None})
         parts = {0 if keys.lower is None else bounds.index(keys.lower) + 1: i for i, keys in enumerate(ranges)}
         return cls(tuple(bounds), parts)
@@ -125,7 +126,7 @@ def _added(parts: Sequence[dict[int, Checksum]]) -> dict[int, Checksum]:
 
 
 def add(sums: dict[int, Checksum], more: dict[int, Checksum]) -> None:
-    """Add the checksums of other rows, by the number of their chunk."""
+    """Add to `sums` the checksums of other rows. Both have them by the number of the chunk."""
     for number, checksum in more.items():
         sums[number] = sums.get(number, Checksum()) + checksum
 
@@ -169,7 +170,7 @@ class FileSums:
             numbers = buckets_of(_texts(rows, self.schema.key, self.schema, self.widths), self.buckets)
         else:
             parts = range_numbers([rows[name] for name in self.schema.key], self.numbering.bounds)
-            numbered = np.full(len(self.numbering.bounds) + 1, -1)
+            numbered = np.full(len(self.numbering.bounds) + 1, -1)  # by part, the number of its range; -1: none
             for part, number in self.numbering.ranges.items():
                 numbered[part] = number
             numbers = numbered[parts]
@@ -248,7 +249,7 @@ class _FileKeys:
 
     def run(self) -> pa.Table:
         """The rows, with the columns of the table."""
-        parts = [pa.table({})]
+        parts = [pa.table({})]  # the result if no row is found
         for rows in _living(self.reader, self.schema):
             texts = _texts(rows, self.schema.key, self.schema, self.widths)
             is_wanted = [key in self.texts for key in zip(*(column.to_pylist() for column in texts), strict=True)]

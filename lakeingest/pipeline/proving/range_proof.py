@@ -1,7 +1,7 @@
 """The comparison of a few ranges of one table with the source, beside writers and publishes, without Spark.
 
-It is `verify` in small: the same checksums, the same look into the binlog, and what differs is found twice. The source
-answers one query at a time.
+It is `verify` in small: the same checksums, the same look into the binlog, and each difference is found twice before it
+is reported. The source answers one query at a time.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ KEYS_SHOWN = 3  # of the keys that differ, in messages
 class Proved:
     """What a comparison has found: `ranges` with their new state, and the rows that the source compares in a second.
 
-    `keys`: those that differ, as a re-snapshot takes them. It has none if rows without a key of their own differ.
-    `seconds`: the source's time, also for the second comparison of what differs.
+    `keys`: the keys that differ, as a re-snapshot takes them; empty if the rows that differ have no key to name.
+    `seconds`: the source's time, with that of the second comparison after a difference.
     """
 
     ranges: tuple[RangeProof, ...]
@@ -45,7 +45,7 @@ class Proved:
 class RangeTask:
     """Compares ranges of about `rows` rows, from `lower` to before `upper`. `workers` read the files of the copy.
 
-    None for a bound: there is none. If only the server knows the order of keys, all rows of the table are compared.
+    A bound that is None does not limit the keys. If only the server knows their order, all rows are compared.
     """
 
     config: Config
@@ -56,7 +56,7 @@ class RangeTask:
     workers: Workers
 
     def run(self, now: float, spent: SourceTime) -> Proved:
-        """Compare, and return what is known then. `now`: seconds since 1970. `spent` gets the source's time.
+        """Compare the ranges, and return what was found. `now`: seconds since 1970. `spent` gets the source's time.
 
         Raises the errors of `TableComparison`, and Retryable if only Spark could read the copy.
         """
@@ -71,6 +71,7 @@ class RangeTask:
                 parents = {key.parent for key in family(self.table, unlogged)}
                 others = sorted(parents - {self.table})
                 parent_schemas = [source.schema(parent, self.config.tables.of(parent).choices) for parent in others]
+            # buckets of about FINEST_ROWS rows each; 0: the chunks are the ranges
             buckets = 0 if schema.ordered else max(1, len(ranges) * self.rows // FINEST_ROWS)
             chosen = tuple(range(buckets or len(ranges)))
             plan = ChunkPlan(tuple(ranges), buckets, chosen, None, schema.fingerprint)
@@ -136,8 +137,8 @@ def _proved(schema: TableSchema, plan: ChunkPlan, found: Confirmed, now: float, 
             seen = RangeProof(keys).compared(Turn.DIFFERENT, now, seconds / len(ranges), position, why)
             differing.append(seen)
     # the other ranges are compared again: single rows may have been left out there
-    bounds = dict.fromkeys(key_of_difference(schema, each.key) for each in found.differences)
-    return Proved(tuple(differing), None, tuple(bounds), seconds)
+    differing_keys = dict.fromkeys(key_of_difference(schema, each.key) for each in found.differences)
+    return Proved(tuple(differing), None, tuple(differing_keys), seconds)
 
 
 def _key_text(key: Key) -> str:

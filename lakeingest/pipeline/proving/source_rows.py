@@ -25,7 +25,7 @@ def hides_values(schema: TableSchema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The rows of a range of keys, in the form of the copy. `widths`: those of the source."""
+    """The source's rows of a range of keys, in the form of the copy. `widths`: the `double_widths` of the source."""
 
     source: Settings
     schema: TableSchema
@@ -48,5 +48,5 @@ class SourceRows:
 
     @property
     def _plain(self) -> TableSchema:
-        """The definition; the source has no rows that are marked as deleted."""
+        """The definition with hard deletes, because the source has no rows that are marked as deleted."""
         return replace(self.schema, choices=replace(self.schema.choices, deletes="hard"))

@@ -2,9 +2,9 @@
 
 The copy has the rows as of its published position. The source is read later, so some of its rows may be newer:
 
-1. The checksums are compared. The result are keys whose rows differ.
-2. After that, the binlog from the published position to its present end is read. The row of a key that it does not
-   change has been the same all the time, so a difference of such a key is one.
+1. The checksums are compared. The result is a list of keys whose rows differ.
+2. After that, the binlog from the published position to its present end is read. If it has no change of a key, the row
+   of this key has been the same all the time, so its difference is real.
 3. For a changed key, the binlog has the row as of the position, and this row is compared with the row of the copy.
 4. Differences are found a second time, by all these steps, before they are reported.
 """
@@ -65,7 +65,7 @@ class TableComparison:
     """A table whose source and copy are compared.
 
     `open_sides`: both sides, for a version of the copy and the chunks of a plan. `parents`: other tables whose changes
-    can change its rows by foreign keys, outside the binlog. `is_own_parent`: so can changes of the table itself.
+    can change its rows by foreign keys, outside the binlog. `is_own_parent`: changes of the table itself can do this.
     """
 
     config: Config
@@ -99,10 +99,10 @@ class TableComparison:
     def _has_another_definition(self) -> bool:
         """Whether the source has the table with another definition. False if it does not have the table."""
         try:
-            now = self.source.schema(self.schema.table, self.schema.choices)
+            current = self.source.schema(self.schema.table, self.schema.choices)
         except (SchemaChanged, OperatorNeeded):
             return False
-        return now.fingerprint != self.schema.fingerprint
+        return current.fingerprint != self.schema.fingerprint
 
     def _confirmed(self, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Confirmed:
         """The result of `confirmed` for a plan of this definition."""
@@ -118,16 +118,16 @@ class TableComparison:
             if is_equal or is_confirmed:
                 return Confirmed(compared, tuple(confirmed), moved, position, plan)
             found_before = found.keys()
-            if position.gtids is None:  # then a run may copy a transaction before the source has committed it
+            if position.gtids is None:  # a run may copy a transaction before the source has committed it
                 time.sleep(COMMIT_SECONDS)
         raise SourceMoved(
             f"{self.schema.table}: each of {COMPARISONS} comparisons has found other differences; verify again"
         )
 
     def _compare(self, plan: ChunkPlan, may_begin: Callable[[], bool]) -> tuple[Compared, bool, Position]:
-        """Compare once, as of the position that is published now; whether the table was changed after it; the position.
+        """Compare once, as of the position that is published now. `may_begin`: whether another chunk may be begun.
 
-        `may_begin`: whether another chunk of the plan may be begun.
+        Returns what was found, whether the table was changed after this position, and the position.
 
         Raises SourceMoved if rows were changed that cannot be compared.
         """
@@ -143,7 +143,7 @@ class TableComparison:
         with sides.spent.counted():
             before = rows_before(self.source, position, schema, key_table(schema, keys), self.parents)
         if not before.has_changes:
-            # unless all rows that differ were compared, nobody knows that the others are those in quarantine
+            # if rows that differ were left out, nobody knows whether they are rows in quarantine
             return _without(compared, listed) if compared.complete else compared, False, position
         by_key = {tuple(key.values()): each for key, each in zip(keys, compared.differences, strict=True)}
         changed = _as_tuples(before.changed)
@@ -195,7 +195,7 @@ def _has_equal_sums(compared: Compared) -> bool:
 
 
 def _without(compared: Compared, listed: Collection[Key]) -> Compared:
-    """The same comparison. Rows of the `listed` keys, which are in quarantine, do not differ if they are not there."""
+    """The comparison, in which a key of `listed` does not differ if the copy lacks its row: it is in quarantine."""
     missing = {each for each in compared.differences if each.key in listed and each.where == ONLY_IN_SOURCE}
     differences = tuple(each for each in compared.differences if each not in missing)
     return replace(compared, differences=differences, quarantined=tuple(sorted(each.key for each in missing)))

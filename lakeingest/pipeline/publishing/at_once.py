@@ -1,8 +1,8 @@
 """Publishes of several tables at once: no reader sees some of them, and not yet the others.
 
 Each table passes its gate and its audit first. A table that fails there stops, and the others go on without it. Then
-one commit of the catalog shows them all. If the catalog refuses that commit, or if it is not known whether it took
-effect, each table that readers are not known to see is published by itself, parents before their children.
+one commit of the catalog shows them all. If the catalog refuses this commit, or if nobody knows whether it took effect,
+each table that readers may not see yet as of this commit is published by itself, parents before their children.
 
 An error that stops the whole run, such as a gate that loses Spark, is raised after the other tables are shown.
 """
@@ -35,13 +35,14 @@ def publish_at_once(
     may_beside: Callable[[TableRun], bool],
     stopping: Callable[[], bool] = lambda: False,
 ) -> set[TableId]:
-    """Publish merged tables, as many at once as the catalog takes. Returns those that someone compacts meanwhile.
+    """Publish merged tables, as many at once as the catalog takes. Returns the tables that someone has compacted.
 
     Readers must see an earlier commit of each table. `tables`: parents before their children. `may_beside`: whether a
-    thread may check and audit the table. After `stopping`, no further commit is begun.
+    thread may check and audit the table. Once `stopping` says so, no further commit is begun.
     """
     moved, rest, error = set[TableId](), list(tables), None
     while rest and not stopping():
+        # if the limit is over, the tables of a batch are only prepared together, and shown one by one
         most = MOST if edges.joint.limit.is_over else edges.joint.limit.most
         names = first_batch([table.id for table in rest], parents_of(binlog), most)
         batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)
@@ -55,7 +56,10 @@ def publish_at_once(
 
 @dataclass(slots=True)
 class _Part:
-    """The part of a table in the commit of all. `seconds`: what its publish took so far."""
+    """The part of one table in the joint publish. `seconds`: what its publish took up to now.
+
+    `is_seen`: the joint publish has shown the table to readers.
+    """
 
     ready: Ready
     prepared: Prepared
@@ -75,10 +79,10 @@ class _Batch:
     stopping: Callable[[], bool]
 
     def publish(self, moved: set[TableId]) -> LakeIngestError | None:
-        """Publish the tables; compacted ones go to `moved`. Returns an error that stops the run.
+        """Publish the tables. Adds the compacted ones to `moved`. Returns the error of a check that stops the run.
 
-        An error that hinders what is shown, such as CatalogAway, is raised at once. If the run is to stop before all
-        are checked, none is shown, so that readers do not see some of them.
+        An error after the checks, such as CatalogAway, is raised at once. If `stopping` says so before all tables are
+        checked, none of them is shown, so that readers do not see only some of them.
         """
         parts = dict[TableId, _Part]()
         error = self._prepare_all(parts, moved)
@@ -164,7 +168,7 @@ class _Batch:
 
 
 def _note_answer(edges: Edges, answer: JointAnswer) -> None:
-    """Note whether the catalog takes commits of so many tables. It is an event if not all are seen."""
+    """Note whether the catalog takes a commit of so many tables. Tell the observer if readers may not see them all."""
     tables, unseen = len(answer.are_seen), len([is_seen for is_seen in answer.are_seen if not is_seen])
     if not unseen:
         edges.joint.limit = edges.joint.limit.taken()

@@ -84,9 +84,9 @@ def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
 
 
 def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -> bool:
-    """Whether the next audit of the table is one in full. `definition` is the stored one.
+    """Whether the next audit of the table is one in full: at times, and whenever the last audit has failed.
 
-    So it is if the last audit has failed: a smaller sample might let the commit pass.
+    After a failure, a smaller sample might let the commit pass. `definition`: the stored definition.
     """
     stopped = edges.stopped.read(table.id)
     if stopped is not None and stopped.error == AuditFailed.__name__:
@@ -98,7 +98,7 @@ def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -
 def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages | None:
     """The last images of the keys that were changed since the commit that readers see; None if they are not known.
 
-    Of about `most` changes: the newest ones.
+    If there are more than about `most` changes, only the newest ones count.
     """
     progress, schema = table.progress, table.schema
     if progress.position is None:
@@ -110,10 +110,11 @@ def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages 
     since = max([since, *(halt.after.place for halt in halts(spool, table.id, since) if halt.after.place <= stop)])
     if since >= stop:
         return None
-    # `uncounted`: rows were read again since the last publish. If this run does not know it, older ones may count, too
+    # `uncounted`: rows were read again since the last publish. If this run does not know this publish, rows that were
+    # read again earlier may count, too
     may_have_rereads = progress.uncounted or (shown is None and table.staged.published is not None)
     rereads = reread_files(spool, table.id, since, stop) if may_have_rereads else []
-    if progress.uncounted and shown is None and not rereads:  # they may be lost with an earlier spool
+    if progress.uncounted and shown is None and not rereads:  # their files may be lost with an earlier spool
         return None
     try:
         changed = spool.files(table.id, since, stop)
@@ -123,7 +124,7 @@ def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages 
 
 
 def _without_quarantine(table: TableRun, changed: LastImages | None) -> LastImages | None:
-    """The same images, but keys in quarantine count as deleted: the copy must have no row of them."""
+    """The images `changed`, in which keys in quarantine count as deleted: the copy must have no row of them."""
     if changed is None or not table.progress.quarantine:
         return changed
     listed = compared_keys(table.schema, table.progress.quarantine)
@@ -146,7 +147,9 @@ def _are_in_new_files(table: TableRun) -> bool:
 
 @dataclass(slots=True)
 class _Reading:
-    """One audit of a commit: `most` rows are read, and `seed` decides which. `in_full`: also of unchanged files.
+    """One audit of a commit: `most` rows are read, and `seed` decides which.
+
+    `in_full`: rows of all old files are read, too, not only of those that may have a changed key.
 
     `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
     files that readers do not see yet.
@@ -215,7 +218,7 @@ class _Reading:
         facts = (
             is_deleted & (not keeps),
             is_deleted & keeps,
-            np.minimum(times, 2),
+            np.minimum(times, 2),  # more than twice is the same fault as twice
             np.minimum(new_times, 2),
             is_searched,
         )
@@ -227,7 +230,7 @@ class _Reading:
                 yield f"{_key_text(keys, int(alike[0]))} {fault} ({len(alike)} keys)"
 
     def _faults_of_values(self, read: Sequence[HeldFile]) -> Iterator[str]:
-        """Changed rows with a value that is not the one of the spool."""
+        """Changed rows of these files with a value other than the spool's. Only some of the rows are looked at."""
         names = [*self.schema.names, *([DELETED] if self.schema.keeps_deleted else [])]
         remaining = max(_LEAST_VALUES, self.most // _VALUES)
         for file in read:
@@ -243,8 +246,9 @@ class _Reading:
             return
         keys = self.changed.keys.select(list(self.schema.key))
         held_numbers, numbers = key_pairs(rows.select(list(self.schema.key)), keys)
+        # a seed of numpy must not be negative
         drawn = np.random.default_rng(self.seed & (2**63 - 1)).permutation(len(numbers))
-        if not self.in_full:
+        if not self.in_full:  # images for one of _VALUES of the rows whose other columns are read
             drawn = drawn[: max(_LEAST_IMAGES, self.most // _VALUES**2)]
             parts = list(dict.fromkeys(self.changed.at[numbers[drawn]].tolist()))[:_PARTS]
             drawn = drawn[np.isin(self.changed.at[numbers[drawn]], parts)]

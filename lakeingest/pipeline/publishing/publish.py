@@ -31,7 +31,7 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A staged commit that has passed its gate, and what its publish shows. `seconds`: what that took so far.
+    """A staged commit that has passed its gate, and what its publish shows. `seconds`: how long the gate took.
 
     `read_back` is the audit, which the target calls before readers see the commit.
     """
@@ -48,7 +48,7 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
     """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
     All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
-    the copy lacks changes by foreign keys (`cascades`). The audit is one in full at times, and after maintenance.
+    the copy lacks changes by foreign keys (`cascades`). At times, and after maintenance, the audit is in full.
 
     Raises:
         GateFailed: the gate fails. Main does not move.

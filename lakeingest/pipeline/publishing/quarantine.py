@@ -47,8 +47,8 @@ _KINDS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTE
 def refusal_of(edges: Edges, table: TableRun, report: GateReport, rows: int, *, is_part: bool = False) -> str | None:
     """Why rows that failed a gate may not move to the quarantine, as far as their number tells; None if they may.
 
-    '' if `quality.on_failure` does not ask for a quarantine. `rows`: those of the copy. `is_part`: these are only some
-    rows of the table, so its share is not known yet.
+    '' if `quality.on_failure` does not ask for a quarantine. `rows`: the number of rows of the copy. `is_part`: the
+    copy does not have all rows of the table yet, so the share of the failing rows is not known.
     """
     quality = edges.config.quality
     if quality.on_failure != "quarantine":
@@ -56,7 +56,7 @@ def refusal_of(edges: Edges, table: TableRun, report: GateReport, rows: int, *, 
     if table.schema.keeps_deleted:
         return "a copy with deletes: soft has no quarantine, because it keeps all rows"
     if table.cascade_keys or table.progress.cascades is not None:
-        # rows that such a key changes are found by the rows of the copy, and so are the children of these rows
+        # the rows that foreign keys change are found by the rows of the copy, which lacks those in quarantine
         return "foreign keys change its rows outside the binlog, and are followed by the rows of the copy"
     failed = [Failed(failure.name, blamed_rows(failure)) for failure in report.failures]
     limit = _limit(edges)
@@ -66,9 +66,9 @@ def refusal_of(edges: Edges, table: TableRun, report: GateReport, rows: int, *, 
 def move_failing(
     edges: Edges, spool: Spool, table: TableRun, report: GateReport, count: int, rows: "Callable[[], DataFrame]"
 ) -> str | None:
-    """Move the rows that failed the gate to the quarantine. Returns why they may not; then nothing is changed.
+    """Move the rows that failed the gate to the quarantine. If they may not move, changes nothing, and returns why.
 
-    `rows` are the `count` rows of the staged commit, of which `report` is.
+    `rows`: reads the staged commit, which has `count` rows. `report`: what the gate has found in this commit.
     """
     reason = refusal_of(edges, table, report, count)
     if reason is not None:
@@ -98,7 +98,7 @@ def move_failing(
 
 
 def close_evidence(edges: Edges, table: TableRun) -> None:
-    """Note of which keys readers see a row again, or know that there is none. Readers see the staged commit."""
+    """Close the evidence of keys that are no longer in quarantine. Call it once readers see the staged commit."""
     edges.evidence.close(table.id, table.progress.quarantine)
 
 
@@ -134,7 +134,7 @@ def _remove(edges: Edges, table: TableRun, keys: Collection[Key], left: int) -> 
 
 
 def _store_evidence(edges: Edges, spool: Spool, table: TableRun, rows: pa.Table, blamed: Blamed) -> None:
-    """Store the failing rows, with the expectations that each fails and the change that has brought it."""
+    """Store the failing rows: each with the expectations that it fails, and with the change that has brought it."""
     position = table.progress.position
     assert position is not None  # noqa: S101 - a table that passes gates has one
     keys = compared_keys(table.schema, blamed)

@@ -134,7 +134,7 @@ class ReadAgain:
 
 
 def _chosen(rows: pa.Table, is_chosen: "np.ndarray") -> pa.Table:
-    """The chosen rows. Neighbours are not copied."""
+    """The chosen rows. If they follow each other without a gap, they are a slice, and nothing is copied."""
     numbers = np.flatnonzero(is_chosen)
     if not len(numbers):
         return rows.slice(0, 0)

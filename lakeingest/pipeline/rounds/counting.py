@@ -20,7 +20,7 @@ class Counting:
         self._publishes = self._publishes_so_far
 
     def count_if_due(self) -> Followed | None:
-        """What following has cost so far, stored; None if it was counted a short time ago."""
+        """Count and store what following has cost since it began; None if it was counted a short time ago."""
         now, edges = time.monotonic(), self._edges
         if now - self._counted_at < COUNT_SECONDS:
             return None

@@ -54,7 +54,7 @@ class Discovery:
     def _is_due(self, now: float) -> bool:
         """Whether the pause after the last list of the tables is over.
 
-        The pause is short if the binlog has grown since then, because a CREATE may be in it.
+        The pause is short if the binlog has grown since that list, because a CREATE may be in it.
         """
         has_grown = self._run.binlog.spool.position.at != self._listed_to
         return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)

@@ -22,7 +22,7 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 
 
 def has_new_copy(run: OpenRun) -> bool:
-    """Whether the chunks of a first copy are all read, and readers see no rows of the table yet."""
+    """Whether there is a first copy whose chunks are all read, and of which readers see no rows yet."""
     return any(map(_is_never_published, run.copied))
 
 

@@ -1,8 +1,9 @@
 """Writes the ledger: what gates and comparisons have found becomes tables in the lake (`core.ledger`).
 
-It is done by the steps with which a copy is written: rows are merged by their keys on staging, then published. So a run
-that dies in between leaves a commit that readers do not see, and the next run writes the same rows once more, under the
-same keys. What cannot be written is kept for the next time. It stops neither the run nor a table.
+Its tables are written by the steps with which a copy is written: rows are merged by their keys on staging, then
+published. If a run dies between the two steps, readers do not see its commit, and the next run writes the same rows
+once more, under the same keys. Rows that cannot be written are kept for the next time. They stop neither the run nor a
+table.
 """
 
 import time
@@ -56,7 +57,7 @@ class Ledger:
     _next_at: float = field(default_factory=lambda: time.monotonic() + PAUSE_SECONDS, init=False)
 
     def write_if_due(self, proofs: Mapping[TableId, TableProof]) -> None:
-        """Write what is new, unless that was done within PAUSE_SECONDS."""
+        """Call `write`, unless it was called in the last PAUSE_SECONDS."""
         if time.monotonic() >= self._next_at:
             self.write(proofs)
 
@@ -80,12 +81,12 @@ class Ledger:
 
     def _write_results(self, schema: TableSchema) -> None:
         paths, rows = noted_results(self.edges.state)
-        if len(paths) > MOST_GATES:  # they could not be written for long
+        if len(paths) > MOST_GATES:  # nothing could be written for a long time: keep the newest
             remove_results(self.edges.writing, paths[:-MOST_GATES])
-        complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may have noted others
+        complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may note other columns
         if complete:
             staged, today = self._loaded(schema), f"{datetime.now(UTC):%Y-%m-%d}"
-            is_trimmed = trimmed_on(self.edges.state) == today  # all ids are read for it, so once a day is enough
+            is_trimmed = trimmed_on(self.edges.state) == today  # once a day, because trimming reads all ids
             self._publish(schema, staged, complete, () if is_trimmed else self._old_results(schema, staged))
             if not is_trimmed:
                 note_trimmed(self.edges.writing, today)
@@ -156,7 +157,7 @@ class Ledger:
         self._shown(schema, merged)
 
     def _shown(self, schema: TableSchema, staged: Staged) -> Staged:
-        """Let readers see a commit."""
+        """Let readers see a commit of the ledger. Returns its staged state after that."""
         audited = replace(staged, progress=staged.progress.audited())
         published = self.edges.committing.publish(audited, schema, {})
         return replace(published, progress=published.progress.published())

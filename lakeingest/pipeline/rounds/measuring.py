@@ -34,7 +34,7 @@ class Measuring:
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
         self._retention: int | None = None  # of the source's binlog, in seconds
-        self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked for it
+        self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked
 
     def measure_if_due(self, *, worked: bool) -> None:
         """Measure if the last measurement is old enough. `worked`: the round had work."""
@@ -45,8 +45,8 @@ class Measuring:
     def measure(self) -> None:
         """Measure the tables, store how fresh they are, and tell the observer.
 
-        The source is asked for its written position, and for its binlog files if it has begun another one. If it is
-        away, nothing is measured: all tables may be published, and a run that needs the source notices that by itself.
+        The source is asked for its written position, and for its binlog files if it has begun another file. If the
+        source is away, nothing is measured, and no error is raised: if the run needs the source, its work raises one.
         """
         with suppress(SourceAway), self._run.edges.source.named_errors():
             self._measure()
@@ -98,7 +98,7 @@ class Measuring:
         if table.copy is None or table.copy.published is None:
             return None
         publish = table.id, table.copy.published
-        if publish not in self._shown:  # the run has only loaded staged rows, that are newer
+        if publish not in self._shown:  # the run has loaded only staged rows, which are newer
             self._shown[publish] = Shown.of_text(self._properties(table.id).get(SHOWN, ""))
         return self._shown[publish]
 
@@ -128,9 +128,9 @@ class Measuring:
             self._retention, self._asked_at = source.shown_retention_seconds(), time.monotonic()
         retention = self._retention
         if retention is None or in_same_file(at, written):
-            return retention
+            return retention  # a file is kept for so long after its end, and the source still writes this file
         if not is_in_one_of(at, sizes):
-            return 0
+            return 0  # the source has purged the file
         ended_at = self._run.binlog.second_of(source, files_after(at, sizes)[0])
         return max(0, ended_at + retention - source.clock())
 
@@ -138,7 +138,10 @@ class Measuring:
 def _unread_bytes(
     seen_to: Position | None, end: Position, written: FilePosition, sizes: Mapping[str, int]
 ) -> int | None:
-    """The length of the binlog after a position of the spool's server; None for another position."""
+    """The length of the binlog after `seen_to`, up to `written`; None if the server's files cannot tell it.
+
+    They cannot if there is no position, if it is of another server or epoch than `end`, or if its file is purged.
+    """
     if seen_to is None or (seen_to.server_uuid, seen_to.epoch) != (end.server_uuid, end.epoch):
         return None
     if in_same_file(seen_to.at, written):

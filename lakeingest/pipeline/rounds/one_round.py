@@ -86,11 +86,11 @@ def _work(
         pace.hurry()  # readers wait for the table
     if has_published or has_written or has_tidied or committed:
         trim_spool(run)
-    return has_published or committed
+    return has_published or committed  # after work on companions alone, the next round need not begin at once
 
 
 def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:
-    """Spool the new binlog, then merge and publish the tables that are due. False if no table is due."""
+    """Spool the new binlog, then merge and publish the due tables, and stopped ones worth a retry. False if none."""
     edges, binlog = run.edges, run.binlog
     # Step 1: spool, before it is decided which tables are due
     asked_at = time.time()

@@ -3,8 +3,8 @@
 `core.proof` decides which range is next. A run that follows compares in a background thread, beside the rounds; a
 bounded run compares after its publishes. The run's own thread alone reads and writes what is known of the ranges.
 
-What may have made other rows of a copy is not told by those who do it. Each time, the facts of a copy are compared
-with those that its proofs were stored with, so that no kill in between hides a change.
+Code that changes rows of a copy, such as a re-snapshot, does not report this here. Instead, each look compares the
+facts of the copy with the facts that were stored with its proofs, so that no kill of a run hides a change.
 """
 
 import time
@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # numba and numpy: a run without `quality.verify` does not ne
 RETRY_SECONDS = 300.0  # after an error of a table's comparison
 MOST_KEYS = 1_000  # of one repair: for more keys, the range is read again
 WAIT_SECONDS = 30.0  # after which `status` is told why comparisons wait
-LOOK_SECONDS = 1.0  # between two looks for a range that is due, or longer:
-LOOKING_SHARE = 0.005  # of a processor's time, for looks at many tables
+LOOK_SECONDS = 1.0  # at least, between two looks for a range that is due
+LOOKING_SHARE = 0.005  # of a processor's time, at most, for these looks: with many tables, they are rarer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class Proving:
         return self._proofs
 
     def hold_back(self) -> None:
-        """Stop each table with a range that differs, if `on_difference` says so; not while its rows are read again.
+        """If `on_difference` says so, stop each table with a range that differs.
 
-        A table whose rows are to be read again goes on.
+        A table that was stopped for this goes on once its rows are to be read again, or once no range differs.
         """
         if self._settings is None or self._settings.on_difference != "stop":
             return
@@ -145,12 +145,12 @@ class Proving:
         return len(self._repaired) > repaired
 
     def proven_since(self, table: TableRun) -> float | None:
-        """Every row of the copy was last found equal to the source's at this time or later; None if unknown."""
+        """The time at which, or after which, each row of the copy was found equal to the source's; None if unknown."""
         proof = self._proofs.get(table.id)
         return None if proof is None or table.copy is None else proof.under(self._facts(table)).proven_since
 
     def end(self) -> None:
-        """Give up the comparison beside the rounds. What it has compared is not known."""
+        """Give up the comparison beside the rounds. Its result is lost, but the source's time for it counts."""
         if self._comparison is not None:
             self._comparison.job.cancel()
             self._budget = self._budget.spent(self._comparison.spent.seconds)
@@ -159,7 +159,7 @@ class Proving:
                 store_budget(self.run.edges.writing, self._budget)
 
     def _read_proofs(self) -> None:
-        """Know the proofs of all tables that can be compared, under the facts of now."""
+        """Adapt the proofs of requested tables with a copy to the current facts of the copies; store what changes."""
         for table in self.run.requested:
             if table.copy is None or table.definition is None:
                 continue
@@ -181,7 +181,7 @@ class Proving:
             and document.signal.action in {Action.RESNAPSHOT, Action.ROLLBACK}
             and document.signal.state is SignalState.DONE
         )
-        last = max(ended, default=0)
+        last_signal = max(ended, default=0)
         return Facts(
             key,
             str(progress.covered_from),
@@ -190,7 +190,7 @@ class Proving:
             progress.epoch,
             progress.restarts,
             place,
-            last,
+            last_signal,
         )
 
     def _tables_to_read_again(self) -> set[TableId]:
@@ -216,30 +216,30 @@ class Proving:
         chosen = next_due(self._proofs, now, self._settings.every.total_seconds(), left_out)
         if chosen is None:
             return None
-        name, proof = chosen
+        name, due_range = chosen
         if self._must_wait():
             return None
         table = self.run.tables[name]
-        rows = self._proofs[name].rows
+        rows = self._proofs[name].rows  # that a range should have
         is_ordered = all(column.kind in INTEGERS for column in table.schema.key_columns)
         workers = edges.executors.for_tasks(small=table.progress.rows <= rows)
-        bounds = (proof.keys.lower, self._proofs[name].end_after(proof)) if is_ordered else (None, None)
+        bounds = (due_range.keys.lower, self._proofs[name].end_after(due_range)) if is_ordered else (None, None)
         return name, RangeTask(edges.config, name, *bounds, rows, workers), SourceTime()
 
     def _must_wait(self) -> bool:
-        """Whether `throttle` lets a comparison that is due wait."""
+        """Whether a due comparison must wait because of `throttle`. Remembers the reason for `_note_wait`."""
         throttle = self.run.edges.throttle
         try:
             reason = throttle.reason_to_wait() or ""
-        except LakeIngestError as error:  # a round or a copy reports that, too
+        except LakeIngestError as error:  # rounds and copies report this error
             reason = f"the load of the source is not known: {error.line}"
-        waits = "" if throttle.seconds_left else reason  # each wave of a copy waits for the pace, and not for long
+        waits = "" if throttle.seconds_left else reason  # a wait for `mb_per_second` is usual, and short
         if waits != self._waits:
             self._waits, self._waits_since = waits, time.monotonic()
         return reason != ""
 
     def _note_wait(self) -> None:
-        """Store why comparisons wait, unless it is stored already. What is stored after a comparison removes it."""
+        """Store why comparisons wait, unless it is stored already. `_take` removes it after the next comparison."""
         if self._waits != self._budget.waits:
             self._budget = replace(self._budget, waits=self._waits)
             store_budget(self.run.edges.writing, self._budget)
@@ -256,7 +256,7 @@ class Proving:
         edges = self.run.edges
         try:
             proved = result()
-        except LakeIngestError as error:  # such as SourceMoved: it changes too fast, or it is published just now
+        except LakeIngestError as error:  # such as SourceMoved: the table changes too fast, or is just published
             self._retry_at[name] = time.monotonic() + RETRY_SECONDS
             self._proofs[name] = replace(self._proofs[name], failed=Failed(time.time(), error.line))
             store_proof(edges.writing, name, self._proofs[name])
@@ -272,12 +272,13 @@ class Proving:
         store_budget(edges.writing, self._budget)
 
     def _react(self, table: TableRun, found: list[RangeProof], proved: "Proved", *, is_known: bool) -> None:
-        """Do what `on_difference` says about ranges that differ. `is_known`: the first of them did so before."""
+        """Do what `on_difference` says about ranges that differ. `is_known`: the first of them has differed before."""
         assert self._settings is not None  # noqa: S101 - only then ranges are compared
         reaction = self._settings.on_difference
         has_keys = 0 < len(proved.keys) <= MOST_KEYS
         scopes = [Scope(keys=proved.keys)] if has_keys else [Scope(range=each.keys) for each in found]
         rows = {(table.id, row) for row in (proved.keys if has_keys else [each.keys for each in found])}
+        # rows that were read again by this run, and still differ, are not read once more
         if reaction == "stop" or (reaction == "repair" and rows & self._repaired):
             if table.failure is None:
                 fail(self.run.edges, table, _failure(table.id, found[0]))
@@ -303,7 +304,7 @@ def _resnapshot(table: TableId, scope: Scope, number: int) -> Signal:
 
 
 def _to_check_soon(proof: TableProof) -> TableProof:
-    """A run first looks whether what differed before still differs."""
+    """The proof with the ranges that differ as unchecked ones: the run first looks whether they still differ."""
     ranges = (replace(each, checked_at=None) if each.state is State.DIFFERS else each for each in proof.ranges)
     return replace(proof, ranges=tuple(ranges))
 

@@ -30,9 +30,10 @@ class BinlogRun:
     tables: Mapping[TableId, TableRun]
     follows_ddl: bool
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # those whose changes the source does not log
-    # by table, the parents of all its foreign keys, for the order of publishes; None: not asked for, or to ask again
+    # by table, the parents of all its foreign keys, for the order of publishes; None: the source is to be asked
     parents: Mapping[TableId, frozenset[TableId]] | None = field(default=None, init=False)
-    logs_cascades: bool = field(default=True, init=False)  # False: a needed part of the binlog lacks such changes
+    # False: a part of the binlog that a table needs lacks the changes by these foreign keys
+    logs_cascades: bool = field(default=True, init=False)
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     # by epoch, the prepared transactions that the server has listed and that were prepared before the spool began; each
     # counts as not ended until the spool has its end
@@ -84,7 +85,7 @@ class BinlogRun:
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
 
     def saw_end(self, asked_at: float) -> None:
-        """The spool has what the source had written when it was asked, at this time (seconds since 1970)."""
+        """Note that the spool has all that the source had written at `asked_at`, in seconds since 1970."""
         self.complete_at = asked_at
 
     def second_of(self, source: "BinlogSource", file: str) -> int:

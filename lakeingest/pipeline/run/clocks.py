@@ -1,6 +1,6 @@
 """The clock of this machine, compared with the clock of the source. Nobody knows which of the clocks is right.
 
-So what is removed only because of its age is not removed before both clocks say that it is old.
+So data that is removed only because of its age stays until both clocks say that it is old.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What stages of a run ask of the companions of its copies; `companions/` has what does it."""
+"""What the stages of a run ask of the companions of its copies. The classes in `companions/` do it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -11,7 +11,7 @@ class CompanionTables(Protocol):
     """The companions of a run's tables (`core.companion`)."""
 
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
-        """Write what the companions of these tables lack of what readers see. Whether there was work.
+        """Write the changes that readers of these tables see and their companions lack. Returns whether there was work.
 
         An error is reported, and kept for `status` until the companion goes on. The run goes on.
         """
@@ -19,8 +19,8 @@ class CompanionTables(Protocol):
     def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:
         """Once a day (UTC), tidy the companions of these tables that lack nothing: those of quiet tables, too.
 
-        None is begun after `stopping`, nor after `at_most` in this call: then a later call goes on. Whether something
-        was done, which `hold` notes. Errors are reported, and kept, as those of `catch_up`.
+        If `stopping` says so, or if `at_most` companions were tidied in this call, the others are left to a later call.
+        Returns whether something was done; `hold` notes it. Errors are reported, and kept, as those of `catch_up`.
         """
 
     def errors_of(self, table: TableRun) -> Mapping[str, str]:

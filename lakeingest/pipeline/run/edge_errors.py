@@ -1,6 +1,6 @@
 """Exceptions of the source, the lake, Spark, Great Expectations and the machine become errors of lakeingest.
 
-The packages that talk to them translate their exceptions; this module lets all of them do so in one block. Any other
+Each package that talks to one of these translates its exceptions; here, all packages do this in one block. Any other
 exception is a bug of lakeingest.
 """
 

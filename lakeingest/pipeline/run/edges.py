@@ -36,8 +36,8 @@ class Edges:
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.
     `began`: when the run began, by the monotonic clock. `results`: what gates have found, for the ledger. `tally`: what
-    merges have written. `unusual`: by table, what is unusual about that. `audit_costs`: by table, the cost of the run's
-    audits. `joint`: what is known about publishes of several tables at once.
+    merges have written. `unusual`: by table, what is unusual about its writes. `audit_costs`: by table, the cost of the
+    run's audits. `joint`: what is known about publishes of several tables at once.
     """
 
     config: Config

@@ -87,7 +87,7 @@ class Executors:
             scatter.warm_up(workers)
 
     def for_tasks(self, *, small: bool) -> Workers:
-        """The workers for `scatter`; None for this process, which runs small tasks: workers take longer to begin."""
+        """The workers for `scatter`; None for this process, which runs small tasks: workers would start too slowly."""
         if small:
             return None
         if self.session is None and runs_here(self._config):

@@ -17,10 +17,10 @@ from lakeingest.pipeline.run.table_run import TableRun
 def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """For all tables of the run, ask the source for the foreign keys whose changes it does not log.
 
-    If the source's settings say that it logs such changes, there are none. But the settings are ignored while a table
-    needs a part of the binlog that lacks such changes. If the foreign keys differ from those known so far, the changes
-    known so far are forgotten. A table stops if the user has no right to see its foreign keys, or if its rows cannot be
-    read again.
+    If the source's settings say that it logs the changes of foreign keys, there are no such keys. But the settings are
+    ignored while a table needs a part of the binlog that lacks these changes. If the run has known other keys before,
+    it forgets the changes that it knows (`Cascaded`). A table stops if the user has no right to see its foreign keys,
+    or if its rows cannot be read again.
 
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
     foreign key is dropped meanwhile, only more rows than necessary are read again.
@@ -59,7 +59,7 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
 
 
 def know_parents(edges: Edges, binlog: BinlogRun) -> None:
-    """Ask the source for the parents of all tables, if that is not known. For `target.publish_together` alone."""
+    """Ask the source for the parents of all tables if they are not known. Only `target.publish_together` needs them."""
     if binlog.parents is None:
         binlog.parents = edges.source.parents(list(binlog.tables))
 
@@ -73,8 +73,8 @@ def parents_of(binlog: BinlogRun) -> Callable[[TableId], Collection[TableId]]:
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
     """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order.
 
-    Without `know_parents`, only foreign keys count that change rows outside the binlog. With it, all count, except
-    within a ring.
+    If the parents are not known (`know_parents`), only foreign keys count that change rows outside the binlog. If they
+    are known, all foreign keys count, except within a ring.
     """
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))

@@ -49,7 +49,7 @@ class Results:
             note_results(state, result_id(now).strip(), noted)
 
     def _is_new(self, table: TableId, stage: str, outcome: Outcome, now: datetime) -> bool:
-        """Whether the result is to be noted; then it is the last one from now on."""
+        """Whether the result is to be noted. If so, later results are compared with this one."""
         expectation = outcome.suite + json.dumps(outcome.document, sort_keys=True, default=str)
         key = (table, stage.rstrip(digits), expectation)  # the waves of a copy, which are numbered, are one stage
         result = Result(outcome.success, outcome.unexpected, now.timestamp())
@@ -60,7 +60,7 @@ class Results:
 
 
 def _results(report: GateReport) -> Iterator[Outcome]:
-    """The outcomes of a gate; if all outcomes of the definition's suite have passed, one in their place."""
+    """The outcomes of a gate; if all outcomes of the definition's suite have passed, one outcome in their place."""
     of_definition = [outcome for outcome in report.outcomes if outcome.suite == SCHEMA]
     if of_definition and all(outcome.success for outcome in of_definition):
         yield Outcome(SCHEMA, {"type": _OF_DEFINITION, "kwargs": {}}, success=True)
@@ -70,7 +70,7 @@ def _results(report: GateReport) -> Iterator[Outcome]:
 
 
 def _columns(outcome: Outcome) -> Row:
-    """The columns that each outcome has for itself. Of the rows that fail, they have the keys and no other value."""
+    """The columns whose values differ by outcome. Of rows that fail, they have the keys, and no other value."""
     return {
         "suite": outcome.suite,
         "expectation": outcome.expectation,

@@ -28,9 +28,9 @@ NO_PROCESSES = "CPU seconds: this system does not list processes as Linux does"
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The counters when a run, or a part of it, began. `cpu` is None where they cannot be read.
+    """The counters when a run, or a part of it, began. `cpu` is None where CPU seconds cannot be read.
 
-    `elsewhere`: what the profile already had then of tasks in other processes.
+    `elsewhere`: what the run's profile had counted, up to that time, of tasks in other processes.
     """
 
     cpu: float | None
@@ -48,14 +48,14 @@ class Meter:
         return self.bill(profile, here=runs_here(config), in_store=in_store)
 
     def bill(self, profile: Profile, *, here: bool, in_store: bool) -> Bill:
-        """What was taken since `begin`, with what tasks took. To be called while the run's own workers are alive.
+        """The bill of what this process and the tasks took since `begin`. The run's own workers must still be alive.
 
-        `here`: the tasks run on this machine, in processes that this one has started. `in_store`: tables or the state
-        are in an object store.
+        `here`: the tasks run on this machine, in processes that this process has started. `in_store`: tables or the
+        state are in an object store.
         """
         cpu, now = None, cpu_seconds()
-        in_tasks, moved = profile.elsewhere
-        in_tasks, moved = in_tasks - self.elsewhere[0], moved - self.elsewhere[1]
+        all_seconds, all_traffic = profile.elsewhere
+        in_tasks, moved = all_seconds - self.elsewhere[0], all_traffic - self.elsewhere[1]
         if self.cpu is not None and now is not None:
             cpu = now - self.cpu + (0.0 if here else in_tasks)
         total = traffic.so_far() - self.traffic + moved
@@ -72,7 +72,7 @@ class Meter:
 def cpu_seconds() -> float | None:
     """The CPU seconds of this process and of all that it started, user and system; None if this is not Linux.
 
-    Of a process that has ended, they are known if its parent waited for it.
+    The CPU seconds of a process that has ended are known if its parent waited for it.
     """
     listed = processes()
     if os.getpid() not in listed:
@@ -89,10 +89,11 @@ def cpu_seconds() -> float | None:
 
 
 def processes() -> dict[int, tuple[int, int]]:
-    """The parent of each process of this machine, and its ticks of processors with those of its ended children."""
+    """By process of this machine: its parent, and the processor ticks that it and its ended children have used."""
     found = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile
+            # only after the name, which is in parentheses, and may have spaces
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             found[int(folder.name)] = int(fields[_PPID]), sum(map(int, fields[_CPU]))
     return found

@@ -43,9 +43,10 @@ class OpenRun:
 
     @property
     def copied(self) -> tuple[TableRun, ...]:
-        """The tables that go on, and have a copy without missing chunks: by priority, then those first that lag most.
+        """The tables that go on, and have a copy without missing chunks, sorted by priority.
 
-        So each table has its turn, even if every run is killed before it comes to the last one.
+        Of the same priority, the table that lags most comes first. So each table has its turn, even if every run is
+        killed before it comes to the last table.
         """
         copied = [table for table in self.going_on if table.copy is not None and not table.has_missing_chunks]
         return tuple(sorted(copied, key=lambda table: (-table.options.priority, table.progress.needed_from)))

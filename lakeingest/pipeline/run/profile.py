@@ -38,8 +38,8 @@ class StageCost:
 class Profile:
     """The costs of stages so far. The profile of a task is pickled, and added to the driver's.
 
-    `process` is the one that it was made in, `traffic` that of its own stages. `elsewhere` are the CPU seconds and the
-    traffic of tasks in other processes, as far as their stages counted them.
+    `process`: the process in which the profile was made. `traffic`: the traffic of the stages of this process.
+    `elsewhere`: the CPU seconds and the traffic of tasks in other processes, as far as their stages counted them.
     """
 
     traffic = NONE  # of the class, so that a task without traffic sends nothing for it

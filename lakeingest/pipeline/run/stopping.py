@@ -68,7 +68,7 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
 
 
 def _record(edges: Edges, stopped: Stopped, error: LakeIngestError) -> None:
-    """Store why the table stopped, and the difference between decoders that it stopped for.
+    """Store why the table stopped. If it stopped because two decoders disagree, also store their difference.
 
     If only these documents cannot be written, the run goes on, and reports the reason at its end.
     """

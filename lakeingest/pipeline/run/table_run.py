@@ -198,7 +198,7 @@ class TableRun:
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
         """The spool has DDL over which the rows are not lifted yet.
 
-        `definition` is the definition of the rows; None if `self.definition` is theirs already.
+        `definition` is the definition of the rows; None if `self.definition` is that already.
         """
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
@@ -294,8 +294,8 @@ class TableRun:
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: use this staged state.
 
-        `sound`: the rows that the commit added are sound. Then all rows are sound if the older rows are. All rows are
-        also sound if readers see them, in this commit or another, because they have passed their gate.
+        `sound`: the rows that the commit added are sound. All rows are sound if these rows and the older rows are. All
+        rows are also sound if readers see them, in this commit or another, because they have passed their gate.
         """
         is_same_commit = self.copy is not None and self.copy.version == staged.version
         are_older_sound = self.copy is None or self.sound  # without a copy there are no older rows

@@ -8,19 +8,19 @@ from lakeingest.lake.target import Effects
 
 
 class Tally:
-    """What merges have written into each table since somebody has last taken it.
+    """What merges have written into each table since the last `take` of the table.
 
-    Threads may call it for different tables at the same time.
+    Threads may call the methods for different tables at the same time.
     """
 
     def __init__(self) -> None:
         self._written: dict[TableId, Written] = {}
 
     def merged(self, table: TableId, effects: Effects, parts: Iterable[Written]) -> None:
-        """A merge was committed, which has written these parts."""
+        """Add what a committed merge has written: the rows of its `effects`, and these parts."""
         changed = effects.inserted + effects.updated + effects.deleted
         self._written[table] = sum(parts, self._written.get(table, Written()) + Written(changed))
 
     def take(self, table: TableId) -> Written:
-        """What was written into the table since the last call."""
+        """Return what merges have written into the table since the last call for it, and begin again from nothing."""
         return self._written.pop(table, Written())

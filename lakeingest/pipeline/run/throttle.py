@@ -18,7 +18,7 @@ class Throttle:
     def __init__(self, config: Config, source: Source) -> None:
         self._limits, self._source = config.throttle, source
         self._meter = source.load_meter(config.throttle.load)
-        self.load = Load()  # as it was measured last; no part of it if it was not measured
+        self.load = Load()  # as it was measured last; without values if it was never measured
         self._next = 0.0  # the time of the monotonic clock from which `mb_per_second` allows the next wave
 
     @property
@@ -38,7 +38,7 @@ class Throttle:
         return window is not None and not window.contain(datetime.now(UTC))
 
     def bytes_per_second(self, at_once: int) -> float | None:
-        """The share of `mb_per_second` of each of so many chunks; None without this limit."""
+        """The bytes per second that `mb_per_second` leaves to each of `at_once` chunks; None without this limit."""
         rate = self._limits.mb_per_second
         return None if rate is None else rate * _MEGABYTE / at_once
 

@@ -1,4 +1,4 @@
-"""What a run lets the second decoder compare, and what it notes of that in the state folder (`core.witness`)."""
+"""What a run lets the second decoder compare, and what it notes of the results in the state folder (`core.witness`)."""
 
 import random
 import time
@@ -36,8 +36,11 @@ class Witness:
     def looks(
         self, server: str, schemas: Mapping[TableId, TableSchema], stopped: StoppedTables, segments: int
     ) -> list[Look]:
-        """What is compared of each of so many segments; they share the rows of new things, and one has the sample."""
-        if self._suspects is None:
+        """What is compared of each of so many segments.
+
+        All segments share the rows of tables with new traits. One segment, chosen by chance, has the sample, too.
+        """
+        if self._suspects is None:  # at first each table may be one; its record decides
             self._suspects = set() if stopped.is_empty else set(schemas)
         self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
         first = frozenset(table for table, schema in schemas.items() if self._has_news(server, schema))
@@ -49,7 +52,11 @@ class Witness:
         ]
 
     def looks_at_chunks(self, server: str, schema: TableSchema, stopped: StoppedTables, chunks: int) -> list[ChunkLook]:
-        """What is compared of each of so many chunks: they share the rows of new things, or one has the sample."""
+        """What is compared of each of so many chunks of a table.
+
+        All rows, if the decoders have disagreed about the table before. If the table has new traits, all chunks share
+        its first rows. Else one chunk, chosen by chance, has the sample.
+        """
         if not stopped.is_empty and _has_disagreed(stopped, schema.table):
             return [ChunkLook(EVERY_ROW, masked=self.masked)] * chunks
         if self._has_news(of_chunks(server), schema):
@@ -80,7 +87,7 @@ class Witness:
         self._cpu = cpu
 
     def store(self, state: File, *, now: bool) -> None:
-        """Store what was compared: `now`, or if it was not stored for a minute."""
+        """Store what was compared, with `now` at once, else only if nothing was stored for a minute."""
         if now or time.monotonic() - self._stored_at > _STORE_SECONDS:
             self._stored_at = time.monotonic()
             store_met(state, self.met)

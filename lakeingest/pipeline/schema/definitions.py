@@ -30,8 +30,9 @@ def definition_to_read_by(
     `schema` is the server's current definition of the table, `stored` the `stored_definition` of the copy.
 
     - The fingerprints of the copy and of `schema` are equal, so at most the layout has changed: `schema` with the
-      stored layout, which rows in the binlog before the DDL have; they may come without column names. If such rows
-      cannot be read by `schema`, the stored definition. If none is stored, `schema` with an unknown layout.
+      stored layout, because rows in the binlog from before the DDL have this layout, and may not name their columns.
+      If these rows cannot be read by `schema`: the stored definition. If none is stored: `schema` with an unknown
+      layout.
     - DDL has changed the table, the copy is incomplete, and DDL is followed without an approval: `schema`. All rows are
       read again.
     - DDL has changed the table, the copy is complete, and DDL is followed, at once or after an approval: the stored

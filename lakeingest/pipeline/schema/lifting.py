@@ -182,8 +182,8 @@ def _lift_over(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> 
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     if halt.alteration.empties and table.schema.keeps_deleted:
         raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
-    now = _current_definition(edges, binlog, table, halt)
-    this_lift, *_ = lifts(table.schema, _alterations_from(binlog, table, halt), now)  # one for each later DDL, too
+    current = _current_definition(edges, binlog, table, halt)
+    this_lift, *_ = lifts(table.schema, _alterations_from(binlog, table, halt), current)  # one for each later DDL, too
     return this_lift
 
 
@@ -203,15 +203,15 @@ def _current_definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: 
         # the bracket: from the spool's end before the definition is read to the spool's end after that
         since = binlog.spool.position.place
         with of_table():
-            now = edges.source.stable_schema(table.id, table.options.choices)
-            new_names = added(table.schema, _alterations_from(binlog, table, halt), now)
-            now = edges.source.with_default_values(now, new_names)
+            current = edges.source.stable_schema(table.id, table.options.choices)
+            new_names = added(table.schema, _alterations_from(binlog, table, halt), current)
+            current = edges.source.with_default_values(current, new_names)
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.failure is not None and table.failure is not earlier_failure:
             raise table.failure.error
         if not halts(binlog.spool, table.id, since):  # the bracket has no DDL of the table
-            return now
+            return current
     raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")
 
 

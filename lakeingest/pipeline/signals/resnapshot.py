@@ -78,7 +78,7 @@ class RereadWave(Wave[Patched]):
 
 
 class Reading(WaveLoop[RereadWave, Patched]):
-    """Reads the rows of a request, wave by wave: `beside` the binlog, or with all executors."""
+    """Reads the rows of a request, wave by wave. `beside`: the run goes on meanwhile; else it waits for each wave."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
         super().__init__(table.id, None)
@@ -138,7 +138,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         return chunks, KeyRange(ranges[0].lower, ranges[-1].upper), is_last
 
     def _tasks(self, chunks: Sequence[Chunk], at_once: int) -> list[ReadAgain]:
-        """The tasks that read these chunks, so many at the same time."""
+        """The tasks that read these chunks, `at_once` of them at the same time."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
         # no limit of bytes if chunks cannot be made smaller
         bytes_max = BYTES_MAX if planner is not None and planner.can_shrink else None

@@ -83,7 +83,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
 
 
 def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
-    """Note on each re-snapshot signal that this run does not carry out now what the signal waits for."""
+    """For each re-snapshot signal that this run does not carry out now, note on the signal what it waits for."""
     for name, numbers in agenda.waiting.items():
         table = run.tables.get(name)
         goes_on = table is not None and table.requested and table.failure is None
@@ -137,7 +137,7 @@ def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request
         return True
     if reason is None:
         return _resnapshot(run, table, request, wait=wait)
-    note_on(run, request.signals[:1], f"waits: {reason}")
+    note_on(run, request.signals[:1], f"waits: {reason}")  # a request after a gap may have no signal
     if not wait or edges.throttle.is_window_closed:
         return False
     time.sleep(THROTTLE_SECONDS)
