@@ -1,8 +1,8 @@
 """`tables.startup: adopt` on tables that tools really wrote: Spark's JDBC, Flink CDC, SeaTunnel, dlt and ingestr.
 
-Each tool copies two tables from a running source. One has all common types: the test knows which of its columns the
-tool gave another type or other values, as the page says. The other has those columns that the tool copies right, and of
-it only the rows that differ are written.
+Each tool copies a table from a running source, with those columns that it copies right: only the rows that differ are
+written. Spark's JDBC also copies one of all common types: the test knows which of its columns get another type or other
+values, as the page says.
 """
 
 import re
@@ -321,7 +321,7 @@ def test_of_what_a_tool_copied_right_nothing_is_written(
 
 
 @pytest.mark.long("starts tools of others, and fetches them the first time")
-@pytest.mark.parametrize(("flavor", "tool"), ALL)
+@pytest.mark.parametrize(("flavor", "tool"), ALL[:1])
 def test_columns_of_other_types_are_named_and_taken_again(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], folder: Path, flavor: Flavor, tool: Tool
 ) -> None:
