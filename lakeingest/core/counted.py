@@ -14,7 +14,7 @@ from lakeingest.core.wave import MergePlan
 
 
 def begun(schema: TableSchema, kind: str) -> Progress:
-    """The progress of a new table, which has no rows. `kind`: what the table is, in the place of a server's name."""
+    """The progress of a new table, which has no rows. `kind`: what the table is; it stands for a server's UUID."""
     position = position_at(kind, 0)
     return Progress(
         schema.table,

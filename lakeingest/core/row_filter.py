@@ -22,8 +22,8 @@ Operator = str  # one of OPERATORS
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 DIGITS_MAX = 38  # of a number
-# Collations in which two texts are equal if they have the same characters, apart from spaces at their ends, and those
-# in which these spaces count
+# Collations in which two texts are equal only if they have the same characters. In the collations of the first set,
+# spaces at the end of a text do not count; in those of the other two sets, they do
 _PADDED = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb3_bin", "utf8mb4_bin"})
 _NOT_PADDED = frozenset({"utf8mb4_0900_bin"})
 _NOT_PADDED_OF_MARIADB = frozenset(name.replace("_bin", "_nopad_bin") for name in _PADDED)
@@ -115,12 +115,12 @@ Condition = Comparison | OneOf | IsNull | Not | Both | Either
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Condition:
-    """Read a condition. Its `str` is read back as the same condition. Raises ValueError, with the reason."""
+    """Read a condition. `str` writes it as a text with the same meaning. Raises ValueError with the reason."""
     return _Reader(text).condition()
 
 
 def operands(condition: Condition) -> frozenset[str]:
-    """The names of the columns of a condition, as names are compared."""
+    """The names of the columns of a condition, casefolded, because the case of letters does not count."""
     return frozenset(leaf.operand.name.casefold() for leaf in _leaves(condition))
 
 
@@ -146,7 +146,7 @@ def faults(condition: Condition, columns: Iterable[Column], *, is_mariadb: bool)
 
 
 def _fault(leaf: Comparison | OneOf | IsNull, column: Column, *, is_mariadb: bool) -> str:
-    """Why the column cannot be compared so; '' if it can be."""
+    """Why the column cannot be compared as `leaf` does; '' if it can be."""
     if column.choice == NULL_DATES:
         return "zero dates are NULL in the copy, and not in the source; choose another zero_dates"
     if isinstance(leaf, IsNull):

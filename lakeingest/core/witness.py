@@ -15,7 +15,7 @@ from lakeingest.core.schema import Column, TableId, TableSchema
 
 FIRST_ROWS = 10_000  # so many rows of something new are compared
 SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
-LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: smaller ones cost mainly a connection
+LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: the connection alone costs some
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
 FIRST_EVENTS = 100_000  # of one part of a segment, with those of other tables: they cost time, too
 MOST_TABLES = 50  # of one part of a segment: each costs the time to open its file
@@ -64,9 +64,10 @@ class ChunkLook:
 
 @dataclass(frozen=True, slots=True)
 class Stint:
-    """A part of a look: up to so many rows of `tables`, and so many events of any table.
+    """A part of a look: up to `rows` rows of `tables`, and up to `events` events of any table.
 
-    It begins with the transaction of this number, counted from 0 on; None: with the first one that changes `tables`.
+    `transaction`: the number, from 0 on, of the transaction with which it begins; None: the first that changes one of
+    the `tables`.
     """
 
     transaction: int | None
@@ -78,7 +79,7 @@ class Stint:
 def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> Stint | None:
     """What the second decoder reads first of a segment with so many transactions; None if it reads nothing there.
 
-    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, others of them
+    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, other stints
     follow until the end of the segment.
     """
     if everything := look.everything.intersection(changed):
@@ -91,7 +92,7 @@ def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> 
 
 
 def _drawn(tables: Collection[TableId], seed: int) -> frozenset[TableId]:
-    """At most MOST_TABLES of the tables."""
+    """At most MOST_TABLES of the tables, chosen by the seed."""
     ordered = sorted(tables)
     begin = seed % len(ordered)
     return frozenset((ordered[begin:] + ordered[:begin])[:MOST_TABLES])
@@ -113,12 +114,12 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What this installation has compared so far.
+    """What this installation has compared.
 
-    `version`: of lakeingest. `rows`: by server version and trait (`traits`), so many rows of the binlog were compared;
-    rows of chunks have a name of their own in place of the server version (`of_chunks`). `unread`: by
-    reason, so many values or events were left out. `run_seconds`: CPU seconds of runs; `seconds` of these are those of
-    samples, in which `sampled` rows were compared.
+    `version`: of lakeingest. `rows`: by server version and trait (`traits`), how many rows of the binlog were compared;
+    rows of chunks have a name of their own in place of the server version (`of_chunks`). `unread`: by reason, how many
+    values or events were left out. `run_seconds`: the CPU seconds of all runs. `seconds`: the CPU seconds of samples.
+    `sampled`: how many rows were compared in samples.
     """
 
     version: str
@@ -133,7 +134,7 @@ class Met:
         return self if version == self.version else replace(self, version=version, rows={}, unread={})
 
     def has_news(self, server: str, of_table: Iterable[str]) -> bool:
-        """Whether fewer than FIRST_ROWS rows were compared of a trait of a table, on this version of the server."""
+        """Whether for one of the traits `of_table`, fewer than FIRST_ROWS rows were compared on this server version."""
         counts = self.rows.get(server, {})
         return any(counts.get(trait, 0) < FIRST_ROWS for trait in of_table)
 
@@ -267,7 +268,7 @@ class Compared:
     """What a part of a look has found: row images by table, gaps by reason, and the first difference of each table.
 
     `last`: the place of the last transaction that was read (the file's number, and the position); None if there is
-    none. `is_partial`: only a part of its rows were read.
+    none. `is_partial`: only some rows of this transaction were read.
     """
 
     rows: Counter[TableId]
