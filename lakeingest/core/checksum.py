@@ -70,12 +70,14 @@ def bucket(texts: Sequence[str | None], count: int) -> int:
 
 
 def _ended(text: str | None) -> str:
+    """What a row's text has of a column that is not a column of texts."""
     if text is None:
         return f"N{NEWLINE}"
     return f"N{_with_octets(text)}" if text.startswith("N") or NEWLINE in text else f"{text}{NEWLINE}"
 
 
 def _with_octets(text: str | None) -> str:
+    """What a row's text has of a column of texts, and what a key's text has of each column."""
     return "N" if text is None else f"{len(text.encode())}:{text}"
 
 

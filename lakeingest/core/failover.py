@@ -70,7 +70,7 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     `files` are in order, the oldest first. If `holds` is false for a file, `holds` must be false for all later files.
     So only few files are tried.
     """
-    # `not holds` is False for the first files, and True from some file on. The index of that file is their number
+    # `not holds` is False for some first files, and True for all later ones: `bisect_left` counts the files with False
     count = bisect_left(files, True, key=lambda file: not holds(file))
     return files[count - 1] if count else None
 

@@ -237,6 +237,7 @@ class TableProof:
         ranges = self.ranges
         for new in compared:
             ranges = (*(part for old in ranges for part in _rest(old, new.keys)), new)
+        # a range without a lower bound comes first
         ordered = sorted(ranges, key=lambda proof: (proof.keys.lower is not None, proof.keys.lower or ()))
         return replace(self, ranges=tuple(ordered), rate=rate or self.rate, failed=None)
 

@@ -175,6 +175,7 @@ def _fault_of_text(leaf: Comparison | OneOf, column: Column, literals: Sequence[
     if isinstance(leaf, Comparison) and leaf.operator not in {"=", "<>"}:
         return "texts are compared by =, <> and IN alone"
     collation = leaf.operand.collation
+    # the name of a collation begins with its charset; utf8 is an old name of utf8mb3
     charset = {"utf8": "utf8mb3"}.get(prefix := collation.partition("_")[0], prefix)
     known = _PADDED | (_NOT_PADDED_OF_MARIADB if is_mariadb else _NOT_PADDED)
     if collation in known and charset == column.charset:
@@ -319,6 +320,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "the end")
 
     def _skip(self, kind: str, token: str) -> bool:
+        """Go past the next token if it is this one, and return whether it was."""
         is_next = self._peek() == (kind, token)
         self._at += is_next
         return is_next

@@ -217,6 +217,7 @@ def _deletes(changes: pa.Table) -> pa.ChunkedArray:
 
 
 def _starts(sizes: Iterable[int]) -> "np.ndarray":
+    """The number of the first row of each row group with these sizes, and the number of all rows."""
     return np.cumsum(np.array([0, *sizes], np.int64))
 
 
