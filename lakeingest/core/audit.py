@@ -56,7 +56,7 @@ class Cost:
         return replace(self, merge_seconds=self.merge_seconds + seconds)
 
     def published(self, seconds: float) -> "Cost":
-        """The cost after one more publish, which has taken so many seconds with its audit, if it had one."""
+        """The cost after one more publish. `seconds`: of the publish, with its audit if it had one."""
         together = self.merge_seconds + seconds
         return replace(self, publish_seconds=together, merge_seconds=0.0, owed=max(0.0, self.owed - SHARE * together))
 

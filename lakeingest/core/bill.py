@@ -111,12 +111,12 @@ class Bill:
 
 
 def cpu_of_rows(rows: int) -> float:
-    """The CPU seconds of a first copy of so many rows, without the run's start."""
+    """The CPU seconds of a first copy of `rows` rows, without the run's start."""
     return rows * UNIT_COSTS.rows / _MILLION
 
 
 def dollars(cpu_seconds: float) -> dict[str, float]:
-    """What so many CPU seconds cost, by service, if no processor is ever idle: the least that they can cost.
+    """What these CPU seconds cost, by service, if no processor is ever idle: the least that they can cost.
 
     Each processor comes with MEMORY_GB of memory. A service also bills idle seconds, and a first minute in full.
     """

@@ -79,7 +79,7 @@ def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a run has taken since it began to follow its source: so many seconds, publishes of all tables, and a bill.
+    """What a run has taken since it began to follow its source: `seconds`, `publishes` of all tables, and a `bill`.
 
     `until`: the time of the count, in seconds since 1970.
     """

@@ -31,7 +31,7 @@ class Limit:
         return Limit(self.most)
 
     def refused(self, tables: int, *, for_good: bool) -> "Limit":
-        """The limit after a refused commit of so many tables. `for_good`: the server has no such request."""
+        """The limit after a refused commit of `tables` tables. `for_good`: the server does not know such requests."""
         if for_good:
             return Limit(0)
         if self.refusals + 1 < REFUSALS:

@@ -86,7 +86,7 @@ def begun(schema: TableSchema) -> Progress:
 
 
 def written(progress: Progress, inserted: int, deleted: int) -> Progress:
-    """The progress after one more commit, which has inserted and deleted so many rows."""
+    """The progress after one more commit. `inserted`, `deleted`: the numbers of its rows."""
     return counted.written(progress, 1, inserted, deleted)
 
 

@@ -25,7 +25,7 @@ class Progress:
     `covered_from`: the place after which the spool has the table's changes. All read views of the table's chunks
     contain the changes up to this place, so a low watermark that is a place is never before `covered_from`.
     `wave`: the number of waves on staging.
-    `rows`: the number of rows that staging must have after the commits so far.
+    `rows`: the number of rows that staging must have after its newest commit.
     `position`: the stop of the last merge; before the first merge, the position at `covered_from`; None if unknown.
     `nulled`: the number of values that are NULL only because the user chose so.
     `read_to`: the greatest high watermark of chunks and patches, with the binlog's history; None if it was not noted.

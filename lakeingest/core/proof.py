@@ -119,7 +119,7 @@ class RangeProof:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run knows of a copy, and what a change of it means for proofs.
+    """What a run knows of a copy, and what a change of these facts means for proofs.
 
     `key`: the columns of the key, with their types. `begun`: the place at which the copy was begun. `fingerprint`: that
     of the definition. `server`, `epoch`: the source's history. `restarts`: how often the copy was started over, or went
@@ -248,7 +248,7 @@ class TableProof:
 
     @property
     def seconds(self) -> float | None:
-        """The source's time for all ranges; None if it is not known of one of them."""
+        """The source's time for all ranges; None if it is not known for each of them."""
         known = [proof.seconds for proof in self.ranges if proof.seconds is not None]
         return sum(known) if len(known) == len(self.ranges) else None
 
@@ -335,7 +335,7 @@ class Budget:
         return replace(self, owed=max(0.0, self.passed(now).owed), at=now)
 
     def spent(self, seconds: float) -> Self:
-        """The budget after a comparison for which the source took so many seconds."""
+        """The budget after a comparison for which the source took `seconds` seconds."""
         return replace(self, owed=self.owed + seconds)
 
 

@@ -126,7 +126,7 @@ class Showing:
         return self.commits.get(text_of(shard))
 
     def showing(self, commits: Mapping[str, int]) -> Self:
-        """The same, but with these commits of these shards. All other shards stay as they are."""
+        """The same value, but with these `commits`. Shards that `commits` does not name stay as they are."""
         return type(self)({**self.commits, **commits})
 
 

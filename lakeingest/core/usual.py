@@ -122,6 +122,7 @@ class Usual:
         if len(self.counts) < LEAST_COUNTS:
             return None
         since = self.counts[-1].until
+        # counts are added only when something has changed, so no pause was longer than its span
         longest = max(counts.seconds for counts in self.counts)
         if now - since <= max(LEAST_PAUSE, PAUSES * longest):
             return None

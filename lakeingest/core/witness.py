@@ -30,7 +30,7 @@ class Look:
     """What the second decoder reads of a segment.
 
     `everything`: tables whose every row is compared, because the decoders have disagreed about them before. `first`:
-    tables with something new, of which up to `first_rows` rows are compared. `sample`: so many rows of all tables are
+    tables with something new, of which up to `first_rows` rows are compared. `sample`: how many rows of all tables are
     compared, from a place that `seed` decides; 0: none. `masked`: messages do not show values.
     """
 
@@ -77,7 +77,7 @@ class Stint:
 
 
 def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> Stint | None:
-    """What the second decoder reads first of a segment with so many transactions; None if it reads nothing there.
+    """What the second decoder reads first of a segment with `transactions` transactions; None if it reads nothing.
 
     `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, other stints
     follow until the end of the segment.
@@ -130,7 +130,7 @@ class Met:
     sampled: int = 0
 
     def under(self, version: str) -> Self:
-        """The same for this version of lakeingest: another version has compared nothing yet."""
+        """What `version` of lakeingest has compared: nothing yet, if it is another version than before."""
         return self if version == self.version else replace(self, version=version, rows={}, unread={})
 
     def has_news(self, server: str, of_table: Iterable[str]) -> bool:
@@ -150,7 +150,7 @@ class Met:
     def after(
         self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], run_seconds: float
     ) -> Self:
-        """What has been compared after these looks, and after so many more CPU seconds of runs."""
+        """What has been compared after the looks `looked`, and after `run_seconds` more CPU seconds of runs."""
         counts, unread = Counter(self.rows.get(server, {})), Counter(self.unread)
         seconds, sampled = self.seconds, self.sampled
         for look in looked:
