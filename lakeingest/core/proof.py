@@ -166,14 +166,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A comparison that has found nothing, because of an error: `why`, and when (`at`, seconds since 1970)."""
+    """A comparison that ended with an error. `at`: when it ended (seconds since 1970). `why`: the error."""
 
     at: float
     why: str
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any] | None) -> Self | None:
-        """The comparison in a document of these fields; None for None."""
+        """The failed comparison in a document; None for None."""
         return None if doc is None else cls(float(doc["at"]), str(doc["why"]))
 
 

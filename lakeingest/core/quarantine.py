@@ -65,6 +65,7 @@ def refusal_of_keys(failing: Collection[Key], listed: Collection[Key], rows: int
 
 
 def _beyond(listed: int, rows: int, limit: Limit) -> str | None:
+    """Why `listed` keys may not be in quarantine; None if they may be. `rows`: as in `Limit.allows`."""
     if limit.allows(listed, rows):
         return None
     return (

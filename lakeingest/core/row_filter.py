@@ -197,6 +197,7 @@ def _is_time(text: str, pattern: str) -> bool:
 
 
 def _leaves(condition: Condition) -> Iterator[Comparison | OneOf | IsNull]:
+    """The comparisons of which a condition is made."""
     match condition:
         case Not(term):
             yield from _leaves(term)
@@ -252,6 +253,7 @@ class _Reader:
         return terms[0] if len(terms) == 1 else Both(tuple(terms))
 
     def _negated(self) -> Condition:
+        """A condition after NOT, a condition in parentheses, or a comparison."""
         if self._skip("keyword", "NOT"):
             return Not(self._negated())
         if self._skip("sign", "("):
@@ -261,6 +263,7 @@ class _Reader:
         return self._comparison()
 
     def _comparison(self) -> Condition:
+        """A column with IS NULL, IN, BETWEEN (each perhaps with NOT), or with an operator."""
         operand = self._operand()
         if self._skip("keyword", "IS"):
             is_negated = self._skip("keyword", "NOT")
@@ -288,6 +291,7 @@ class _Reader:
         return Comparison(operand, operator, self._literal())
 
     def _operand(self) -> Operand:
+        """A column, perhaps with COLLATE. Raises ValueError for a function."""
         kind, token = self._peek()
         if kind not in {"word", "name"}:
             self._refuse("a column")
@@ -304,6 +308,7 @@ class _Reader:
         return Operand(name, collation.lower())
 
     def _literal(self) -> Literal:
+        """A number, perhaps with a sign, or a text."""
         sign = next((sign for sign in "+-" if self._skip("sign", sign)), "")
         kind, token = self._peek()
         if kind == "number":

@@ -102,8 +102,8 @@ def _drawn(tables: Collection[TableId], seed: int) -> frozenset[TableId]:
 class Looked:
     """What the second decoder has read: `rows` by table, `unread` by reason, and the CPU seconds for both.
 
-    `unread` counts, for each gap of the second decoder, the values or events that it left out. `is_sample`: the
-    seconds count against the share of samples.
+    `unread` counts, by reason, the values or events that the second decoder left out. `is_sample`: the seconds count
+    against the share of samples.
     """
 
     rows: Counter[TableId] = field(default_factory=Counter)
@@ -200,7 +200,7 @@ def of_chunks(server: str) -> str:
 
 
 def traits(schema: TableSchema) -> frozenset[str]:
-    """What decides how the rows of a table are decoded: each type of column, and each constant default.
+    """What decides how the rows of a table are decoded: the types of its columns, and what is known of their defaults.
 
     The texts of defaults and members may be secret, so a digest and a number stand for them.
     """
@@ -208,6 +208,7 @@ def traits(schema: TableSchema) -> frozenset[str]:
 
 
 def _traits_of(column: Column) -> Iterable[str]:
+    """The trait of a column's type, and one more for its default if anything is known of a default."""
     source = column.source_type
     text = f"{source.name} of {len(source.members)} members" if source.members else source.text
     name = " ".join(filter(None, [text, column.charset, str(column.kind), column.choice]))
@@ -265,8 +266,9 @@ def _type_of(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a part of a look has found: row images by table, gaps by reason, and the first difference of each table.
+    """What a part of a look has found, with the first difference of each table.
 
+    `rows`: the number of row images by table. `unread`: by reason, the number of values or events that were left out.
     `last`: the place of the last transaction that was read (the file's number, and the position); None if there is
     none. `is_partial`: only some rows of this transaction were read.
     """

@@ -145,6 +145,7 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
 
 
 def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
+    """These columns of a patch; all its columns for None. Raises StateUnreadable if it cannot be read."""
     try:
         with files.parquet(path) as file:
             return file.read(columns)

@@ -40,7 +40,7 @@ class Reader:
 
 @contextmanager
 def reading(spool: File) -> Iterator[Reader]:
-    """A reader that is at work within the block, and has read nothing yet."""
+    """A reader that is at work within the block, and has read nothing yet. The reader's file is removed afterwards."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
     with _ignored_failure():
         file.parent.make_folder()
