@@ -101,7 +101,8 @@ class Ddl:
 class _Identity:
     """A column through all statements, whatever its name is.
 
-    `first`: the column's definition before all statements; None if it was left out then, or if a statement added it.
+    `first`: the column's definition before all statements; None if the column was left out before them, or if a
+    statement added it.
     `computed`: it was left out as a generated column, not by its name.
     `placed`: its place among the columns is known.
     """
@@ -189,7 +190,7 @@ def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
 
 
 def _assert_keep_names(table: object, current: Mapping[_Identity, Column]) -> None:
-    """Raise NotLiftable if DDL renamed a column to which the user gives a name in the copy, and no longer does so."""
+    """Raise NotLiftable if DDL renamed a column that had a name of the user's choice in the copy, and has none now."""
     for identity, column in current.items():
         first = identity.first
         if first is None or not first.renamed_from:
@@ -213,7 +214,7 @@ def _names_of(schema: TableSchema) -> Names:
 
 
 def _copied(names: Names, choice: ColumnChoice) -> Names:
-    """Those of the columns that are copied."""
+    """The copied columns among these columns."""
     return {column: name for column, name in names.items() if not column.computed and not choice.leaves_out(name)}
 
 
@@ -227,7 +228,7 @@ def _lift(
 ) -> Lift:
     """The lift over one statement. `names` and `copied`: the columns before and after the statement.
 
-    Raises NotLiftable if a column is copied from now on that was there, and was left out.
+    Raises NotLiftable if a column was left out before the statement, and is copied after it.
     """
     (old_names, new_names), (old_copied, new_copied) = names, copied
     if unread := [new_copied[column] for column in new_copied if column in old_names and column not in old_copied]:
@@ -238,6 +239,8 @@ def _lift(
     old_name = dict(zip(old_copied, old.names, strict=True))
     origins = tuple(old_name.get(column) for column in new_copied)
     redefined = frozenset(name for column, name in zip(new_copied, new.names, strict=True) if column in defined)
+    # columns that are left out on one side of the statement (`here`), and that are missing on the other side (`there`),
+    # have another name there, or were defined by the statement
     unseen = frozenset(
         name
         for here, copied_here, there in ((old_names, old_copied, new_names), (new_names, new_copied, old_names))
@@ -299,8 +302,9 @@ def _put_column(table: object, names: Names, column: _Identity, change: Change) 
 def _find_by_name(table: object, names: Names, name: str, *, by_place: bool = False) -> _Identity:
     """The only column of this name, in any case of letters.
 
-    `by_place`: only the column's place is needed. Raises NotLiftable if there is no such column, or more than one; if
-    its place is needed and not known; and else if it is left out as a generated column, whose definition is not known.
+    Raises NotLiftable if there is no such column, or more than one. `by_place`: only the column's place is needed, and
+    NotLiftable is raised if its place is not known. Without `by_place`, its definition is needed, and NotLiftable is
+    raised if the column is left out as a generated column, because nobody knows its definition.
     """
     matches = [column for column, column_name in names.items() if column_name.casefold() == name.casefold()]
     if len(matches) != 1 or not (matches[0].placed if by_place else not matches[0].computed):
@@ -316,8 +320,9 @@ def _definition_after(
     defined: Mapping[_Identity, Sequence[int]],
     current: Mapping[_Identity, Column],
 ) -> Column:
-    """The definition that a column had after the statement of this number, when its name was `name`, but for its names.
+    """The definition of a column after the statement of this number; its names may be those of another time.
 
+    `name`: the column's name after the statement, for the error.
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
     It is the current definition if no later statement defined or dropped the column. It is `column.first` if the
     table had the column before all statements, and only later ones defined it. Otherwise NotLiftable is raised.
@@ -354,7 +359,7 @@ def _schema(
 ) -> TableSchema:
     """The table's definition between two alterations. It has these `columns`, and the key of `before`.
 
-    `names`: the names of the columns at that time; `copied`: of those that are copied. Raises NotLiftable if a column
+    `names`: the names of all columns at that time; `copied`: those of copied columns. Raises NotLiftable if a column
     of the key was dropped, or is left out, or if two columns of the copy get one name.
     """
     if len({column.name.casefold() for column in columns}) < len(columns):

@@ -5,7 +5,7 @@ from lakeingest.core.schema import FLOATS, TableSchema
 
 
 def changed_by_any_ddl(schema: TableSchema) -> tuple[str, ...]:
-    """The names in the copy of these columns.
+    """The names in the copy of two kinds of columns.
 
     1. Generated columns that a server may compute to other values (`core.generation`).
     2. Columns of the types FLOAT(M,D) and DOUBLE(M,D). MariaDB changes a column to such a type without checking the

@@ -18,7 +18,7 @@ HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
 def is_full_due(seconds_since: float | None, run_seconds: float) -> bool:
     """Whether a table's next audit is one in full: each hour in a run that lasts for hours, else each day.
 
-    `seconds_since`: since the last one, or since the first publish; None if that is unknown.
+    `seconds_since`: since the last audit in full, or else since the first publish; None if unknown.
     """
     return seconds_since is None or seconds_since >= (HOUR if run_seconds >= HOUR else DAY)
 
@@ -28,7 +28,8 @@ class Cost:
     """The cost of a table's audits in this run.
 
     `rows`, `seconds`: of the last audit. `publish_seconds`: of the last publish, with its audit and the merges before
-    it. `merge_seconds`: of the merges since then. `owed`: the seconds by which all audits have exceeded their share.
+    it. `merge_seconds`: of the merges since that publish. `owed`: the seconds by which all audits have exceeded their
+    share.
     """
 
     rows: int = 0
@@ -55,7 +56,7 @@ class Cost:
         return replace(self, merge_seconds=self.merge_seconds + seconds)
 
     def published(self, seconds: float) -> "Cost":
-        """The cost after one more publish, which has taken so many seconds with its audit, if it had one."""
+        """The cost after one more publish. `seconds`: of the publish, with its audit if it had one."""
         together = self.merge_seconds + seconds
         return replace(self, publish_seconds=together, merge_seconds=0.0, owed=max(0.0, self.owed - SHARE * together))
 
@@ -69,9 +70,9 @@ class Candidate:
 
 
 def chosen(files: Sequence[Candidate], most: int) -> list[int]:
-    """The numbers of the files to read, of files in random order: new files first, as long as they have `most` rows.
+    """The numbers of the files to read, with at most `most` rows together, new files first. `files`: in random order.
 
-    The first new file and the first old file are always among them.
+    The first new file and the first old file are always chosen, however many rows they have.
     """
     numbers: list[int] = []
     remaining = most
@@ -89,9 +90,9 @@ def chosen(files: Sequence[Candidate], most: int) -> list[int]:
 class KeyLook:
     """How often a key, which the spool has changed, is in the files that were read.
 
-    `is_gone`: its last change deletes its row. `may_lack`: its last change marks its row as deleted, so that a chunk
-    that was read after that never had it. `times`: how many living rows have it. `new_times`: how many of these are in
-    new files. `is_searched`: every new file that may have the key was read.
+    `is_gone`: its last change deletes its row. `may_lack`: its last change marks its row as deleted. The files may lack
+    this row, because a chunk that was read after the change never had it. `times`: how many living rows have the key.
+    `new_times`: how many of these rows are in new files. `is_searched`: every new file that may have the key was read.
     """
 
     is_gone: bool
@@ -104,7 +105,7 @@ class KeyLook:
 def fault_of(look: KeyLook) -> str | None:
     """The fault of a changed key; None if no fault is known.
 
-    That no key is there twice is asked of all keys that are read, changed or not.
+    A key that is there twice is found elsewhere, because all keys that are read are checked for that, changed or not.
     """
     if look.is_gone:
         return "is still there, although its row was deleted" if look.times else None
@@ -120,7 +121,9 @@ def miscount(name: str, recorded: int, counted: int) -> str | None:
 
 
 def differing_columns(expected: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
-    """The columns of a row whose value is not the one of the spool. Both rows have the same columns.
+    """The columns in which the row `held` by the copy differs from the row `expected` by the spool.
+
+    Both rows have the same columns.
 
     Numbers that are not numbers (NaN) are equal to each other.
     """

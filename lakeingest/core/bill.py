@@ -17,12 +17,14 @@ _HOUR = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """CPU seconds of one machine: of a million rows copied, of a million changes applied, and of a run's start.
+    """CPU seconds of one machine: of a million `rows` copied, of a million `changes` applied, and of a run's `start`.
 
-    They are the slope and the start of a line through two sizes: 1 and 3 million rows, 200,000 and 1 million changes;
-    the least of two or three runs of each. Rows of another `table` cost more or less. `publish` are the CPU seconds of
-    a merge of few changes and its publish while a run follows, `publish_files` its files: all that a run took, shared
-    out to its publishes (`python -m benchmarks.hour --minutes 2 --rate 50 --only-changes`).
+    Runs of two sizes were measured: 1 and 3 million rows, 200,000 and 1 million changes. The least time of two or three
+    runs of each size counts. The line through the two times gives the cost of a million, and the start. Rows of another
+    `table` cost more or less.
+    `publish`: the CPU seconds of a publish of few changes and of its merge, while a run follows. `publish_files`: the
+    files of such a publish. Both are what a whole run took, divided by the number of its publishes (`python -m
+    benchmarks.hour --minutes 2 --rate 50 --only-changes`).
     """
 
     rows: float
@@ -51,10 +53,10 @@ UNIT_COSTS = UnitCosts(
 class Bill:
     """What a run took, as far as that was counted exactly; None if it was not.
 
-    `requests` were sent to object stores by lakeingest's own client, and `bytes_read` and `bytes_written` are those of
-    their contents. `files` were written for tables and for the state, on a disk or in a store, and `bytes_of_files` are
-    their bytes; a file that is replaced counts each time. `dollars` says by service what the CPU seconds cost at least.
-    `not_counted` names what is missing.
+    `requests` were sent to object stores by lakeingest's own client. `bytes_read` and `bytes_written` are the bytes of
+    the contents of these requests. `files` were written for tables and for the state, on a disk or in a store, and
+    `bytes_of_files` are their bytes; a file that is replaced counts each time. `dollars` says by service what the CPU
+    seconds cost at least. `not_counted` names what is missing.
     """
 
     cpu_seconds: float | None
@@ -73,7 +75,7 @@ class Bill:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Self:
-        """The bill of such a document. Raises KeyError, TypeError or ValueError for another one."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         cpu = None if document["cpu_seconds"] is None else float(document["cpu_seconds"])
         counts = {name: int(document[name]) for name in _COUNTS}
         return cls(cpu, **counts, not_counted=tuple(map(str, document["not_counted"])))
@@ -109,12 +111,12 @@ class Bill:
 
 
 def cpu_of_rows(rows: int) -> float:
-    """The CPU seconds of a first copy of so many rows, without the run's start."""
+    """The CPU seconds of a first copy of `rows` rows, without the run's start."""
     return rows * UNIT_COSTS.rows / _MILLION
 
 
 def dollars(cpu_seconds: float) -> dict[str, float]:
-    """What so many CPU seconds cost, by service, if no processor is ever idle: the least that they can cost.
+    """What these CPU seconds cost, by service, if no processor is ever idle: the least that they can cost.
 
     Each processor comes with MEMORY_GB of memory. A service also bills idle seconds, and a first minute in full.
     """

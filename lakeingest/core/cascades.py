@@ -117,7 +117,7 @@ def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path
 
 
 def depth(table: TableId, keys: ForeignKeys) -> int:
-    """The number of tables above this one, by `keys` (`depth_below`)."""
+    """The number of tables above this one by the foreign keys `keys`, counted as in `depth_below`."""
     return depth_below(table, lambda child: {key.parent for key in keys.get(child, ())})
 
 

@@ -1,7 +1,7 @@
 """Casts: the types that a user may give to columns of the copy, by `tables.options` → `columns` → `cast`.
 
 A cast is allowed if the new type has a value of its own for each value that the type of the source can hold: two values
-never become one, and none is rounded. Of `boolean` this is true for the values 0 and 1, and any other value stops the
+never become one, and none is rounded. A cast to `boolean` keeps only the values 0 and 1: any other value stops the
 table.
 """
 
@@ -36,11 +36,11 @@ def kind_in_copy(type_: SourceType, precision: int, to: str) -> Kind | None:
     kind = usual_kind(type_, precision)
     if to == "boolean" and (type_.name, type_.size, type_.unsigned) == ("tinyint", 1, False):
         return Kind.BOOLEAN
-    if kind is None or (to == "string" and type_.name == "year"):  # the text of YEAR 0 is 0000, as a number 0
+    if kind is None or (to == "string" and type_.name == "year"):  # the text of the year 0 is 0000, but its number is 0
         return None
     return CASTS[to].get(kind)
 
 
 def why_not(to: str) -> str:
-    """Why a type cannot be cast so, for a type of which `kind_in_copy` is None."""
+    """Why a type for which `kind_in_copy` returned None cannot be cast to `to`."""
     return f"it cannot be cast to {to}: {_WHY_NOT[to]}"

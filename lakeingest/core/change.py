@@ -52,7 +52,7 @@ PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
 ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
-REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change up to its low
+REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after all changes up to its place
 
 DELETED = "_lakeingest_deleted"  # the only added column of a collapsed change: True if the change deletes its key
 

@@ -27,7 +27,7 @@ def name_of_copied(copying: ReadTo, number: int) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` is the name of such a file."""
+    """Whether `name` is the name of a file of changes, or of a file of a copy."""
     first = name.removesuffix(SUFFIX)
     if first == name:
         return False
@@ -59,7 +59,7 @@ def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool)
 def rows_at_end(ops: Sequence[str]) -> int:
     """How many of the waiting rows the last file takes.
 
-    It takes all. But if the last row is the old row of an update, it waits for the new row.
+    The file takes all rows. But if the last row is the old row of an update, that row waits for the new row.
     """
     return len(ops) - 1 if ops and ops[-1] == _BEFORE_UPDATE else len(ops)
 

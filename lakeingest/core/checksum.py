@@ -3,8 +3,9 @@
 Each value has a canonical text. A row's text has, column by column:
 
 - of a column of texts, `<octets>:<text>`, or `N` for NULL;
-- of another column, `<text><newline>`, or `N<newline>` for NULL. The source would make each text twice to know its
-  octets. Only a damaged copy can have a text here that has a newline or begins with N: it becomes `N<octets>:<text>`.
+- of another column, `<text><newline>`, or `N<newline>` for NULL. Octets are left out here, because the source would
+  have to make each text twice to count them. In such a column, only a damaged copy can have a text that has a newline
+  or begins with N: this text becomes `N<octets>:<text>`.
 
 No form is the beginning of another, so different rows have different texts.
 
@@ -30,7 +31,7 @@ DIGITS = 32  # the hexadecimal digits of the two parts of a hash
 
 
 def is_ended(kind: Kind) -> bool:
-    """Whether the text of a value ends with NEWLINE in its row's text: that of every column but one of texts."""
+    """Whether the text of a value of this kind ends with NEWLINE in its row's text: true of every kind but texts."""
     return kind is not Kind.STRING
 
 
@@ -69,12 +70,14 @@ def bucket(texts: Sequence[str | None], count: int) -> int:
 
 
 def _ended(text: str | None) -> str:
+    """What a row's text has of a column that is not a column of texts."""
     if text is None:
         return f"N{NEWLINE}"
     return f"N{_with_octets(text)}" if text.startswith("N") or NEWLINE in text else f"{text}{NEWLINE}"
 
 
 def _with_octets(text: str | None) -> str:
+    """What a row's text has of a column of texts, and what a key's text has of each column."""
     return "N" if text is None else f"{len(text.encode())}:{text}"
 
 

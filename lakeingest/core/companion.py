@@ -40,7 +40,8 @@ def begun(schema: TableSchema) -> Progress:
 def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0, steps: int = 1) -> Progress:
     """The progress after one more commit, which goes up to the position `read_to` in the changelog.
 
-    `inserted`, `deleted`: the numbers of rows. `steps`: by how much the count of what was written grows.
+    `inserted`, `deleted`: the numbers of rows. `steps`: by how much the companion's own position, a
+    count, grows; 0 is taken for 1.
     """
     after = counted.written(progress, max(1, steps), inserted, deleted)
     return replace(after, read_after=str(read_to))
@@ -84,7 +85,7 @@ class Standing:
         return replace(self, read_to=ReadTo(place, log=self.read_to.log)) if place > self.read_to.place else self
 
     def as_noted(self, noted: "Standing | None") -> "Standing":
-        """How far a companion is whose own last commit says this, once what was noted about it is known, too.
+        """How far the companion is, by its own last commit (this value) and by the last note about it (`noted`).
 
         A note counts only for the version and the changelog that it names. If files are lost, or if somebody rolls the
         companion back, it is at an older version, which lacks rows: then nobody knows `of`.

@@ -14,7 +14,7 @@ from lakeingest.core.wave import MergePlan
 
 
 def begun(schema: TableSchema, kind: str) -> Progress:
-    """The progress of a new table, which has no rows. `kind`: what the table is, in the place of a server's name."""
+    """The progress of a new table, which has no rows. `kind`: what the table is; it stands for a server's UUID."""
     position = position_at(kind, 0)
     return Progress(
         schema.table,
@@ -29,7 +29,7 @@ def begun(schema: TableSchema, kind: str) -> Progress:
 
 
 def written(progress: Progress, steps: int, inserted: int, deleted: int) -> Progress:
-    """The progress after one more commit, with the numbers of its rows. Its position grows by `steps`."""
+    """The progress after one more commit, with the numbers of its rows. The position grows by `steps`."""
     position = position_at(progress.server_uuid, count_of(progress) + steps)
     plan = MergePlan(progress.splits, (), position.place)
     return progress.merged(plan, position, inserted, deleted)

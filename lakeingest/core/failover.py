@@ -70,7 +70,7 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     `files` are in order, the oldest first. If `holds` is false for a file, `holds` must be false for all later files.
     So only few files are tried.
     """
-    # `not holds` is False for the first files, and True from some file on: that file's index is the number of the first
+    # `not holds` is False for some first files, and True for all later ones: `bisect_left` counts the files with False
     count = bisect_left(files, True, key=lambda file: not holds(file))
     return files[count - 1] if count else None
 
@@ -82,12 +82,12 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
 
     Raises:
         SourceDiverged: the binlog does not have the transaction that the position's history names as the last one, or
-            has another transaction with that GTID; or the position names none.
+            has another transaction with that GTID; or the position's history names none.
 
     """
     copied = position.gtids or GtidSet()
     last = None if position.history is None else position.history.last
-    end: FilePosition | None = None  # of the last copied transaction so far
+    end: FilePosition | None = None  # of the last copied transaction that the loop has seen
     errant = before - copied
     uncopied: list[Gtid] = []  # the transactions after `end`: they are errant if a copied transaction follows
     is_proven = False  # whether `last` was found, and is the same transaction

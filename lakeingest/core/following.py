@@ -1,6 +1,7 @@
-"""What following a source costs: at most, before a run follows it, and what it has taken so far, also as of a day.
+"""What following a source costs: the highest cost of a day, and what a run has taken, also for a day at its pace.
 
-The bound comes from the pace of the publishes (`target.publish_every`) and from UNIT_COSTS.
+The highest cost, the bound, is known before a run follows. It comes from the pace of the publishes
+(`target.publish_every`) and from UNIT_COSTS.
 """
 
 from collections.abc import Mapping
@@ -22,10 +23,10 @@ NO_FILES = "files of a publish: each changed bucket is a file"
 class Bound:
     """The highest cost of a day of following. The costs that `not_counted` names are not part of it.
 
-    `publishes`: of one table that changes all the time, as `rule` says, `apart` seconds from each other. `files` are
-    those of all tables' publishes; None if they are not known. `cpu_seconds` are those of all tables' publishes,
-    `dollars` by service from them. `is_paced`: a duration in pipeline.yml sets the pace. Otherwise only tables that
-    change day and night without a break reach the bound.
+    `publishes`: the number of publishes of one table that changes all the time, one every `apart` seconds. `rule`: why
+    they are not closer to each other. `files`: the number of files of all tables' publishes; None if it is not known.
+    `cpu_seconds`: those of all tables' publishes. `dollars`: what they cost, by service. `is_paced`: a duration in
+    pipeline.yml sets the pace. Otherwise only tables that change day and night without a break reach the bound.
     """
 
     publishes: int
@@ -56,7 +57,7 @@ class Bound:
 
 
 def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
-    """The bound for so many tables.
+    """The bound for this number of `tables`.
 
     `every`: the seconds between the beginnings of two rounds; None for the pace `auto` (`core.pace`).
     `knows_files`: the number of files of a publish does not depend on the table.
@@ -78,7 +79,7 @@ def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a run has taken since it began to follow its source: so many seconds, publishes of all tables, and a bill.
+    """What a run has taken since it began to follow its source: `seconds`, `publishes` of all tables, and a `bill`.
 
     `until`: the time of the count, in seconds since 1970.
     """
@@ -90,7 +91,7 @@ class Followed:
 
     @property
     def a_day(self) -> Self | None:
-        """The same for a day at this pace; None before LEAST_SECONDS have passed."""
+        """What a day at this pace takes; None before LEAST_SECONDS have passed."""
         if self.seconds < LEAST_SECONDS:
             return None
         times = DAY_SECONDS / self.seconds
@@ -102,7 +103,7 @@ class Followed:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Self:
-        """The value of such a document. Raises KeyError, TypeError or ValueError for another one."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         seconds, until = float(document["seconds"]), float(document["until"])
         return cls(until, seconds, int(document["publishes"]), Bill.of_json(document["bill"]))
 

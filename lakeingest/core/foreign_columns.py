@@ -10,7 +10,7 @@ class Matched:
     """How the columns of a foreign table and of a copy match.
 
     `origins`: for each column of the copy, the foreign column whose values it has; None if there is none. `dropped`:
-    the other foreign columns, which the user drops. `unnamed`: the other foreign columns that the user does not name.
+    the foreign columns that the user drops. `unnamed`: the foreign columns that are neither an origin nor dropped.
     """
 
     origins: Mapping[str, str | None]

@@ -31,9 +31,10 @@ class Measure:
     """How far a copy is, as a run has measured it. A value that is not known is None.
 
     `rows`, `position`: those that readers see. `as_of`: readers see every change from before this time (seconds since
-    1970). `lag_bytes`: how much of the binlog comes after that, up to what the source has written. `lag_seconds`: how
-    much later than the last change that readers see the last spooled change was committed. `error`: the name of the
-    error that has stopped the table; '' if the table goes on. `max_staleness`: the objective for the age, in seconds.
+    1970). `lag_bytes`: how much of the binlog comes after what readers see, up to what the source has written.
+    `lag_seconds`: how much later than the last change that readers see the last spooled change was committed.
+    `error`: the name of the error that has stopped the table; '' if the table goes on. `max_staleness`: the objective
+    for the age, in seconds.
     `quarantined`: how many keys have no row in the copy because their rows failed a gate. `proven_since`: every row was
     last found equal to the source's at this time (seconds since 1970) or later. `companions`: for each companion of the
     copy, by its key of pipeline.yml, the name of the error for which it does not go on; '' if it goes on.

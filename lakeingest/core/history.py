@@ -47,7 +47,7 @@ class History:
     last: Committed | None = None
 
     def after(self, earlier: "History | None") -> Self:
-        """The same history. If `last` is not known, the result has `last` of the `earlier` history."""
+        """The same history, with `last` of the `earlier` history if its own `last` is not known."""
         return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:

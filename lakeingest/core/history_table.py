@@ -1,9 +1,10 @@
 """The table with the history of a table: its columns, and how they follow DDL of the table.
 
 Its columns are those that the table has or had, then those that say where a version begins and ends. No column is ever
-removed. If a column of the table has the name of one that the table has no more, or that cannot hold its values, the
-older one gets a number behind its name, such as `price__1`, and keeps its values. If a column of the table has a name
-that the history needs for itself, that column gets a number, such as `is_current__1`.
+removed. A new column of the table, or one with a new type, may have the name of a column of the history that cannot
+hold its values or that belongs to a dropped column. Then the older column gets a number behind its name, such as
+`price__1`, and keeps its values. If a column of the table has a name that the history needs for itself, that column
+gets a number, such as `is_current__1`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -96,8 +97,8 @@ def followed(
     """The step by which the history follows its table to the definition `after`; None if nothing is to be done.
 
     `origins`: for each column of `after`, its name in the history, whose values it goes on with; None: it is new.
-    `fills`: the values that a new column has in all versions before. Without such a value they are NULL, because the
-    table had no such column.
+    `fills`: by new column, its value in all earlier versions. A new column that `fills` does not name is NULL in them,
+    because the table did not have the column.
 
     A column cannot go on with the values of one that has another type in the lake, unless its type is wider. Then it is
     new. Raises ValueError if names clash (`in_history`).
@@ -109,6 +110,7 @@ def followed(
         stored = _stored(column)
         old = old_columns.get(origins.get(column.name) or "")
         goes_on = old is not None and holds(old, stored)
+        # the default of a new column is its value in all earlier versions
         columns.append(stored if goes_on else replace(stored, default=Value(fills.get(column.name))))
         known[column.name] = old.name if goes_on and old is not None else None
     taken = {name.casefold() for name in (*after.names, *old_columns, *NAMES)}
@@ -150,7 +152,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def at(progress: Progress, latest: int) -> Progress:
-    """The progress of a history, with the greatest time so far, in µs since 1970, kept as that of a transaction."""
+    """The progress of a history that keeps its `latest` time, in µs since 1970, as the commit time of a transaction."""
     position = progress.position
     assert position is not None  # noqa: S101 - held by `core.counted.begun`
     last = Committed(position.at.file, position.at.pos, None, latest)
@@ -158,7 +160,7 @@ def at(progress: Progress, latest: int) -> Progress:
 
 
 def latest_of(progress: Progress) -> int:
-    """The greatest time so far, in µs since 1970, as `at` keeps it; that of 1970 in a new history."""
+    """The latest time of a history, in µs since 1970, as `at` keeps it; 0 in a new history."""
     position = progress.position
     last = None if position is None or position.history is None else position.history.last
     return 0 if last is None else last.committed_at

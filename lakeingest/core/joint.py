@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 
-MOST = 200  # tables in one commit: until then the metadata of each is in memory
+MOST = 200  # tables in one commit: the metadata of all of them are in memory until the commit
 LEAST = 2  # fewer are not several
 REFUSALS = 3  # in a row, until a commit has half as many tables
 
@@ -31,7 +31,7 @@ class Limit:
         return Limit(self.most)
 
     def refused(self, tables: int, *, for_good: bool) -> "Limit":
-        """The limit after a refused commit of so many tables. `for_good`: the server has no such request."""
+        """The limit after a refused commit of `tables` tables. `for_good`: the server does not know such requests."""
         if for_good:
             return Limit(0)
         if self.refusals + 1 < REFUSALS:
@@ -42,7 +42,7 @@ class Limit:
 def first_batch(
     tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]], most: int
 ) -> list[TableId]:
-    """The tables of the first commit, at most so many, in their order. `tables` has parents before their children.
+    """The tables of the first commit, at most `most`, in their order. `tables` has parents before their children.
 
     Tables that are connected by foreign keys, directly or through other ones of `tables`, are a family. A family that
     has no more than `most` tables is in the batch as a whole, or not at all.
@@ -71,7 +71,7 @@ def generations(tables: Sequence[TableId], parents_of: Callable[[TableId], Colle
 
 
 def _families(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
-    """The families of the tables, those first whose first table comes first. Each has its tables in their order."""
+    """The families of the tables, in the order of their first tables. Each has its tables in their order."""
     relatives: dict[TableId, set[TableId]] = {table: set() for table in tables}
     for child in tables:
         for parent in parents_of(child):

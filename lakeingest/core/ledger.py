@@ -86,20 +86,20 @@ def begun(schema: TableSchema) -> Progress:
 
 
 def written(progress: Progress, inserted: int, deleted: int) -> Progress:
-    """The progress after one more commit, which has inserted and deleted so many rows."""
+    """The progress after one more commit. `inserted`, `deleted`: the numbers of its rows."""
     return counted.written(progress, 1, inserted, deleted)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has written last of an expectation, `at` this time (seconds since 1970)."""
+    """The last result of an expectation that a run has written, `at` this time (seconds since 1970)."""
 
     success: bool
     failing_rows: int | None
     at: float
 
     def covers(self, later: Self) -> bool:
-        """Whether a later result says the same, and so soon that it is not written."""
+        """Whether a later result says the same, and comes so soon that it is not written."""
         is_same = (self.success, self.failing_rows) == (later.success, later.failing_rows)
         return is_same and 0 <= later.at - self.at < REPEAT_SECONDS
 
@@ -128,12 +128,12 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def digest(rows: Collection[Row]) -> str:
-    """A text that tells whether rows are the same as others."""
+    """A text that is the same only for the same rows in the same order."""
     return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()
 
 
 def differences(present: Collection[Row], wanted: Collection[Row]) -> tuple[list[Row], list[str]]:
-    """The wanted rows that a table lacks or has with other values, and the ids of rows that it has without need."""
+    """The wanted rows that a table lacks or has with other values, and the ids of its rows that are not wanted."""
     by_id = {row[KEY]: row for row in present}
     changed = [row for row in wanted if by_id.get(row[KEY]) != row]
     return changed, sorted(by_id.keys() - {row[KEY] for row in wanted})

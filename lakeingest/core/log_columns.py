@@ -1,9 +1,10 @@
 """The columns of a changelog as a table: those that say what a row is, then those of the table whose changes it has.
 
 A column is only ever added. A dropped column stays, and a renamed one is a new column. If a new type does not hold the
-old values, the column gets another name, with a number. So does a column that has the name of one that was dropped. So
-older rows keep their values, and no column of the log has values of two columns of the table. A row of DDL tells which
-column of the table is in which column of the log; the log itself knows it for the definition of its last row.
+old values, the column gets another name, with a number. A new column with the name of a dropped one gets such a name,
+too. So older rows keep their values, and no column of the log has values of two columns of the table. A row of DDL
+tells which column of the table is in which column of the log; the log itself knows this only for the definition of its
+last row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,7 +71,7 @@ def new_log(log: TableId, definition: TableSchema) -> TableSchema:
 def followed(log: TableSchema, definition: TableSchema, columns: Mapping[str, str]) -> TableSchema:
     """The definition of the log once it can hold rows of this definition; `log` itself if it can already.
 
-    `columns`: those of `columns_of`.
+    `columns`: the result of `columns_of`.
     """
     by_name = {column.name: column for column in log.columns}
     for wanted in _stored(definition):
@@ -96,12 +97,12 @@ def columns_of(
     before: Mapping[str, str],
     origins: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
-    """The column of the log for each column of the definition, by name. `followed` makes those that are missing.
+    """By the name of each column of the definition, the name of its column in the log. `followed` adds missing ones.
 
-    `before`: the same of the definition before. `origins`: for each column, what it was before the DDL, as
-    `Followed.origins`; None: each column is what it was if it was there. A column keeps its column of the log while it
-    is the same one of the same name, and that can store its values. Else it gets a new one, so no column of the log
-    ever has values of two columns. Names are compared as engines do, without case.
+    `before`: the result of this function for the previous definition. `origins`: by column, its name before the DDL, as
+    in `Followed.origins`; None: a column of the same name is the same column. A column keeps its column in the log if
+    it is the same column, still has its name, and its values can be stored there. Otherwise it gets a new column, so
+    that no column of the log has values of two columns. Names are compared without case, as engines do.
     """
     present = {column.name: column for column in log.columns}
     old = {name.casefold(): column for name, column in before.items()}
@@ -123,7 +124,7 @@ def columns_of(
 
 
 def _can_store(column: Column, wanted: Column) -> bool:
-    """Whether the column of the log stores the values, or does when it is wider."""
+    """Whether the column of the log can store the values of `wanted`, as it is or with the wider type of `wanted`."""
     return _holds(wanted, column) or _holds(column, wanted)
 
 

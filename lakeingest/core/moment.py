@@ -27,7 +27,7 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether this moment has a later `wall` than `now`, although it was before. Then the moment's age is unknown.
+        """Whether this moment, which came before `now`, has a later `wall`. If it has, its age is unknown.
 
         False if the machine was not restarted in between, because `since_boot` tells the age.
         """

@@ -9,9 +9,9 @@ from lakeingest.core.progress import Progress
 def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place] = ()) -> Place:
     """The place up to which the spool is allowed to forget the table's changes.
 
-    `visible`: the progress that readers see; None if they see none. What it needs is kept, because staging may be built
-    again on the commit that readers see. `reads`: for each read that runs or is not committed yet, where the spool
-    ended before the read took its first low watermark.
+    `visible`: the progress that readers see; None if they see none. What this progress needs is kept, because staging
+    may be built again on the commit that readers see. `reads`: for each read that runs or is not committed yet, where
+    the spool ended before the read took its first low watermark.
 
     The table also needs the changes of its parents after the place up to which the copy has the changes by foreign
     keys. This place counts, too, because the spool forgets whole segments, with the changes of all tables.

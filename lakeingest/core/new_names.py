@@ -1,14 +1,13 @@
-"""New columns that may be old ones under another name, for which the user's choice of columns means something else."""
+"""New columns that may be renamed old columns, for which the user's choice of columns no longer holds."""
 
 from lakeingest.core.schema import TableSchema
 
 
 def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
-    """The columns of `now` that may be columns which the user leaves out or hides by name, under another name.
+    """The columns of `now` that may be renamed columns whose old names the user leaves out or hides.
 
-    They are all new columns that would be copied as they are, if the source has some such column of `before` no more:
-    from two definitions nobody can tell a renamed column from a new one. Columns that the user includes by name are no
-    such columns.
+    There are none if the source still has each such column of `before`. Otherwise they are all new columns that the
+    user neither hides nor includes by name, because nobody can tell from two definitions whether a column was renamed.
     """
     choice = now.choices.columns
     old, new = (_all_names(schema) for schema in (before, now))
@@ -23,11 +22,11 @@ def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
 
 
 def unnamed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
-    """The columns of `now` that may be columns which have another name in the copy, and may lose that name.
+    """The columns of `now` that may be renamed columns which lose the name that the user gave to them in the copy.
 
-    They are all new columns to which the user gives no name, if `before` has such a column that is gone at the source,
-    and whose name in the copy no other column has. From two definitions nobody can tell a renamed column from a new
-    one.
+    There are none if each column of `before` with a name of the user's choice is still at the source, or if another
+    column has its name in the copy now. Otherwise they are all new columns to which the user gives no name, because
+    nobody can tell from two definitions whether a column was renamed.
     """
     old, new = (_all_names(schema) for schema in (before, now))
     gone = (column for column in before.columns if column.renamed_from and column.source_name.casefold() not in new)
@@ -37,5 +36,5 @@ def unnamed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
 
 
 def _all_names(schema: TableSchema) -> set[str]:
-    """The names of all columns at the source, also of those that are left out, as names are compared."""
+    """The names of all columns at the source, also of those that are left out, casefolded."""
     return {name.casefold() for name in (*schema.source_names, *schema.skipped)}

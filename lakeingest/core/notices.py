@@ -34,8 +34,8 @@ HEALTHY = Known()
 class Notice:
     """A change to tell: of a `table`, or of the run (RUN).
 
-    `error`: the name of the error, '' if it is only stale. With `recovered`, it is the error that is over. `position`:
-    what readers see. `age`: how old that is, in seconds. None if unknown.
+    `error`: the name of the error; '' if the table is only stale. With `recovered`, it is the error that is over.
+    `position`: that of the rows which readers see. `age`: how old these rows are, in seconds. Both are None if unknown.
     """
 
     occasion: Occasion
@@ -48,7 +48,7 @@ class Notice:
 def notices_of_tables(
     known: Mapping[str, Known], measures: Iterable[Measure], now: float
 ) -> tuple[list[Notice], dict[str, Known]]:
-    """The notices about tables, and what somebody knows after them, by table. `now` is in seconds since 1970."""
+    """The notices about tables, and what is known after these notices, by table. `now` is in seconds since 1970."""
     notices, after = list[Notice](), dict(known)
     for measure in measures:
         table, seconds = str(measure.table), age(measure.as_of, now)
@@ -66,7 +66,7 @@ def notices_of_tables(
 
 
 def _is_stale(seconds: float | None, objective: float | None, *, was_stale: bool) -> bool:
-    """Whether an age misses its objective. While the age is not known, nothing changes."""
+    """Whether an age misses its objective. While the age is not known, the answer is `was_stale`."""
     if objective is None:
         return False
     return was_stale if seconds is None else seconds > objective

@@ -5,7 +5,7 @@ from typing import Self
 
 MOST_SECONDS = 5.0  # the longest pause
 SHARE = 0.5  # of a processor's time: what rounds compute at most
-LEAST = 1 / 3  # of the round: the shortest pause, as waits for a disk or a store cost requests
+LEAST = 1 / 3  # of the round: the shortest pause, because also rounds that only wait cost requests
 WEIGHT = 1 / 8  # of the last round in the usual one
 TIMES = 2  # the pause after a round is at most so many times what that round alone asks for
 
@@ -19,15 +19,16 @@ class Round:
 
     @property
     def pause(self) -> float:
-        """The seconds to pause after such rounds.
+        """The seconds to pause after such a round.
 
-        A round and its pause together are so long that the CPU seconds are the share SHARE of them. Rounds that only
-        compute are so followed by pauses as long as themselves; rounds that wait for long by shorter ones.
+        The CPU seconds are the share SHARE of the round and its pause together. So a round that only computes is
+        followed by a pause of its own length, and a round that mostly waits is followed by a shorter pause. The pause
+        is never shorter than LEAST of the round, and never longer than MOST_SECONDS.
         """
         return min(max(self.cpu / SHARE - self.wall, self.wall * LEAST), MOST_SECONDS)
 
     def then(self, last: Self) -> Self:
-        """The usual round, after one more round."""
+        """The usual round after the round `last`, which counts with the weight WEIGHT."""
         return type(self)(self.wall + WEIGHT * (last.wall - self.wall), self.cpu + WEIGHT * (last.cpu - self.cpu))
 
 

@@ -50,9 +50,9 @@ _TAKES: Mapping[Transform, frozenset[Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One way in which rows are divided. `number`: the buckets, or the width of what remains; 0 for other transforms.
+    """One way in which rows are divided. `str` gives its text in `partition_by`, such as `day(created_at)`.
 
-    Its text is that of `partition_by`, such as `day(created_at)`.
+    `number`: the number of buckets, or the width to which values are truncated; 0 for other transforms.
     """
 
     transform: Transform
@@ -83,7 +83,7 @@ class PartitionField:
             raise ValueError(f"{text!r}: void would put all rows into one partition; leave it out")
         if transform is None:
             raise ValueError(f"{text!r}: there is no transform {name}; known are {', '.join(_BY_NAME)}")
-        if (transform in _NUMBERED) != bool(int(number or 0)):
+        if (transform in _NUMBERED) != bool(int(number or 0)):  # a missing number, or one that is too much
             wanted = "needs a number from 1 on, as in" if transform in _NUMBERED else "has no number, as in"
             example = f"{transform}(16, id)" if transform in _NUMBERED else f"{transform}(created_at)"
             raise ValueError(f"{text!r}: {transform} {wanted} {example}")
@@ -101,7 +101,7 @@ def parse_all(texts: Iterable[str]) -> tuple[PartitionField, ...]:
 
 
 def refusal(fields: Sequence[PartitionField], schema: TableSchema) -> str | None:
-    """The first reason why a table with this definition cannot be divided so; None if it can."""
+    """The first reason why a table with this definition cannot be divided by these fields; None if it can."""
     for field in fields:
         if field.column not in schema.names:
             return f"partition_by names {field.column}, which is not a column of the table, or is skipped"

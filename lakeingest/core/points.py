@@ -44,7 +44,7 @@ class Point:
 
     @property
     def is_by_itself(self) -> bool:
-        """Whether a run made it by itself, as `points.every` says."""
+        """Whether a run made the point by itself, as `points.every` says."""
         return self.name.startswith(BY_ITSELF)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,8 +81,8 @@ class Point:
 class Standing:
     """A table of the pipeline when a point is made.
 
-    `version`: what readers see; None if nothing is published. `hindrance`: why the table does not go on; '' if it does.
-    `is_current`: readers see all its changes up to the place of the point.
+    `version`: the version that readers see; None if there is none. `hindrance`: why the table does not go on; '' if it
+    does. `is_current`: readers see all changes of the table up to the point's place.
     """
 
     table: TableId
@@ -107,24 +107,24 @@ def name_at(moment: datetime) -> str:
 
 
 def waits_for(standings: Iterable[Standing]) -> list[TableId]:
-    """The tables that go on, and that readers do not see as of the place yet."""
+    """The tables that go on, and that readers do not see as of the point's place yet."""
     return [one.table for one in standings if not one.hindrance and not (one.is_current and one.version is not None)]
 
 
 def left_out(standings: Iterable[Standing]) -> dict[TableId, str]:
-    """The tables that have no version at the place, each with the reason: one table that stops hinders no point."""
+    """The tables that do not go on, each with the reason: the point is made without a version of them."""
     return {one.table: one.hindrance for one in standings if one.hindrance}
 
 
 def is_due(points: Iterable[Point], every: timedelta, now: datetime) -> bool:
-    """Whether it is time for the next point that runs make by themselves. A point in the future counts as none."""
+    """Whether it is time for the next point that runs make by themselves. A point of a future time does not count."""
     return all(not now - every < point.made_at <= now for point in points if point.is_by_itself and point.is_complete)
 
 
 def expired(points: Sequence[Point], keep: timedelta, now: datetime) -> list[Point]:
-    """The points that runs made by themselves, and that are older than `keep`, or that a dead run left incomplete.
+    """The points that runs made by themselves and that are older than `keep`, or that a dead run left incomplete.
 
-    The newest complete one stays.
+    The newest complete point of runs is never among them, however old it is.
     """
     by_itself = sorted((point for point in points if point.is_by_itself), key=lambda point: point.made_at)
     complete = [point for point in by_itself if point.is_complete]

@@ -117,7 +117,7 @@ def file_start(file: str) -> FilePosition:
 
 
 def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
-    """Whether the position is in one of the binlog files of these sizes, and not after the end of the file."""
+    """Whether `sizes` has the size of the position's file, and the position is not after the end of this file."""
     return at.pos <= sizes.get(at.file, -1)
 
 
@@ -149,7 +149,7 @@ def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, i
 def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
     """A function from a position to the number of bytes that these binlog files have before the position."""
     files = sorted(sizes, key=file_number)
-    # not strict: the last sum, that of all files, is before no file
+    # not strict: there is one sum more than files, the sum of all sizes
     bytes_before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
     return lambda at: bytes_before[at.file] + at.pos
 

@@ -66,7 +66,7 @@ class Pending:
         return where
 
     def after(self, older: Self) -> Self:
-        """The transactions that are prepared at this place, whether or not the reader saw that.
+        """The transactions that are prepared at this place, whether or not the reader saw their XA PREPARE.
 
         `older`: the transactions that were prepared where the reader began.
         """

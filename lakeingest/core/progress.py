@@ -25,7 +25,7 @@ class Progress:
     `covered_from`: the place after which the spool has the table's changes. All read views of the table's chunks
     contain the changes up to this place, so a low watermark that is a place is never before `covered_from`.
     `wave`: the number of waves on staging.
-    `rows`: the number of rows that staging must have after the commits so far.
+    `rows`: the number of rows that staging must have after its newest commit.
     `position`: the stop of the last merge; before the first merge, the position at `covered_from`; None if unknown.
     `nulled`: the number of values that are NULL only because the user chose so.
     `read_to`: the greatest high watermark of chunks and patches, with the binlog's history; None if it was not noted.
@@ -150,7 +150,7 @@ class Progress:
     ) -> Self:
         """Rows were read again. Rows that differ from the staged rows are in patches, which wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
+        The files of the patches are durable, and no staged row has changed. Without a patch, no row differed.
         `since`: the read views contain all changes up to this place, and the spool has the changes after this place.
         `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
@@ -232,7 +232,7 @@ class Progress:
         signals: Collection[int] = (),
         cascades: CascadesRead | None = None,
     ) -> Self:
-        """Give the rows another `position`, although the changes up to that position are not known: they have a gap.
+        """Give the rows another `position`, although the changes up to that position are unknown: the rows have a gap.
 
         The spool watches the table from `covered_from` on. All rows must be read again, including the rows of missing
         chunks. When the last rows are read, the `signals` are answered. Raises ValueError if no chunk was read, or if
@@ -293,7 +293,7 @@ class Progress:
         )
 
     def quarantined(self, keys: Collection[Key], rows: int) -> Self:
-        """The rows of these keys, which failed a gate, were removed from staging, and so many `rows` are left."""
+        """The rows of these keys, which failed a gate, were removed from staging. `rows`: how many rows are left."""
         if len({*self.quarantine, *keys}) < len(self.quarantine) + len(keys):
             raise ValueError(f"{self.table}: a key in quarantine has no row that could be removed")
         return self._after(Step.QUARANTINE, rows=rows, quarantine=tuple(sorted((*self.quarantine, *keys))))
@@ -378,7 +378,7 @@ class Progress:
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at another position. Raises ValueError unless that is a later one of the same server."""
+        """The same rows at `position`. Raises ValueError unless `position` is a later one of the same server."""
         following = self._after(step, fingerprint=fingerprint)
         old = self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):

@@ -1,7 +1,7 @@
 """Decides which range of which table is compared with the source next, and keeps the state of each range.
 
 A range of keys is proven when a comparison has found source = target in it. The proof is lost when something happens
-that could have made other rows of the copy: then the range is compared out of turn.
+that could have changed rows of the copy in another way than rows of the source. Such a range is compared out of turn.
 """
 
 import enum
@@ -15,7 +15,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import range_from_json
 
-DUE_SHARE = 0.8  # of `every`: so old is a proof when its range is due, so that its turn comes in time
+DUE_SHARE = 0.8  # of `every`: the age of a proof at which its range is due, so that its turn comes before `every`
 RECHECK_SECONDS = 3_600.0  # between two comparisons of a range that differs
 RANGE_SECONDS = 1.0  # of the source's time: the aim for the comparison of a range
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 10_000, 1_000, 500_000  # of a range
@@ -59,9 +59,9 @@ TRANSITIONS: Mapping[tuple[State, Turn], State] = {
 class RangeProof:
     """A range of keys, with its state.
 
-    `proven_at`: when it was last proven (seconds since 1970); `position`: the published position at that time. Both are
-    None if it never was. `checked_at`: when it was last compared. `why`: why the proof is lost, or what differs.
-    `seconds`: the source's time for the last comparison; None if that is not known.
+    `proven_at`: when the range was last proven (seconds since 1970); `position`: the published position at that time.
+    Both are None if the range was never proven. `checked_at`: when it was last compared; None if it never was. `why`:
+    why the proof is lost, or what differs. `seconds`: the source's time for the last comparison; None if not known.
     """
 
     keys: KeyRange = EVERY_KEY
@@ -73,12 +73,12 @@ class RangeProof:
     seconds: float | None = None
 
     def after(self, turn: Turn, why: str = "") -> Self:
-        """The range after an event."""
+        """The range after the event `turn`. If the event changes the state, `why` is the reason."""
         following = TRANSITIONS[self.state, turn]
         return self if following is self.state else replace(self, state=following, why=why)
 
     def compared(self, turn: Turn, now: float, seconds: float, position: str, why: str = "") -> Self:
-        """The range after a comparison as of this published position, for which the source took so many seconds."""
+        """The range after a comparison as of a published position. `seconds`: the source's time for the comparison."""
         known = replace(self.after(turn), why=why, checked_at=now, seconds=seconds)
         return replace(known, proven_at=now, position=position) if turn is Turn.EQUAL else known
 
@@ -119,12 +119,12 @@ class RangeProof:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run knows of a copy, and what a change of it means for proofs.
+    """What a run knows of a copy, and what a change of these facts means for proofs.
 
     `key`: the columns of the key, with their types. `begun`: the place at which the copy was begun. `fingerprint`: that
     of the definition. `server`, `epoch`: the source's history. `restarts`: how often the copy was started over, or went
-    on over a gap. `place`: what readers see; None if the run does not know it. `signal`: the last re-snapshot or
-    rollback of the table that has ended; 0 if none.
+    on over a gap. `place`: the place as of which readers see the copy; None if the run does not know it. `signal`: the
+    number of the table's last re-snapshot or rollback that has ended; 0 if none has.
     """
 
     key: str
@@ -137,7 +137,7 @@ class Facts:
     signal: int
 
     def doubt(self, before: Self) -> tuple[Turn, str] | None:
-        """Why proofs of earlier facts are lost; None if they hold."""
+        """The event since the facts `before` that ends the proofs from that time, and its reason; None if they hold."""
         if (self.server, self.epoch) != (before.server, before.epoch):
             return Turn.DOUBTED, "the source is another server now"
         if (self.begun, self.restarts) != (before.begun, before.restarts):
@@ -166,14 +166,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A comparison that has found nothing, because of an error: `why`, and when (`at`, seconds since 1970)."""
+    """A comparison that ended with an error. `at`: when it ended (seconds since 1970). `why`: the error."""
 
     at: float
     why: str
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any] | None) -> Self | None:
-        """The comparison in a document of these fields; None for None."""
+        """The failed comparison in a document; None for None."""
         return None if doc is None else cls(float(doc["at"]), str(doc["why"]))
 
 
@@ -197,10 +197,11 @@ class TableProof:
             raise ValueError(f"the ranges do not have all keys, each once: {keys}")
 
     def under(self, facts: Facts) -> Self:
-        """What is known under these facts of the copy."""
+        """The table's proof once the copy has these facts. If the key is another one, no range is proven."""
         if facts.key != self.facts.key:
             return type(self)(facts)
         doubt = facts.doubt(self.facts)
+        # a place that this run does not know (None) and a signal that it does not find (0) stay as they were
         known = replace(facts, place=facts.place or self.facts.place, signal=max(facts.signal, self.facts.signal))
         if doubt is None:
             return replace(self, facts=known)
@@ -219,7 +220,7 @@ class TableProof:
         return min(due, key=_urgency, default=None)
 
     def end_after(self, first: RangeProof) -> Key | None:
-        """The bound before which a comparison ends that begins with this range; None if there is none.
+        """The upper bound of a comparison that begins with the range `first`; None if it goes to the last key.
 
         A range that differs is compared alone, so that it does not hold up the others.
         """
@@ -229,13 +230,14 @@ class TableProof:
         return next((each.keys.lower for each in following if each.state is State.DIFFERS), None)
 
     def with_ranges(self, compared: Sequence[RangeProof], rate: float | None = None) -> Self:
-        """What is known after these ranges were compared. Ranges that they cut keep the rest of their keys.
+        """The table's proof with the ranges `compared`. Old ranges with some of their keys keep only the other keys.
 
-        Then the last comparison has not failed.
+        The last comparison of the table has not failed, so `failed` becomes None.
         """
         ranges = self.ranges
         for new in compared:
             ranges = (*(part for old in ranges for part in _rest(old, new.keys)), new)
+        # a range without a lower bound comes first
         ordered = sorted(ranges, key=lambda proof: (proof.keys.lower is not None, proof.keys.lower or ()))
         return replace(self, ranges=tuple(ordered), rate=rate or self.rate, failed=None)
 
@@ -246,7 +248,7 @@ class TableProof:
 
     @property
     def seconds(self) -> float | None:
-        """The source's time for all ranges; None if it is not known of one of them."""
+        """The source's time for all ranges; None if it is not known for each of them."""
         known = [proof.seconds for proof in self.ranges if proof.seconds is not None]
         return sum(known) if len(known) == len(self.ranges) else None
 
@@ -271,7 +273,7 @@ class TableProof:
 
 
 def _rest(old: RangeProof, by: KeyRange) -> list[RangeProof]:
-    """What is left of a range without the keys of another one."""
+    """The parts of the range `old` that are outside of the range `by`."""
     before, _, after = old.keys.parted(by)
     return [replace(old, keys=keys) for keys in (before, after) if keys is not None]
 
@@ -305,8 +307,8 @@ class Budget:
     """How much of the source's time comparisons may take: the `share` of the time that passes.
 
     `owed`: the seconds by which comparisons have exceeded their share; below 0: the seconds that are saved up.
-    `at`: as of this time (seconds since 1970). `waits`: why comparisons waited then, if not for the budget; '' if they
-    did not.
+    `at`: as of this time (seconds since 1970). `waits`: why comparisons waited at that time, if not for the budget; ''
+    if they did not wait for anything else.
     """
 
     share: float
@@ -325,7 +327,7 @@ class Budget:
         return max(0.0, self.owed / self.share)
 
     def passed(self, now: float) -> Self:
-        """The budget after the time until now, in a run."""
+        """The budget at the time `now`, after time in a run: the share of that time is paid off, or saved up."""
         return replace(self, owed=max(-MOST_CREDIT, self.owed - self.share * max(0.0, now - self.at)), at=now)
 
     def resumed(self, now: float) -> Self:
@@ -333,7 +335,7 @@ class Budget:
         return replace(self, owed=max(0.0, self.passed(now).owed), at=now)
 
     def spent(self, seconds: float) -> Self:
-        """The budget after a comparison for which the source took so many seconds."""
+        """The budget after a comparison for which the source took `seconds` seconds."""
         return replace(self, owed=self.owed + seconds)
 
 
@@ -341,7 +343,7 @@ class Budget:
 class Round:
     """How long it takes to prove all tables once: `days`, within the budget; None if that is not known yet.
 
-    `every_days`: the aim for the age of proofs. `tables`: the number of tables with a proof of each range.
+    `every_days`: the aim for the age of proofs. `proven_tables`: how many of all `tables` have a proof of each range.
     """
 
     days: float | None
@@ -351,7 +353,7 @@ class Round:
 
     @classmethod
     def of(cls, proofs: Collection[TableProof], share: float, every: float) -> Self:
-        """The round of these tables."""
+        """The round of these tables. `share`: the budget's; `every`: the aim for the age of proofs, in seconds."""
         seconds = [proof.seconds for proof in proofs]
         known = [each for each in seconds if each is not None]
         days = sum(known) / share / DAY if len(known) == len(seconds) else None

@@ -64,8 +64,8 @@ def dates_of(column: str, days: Iterable[date | None], seen: str) -> Dates | Non
 def propose(rows: int, columns: Iterable[Dates]) -> ProposedPartitions | None:
     """The first sound partition of a table with about `rows` rows; None if no column has one.
 
-    Sound are the finest of days, months and years that leave PARTITION_ROWS rows or more to a partition on average, if
-    they make FEWEST partitions or more, and the rows are spread over them.
+    A column is divided into days; into months or years if a partition would have fewer than PARTITION_ROWS rows on
+    average. This is sound if it makes FEWEST partitions or more, and if the rows are spread over the column's dates.
     """
     for dates in columns:
         if not _is_spread(dates):

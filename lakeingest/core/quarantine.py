@@ -32,7 +32,7 @@ class Limit:
     max_share: float
 
     def allows(self, listed: int, rows: int) -> bool:
-        """Whether so many keys may be in quarantine. `rows`: the rows of the table, with those in quarantine."""
+        """Whether `listed` keys may be in quarantine. `rows`: the rows of the table, with those in quarantine."""
         return listed <= min(self.max_rows, max(1, int(self.max_share * rows)))
 
 
@@ -65,6 +65,7 @@ def refusal_of_keys(failing: Collection[Key], listed: Collection[Key], rows: int
 
 
 def _beyond(listed: int, rows: int, limit: Limit) -> str | None:
+    """Why `listed` keys may not be in quarantine; None if they may be. `rows`: as in `Limit.allows`."""
     if limit.allows(listed, rows):
         return None
     return (
@@ -74,7 +75,7 @@ def _beyond(listed: int, rows: int, limit: Limit) -> str | None:
 
 
 def note_of_quarantine(table: TableId, count: int) -> str:
-    """What `status` says about so many keys of a table in quarantine."""
+    """What `status` says about `count` keys of a table in quarantine."""
     return (
         f"{table}: {count} rows are in quarantine, and readers do not see them; `lakeingest quarantine list {table}`"
         " names them"

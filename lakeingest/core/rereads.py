@@ -85,7 +85,7 @@ Read = TypeVar("Read", Split, Patch)
 
 
 def with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, its low raised to `place` if it is an earlier place. A low that is a GTID set stays.
+    """The split or patch `read`, its low raised to `place` if the low is an earlier place. A GTID set stays.
 
     The caller knows that the read view contains all changes up to `place`.
     """

@@ -22,8 +22,8 @@ Operator = str  # one of OPERATORS
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 DIGITS_MAX = 38  # of a number
-# Collations in which two texts are equal if they have the same characters, apart from spaces at their ends, and those
-# in which these spaces count
+# Collations in which two texts are equal only if they have the same characters. In the collations of the first set,
+# spaces at the end of a text do not count; in those of the other two sets, they do
 _PADDED = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb3_bin", "utf8mb4_bin"})
 _NOT_PADDED = frozenset({"utf8mb4_0900_bin"})
 _NOT_PADDED_OF_MARIADB = frozenset(name.replace("_bin", "_nopad_bin") for name in _PADDED)
@@ -115,12 +115,12 @@ Condition = Comparison | OneOf | IsNull | Not | Both | Either
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Condition:
-    """Read a condition. Its `str` is read back as the same condition. Raises ValueError, with the reason."""
+    """Read a condition. `str` writes it as a text with the same meaning. Raises ValueError with the reason."""
     return _Reader(text).condition()
 
 
 def operands(condition: Condition) -> frozenset[str]:
-    """The names of the columns of a condition, as names are compared."""
+    """The names of the columns of a condition, casefolded, because the case of letters does not count."""
     return frozenset(leaf.operand.name.casefold() for leaf in _leaves(condition))
 
 
@@ -146,7 +146,7 @@ def faults(condition: Condition, columns: Iterable[Column], *, is_mariadb: bool)
 
 
 def _fault(leaf: Comparison | OneOf | IsNull, column: Column, *, is_mariadb: bool) -> str:
-    """Why the column cannot be compared so; '' if it can be."""
+    """Why the column cannot be compared as `leaf` does; '' if it can be."""
     if column.choice == NULL_DATES:
         return "zero dates are NULL in the copy, and not in the source; choose another zero_dates"
     if isinstance(leaf, IsNull):
@@ -175,6 +175,7 @@ def _fault_of_text(leaf: Comparison | OneOf, column: Column, literals: Sequence[
     if isinstance(leaf, Comparison) and leaf.operator not in {"=", "<>"}:
         return "texts are compared by =, <> and IN alone"
     collation = leaf.operand.collation
+    # the name of a collation begins with its charset; utf8 is an old name of utf8mb3
     charset = {"utf8": "utf8mb3"}.get(prefix := collation.partition("_")[0], prefix)
     known = _PADDED | (_NOT_PADDED_OF_MARIADB if is_mariadb else _NOT_PADDED)
     if collation in known and charset == column.charset:
@@ -196,6 +197,7 @@ def _is_time(text: str, pattern: str) -> bool:
 
 
 def _leaves(condition: Condition) -> Iterator[Comparison | OneOf | IsNull]:
+    """The comparisons of which a condition is made."""
     match condition:
         case Not(term):
             yield from _leaves(term)
@@ -251,6 +253,7 @@ class _Reader:
         return terms[0] if len(terms) == 1 else Both(tuple(terms))
 
     def _negated(self) -> Condition:
+        """A condition after NOT, a condition in parentheses, or a comparison."""
         if self._skip("keyword", "NOT"):
             return Not(self._negated())
         if self._skip("sign", "("):
@@ -260,6 +263,7 @@ class _Reader:
         return self._comparison()
 
     def _comparison(self) -> Condition:
+        """A column with IS NULL, IN, BETWEEN (each perhaps with NOT), or with an operator."""
         operand = self._operand()
         if self._skip("keyword", "IS"):
             is_negated = self._skip("keyword", "NOT")
@@ -287,6 +291,7 @@ class _Reader:
         return Comparison(operand, operator, self._literal())
 
     def _operand(self) -> Operand:
+        """A column, perhaps with COLLATE. Raises ValueError for a function."""
         kind, token = self._peek()
         if kind not in {"word", "name"}:
             self._refuse("a column")
@@ -303,6 +308,7 @@ class _Reader:
         return Operand(name, collation.lower())
 
     def _literal(self) -> Literal:
+        """A number, perhaps with a sign, or a text."""
         sign = next((sign for sign in "+-" if self._skip("sign", sign)), "")
         kind, token = self._peek()
         if kind == "number":
@@ -319,6 +325,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "the end")
 
     def _skip(self, kind: str, token: str) -> bool:
+        """Go past the next token if it is this one, and return whether it was."""
         is_next = self._peek() == (kind, token)
         self._at += is_next
         return is_next

@@ -13,7 +13,7 @@ from lakeingest.core.change import COMMITTED_AT, DATABASE, DELETED, OP, POSITION
 from lakeingest.core.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.default import Default, Value
 
-RESERVED = "_lakeingest"  # the databases of the ledger (`core.ledger`) have names that begin so
+RESERVED = "_lakeingest"  # the names of the databases of the ledger (`core.ledger`) begin with this
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
@@ -32,7 +32,7 @@ class TableId:
 
     @property
     def is_reserved(self) -> bool:
-        """Whether only the ledger may have the table, by the name of its database."""
+        """Whether the table's database has a name that only the ledger may use."""
         return self.database.startswith(RESERVED)
 
     @classmethod
@@ -188,7 +188,7 @@ class Column:
         return self.renamed_from or self.name
 
     def named(self, source_name: str, choice: ColumnChoice) -> Self:
-        """The same column with this name at the source, and the name in the copy that the choice gives to it."""
+        """The same column, named `source_name` at the source, and in the copy as the choice names it."""
         name = choice.name_in_copy(source_name)
         return replace(self, name=name, renamed_from="" if name == source_name else source_name)
 
@@ -326,7 +326,7 @@ class TableSchema:
         return replace(self, columns=tuple(columns), stored=stored)
 
     def with_columns(self, names: Iterable[str]) -> Self:
-        """The same definition with only the columns of the key and these columns, in the same order."""
+        """The same definition with only the columns of the key and the columns `names`, in the old order."""
         kept = {*self.key, *names}
         return replace(self, columns=tuple(column for column in self.columns if column.name in kept))
 

@@ -45,7 +45,7 @@ class Segment:
 def cut(
     whole: Segment, boundaries: Iterable[FilePosition], sizes: Mapping[str, int], pieces: int, least: int
 ) -> list[Segment]:
-    """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
+    """Cut a segment at transaction boundaries into at most `pieces` segments, in order, of about equal size.
 
     `boundaries`: known ends of transactions, in any order. A boundary outside the segment, or after the end of its
     file, is ignored. `sizes`: the number of bytes of each binlog file of the segment. Each piece ends at the boundary

@@ -4,8 +4,9 @@ A shard has all that a copy of its own has, in the lake: staging, progress, comm
 has no rows of its own: each of its commits lists the files that each shard shows, and names the commit of each shard.
 A shard is published first; then a commit of the shared table shows it. After a crash in between, the next run shows it.
 
-Columns meet by their names. The same field id in every shard is needed, because files name columns by ids: so the id is
-computed from the name and the family of the type. Two types of one family can be widened to one of them.
+Columns of shards with the same name are one column of the shared table. Files name columns by field ids, so a column
+must have the same id in every shard. So the id is computed from the name and from the family of the type. Two types of
+one family can be widened to one of them.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ class SharedColumn:
 
 
 def family(kind: str) -> str:
-    """What all types have in common to which a type can be widened, and which can be widened to it."""
+    """The family of a type. Of two types of one family, one can be widened to the other."""
     if kind in _INTEGERS:
         return "integer"
     if (decimal := _DECIMAL.fullmatch(kind)) is not None:
@@ -49,7 +50,7 @@ def family(kind: str) -> str:
 
 
 def field_id(name: str, kind: str, part: str = "") -> int:
-    """The field id of a column. Names that differ only in case are one name, as in MySQL. `part`: of a list."""
+    """The field id of a column. Names that differ only in case are one name. `part`: a part of the column."""
     text = "\0".join((name.casefold(), family(kind), part))
     return 1 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _IDS
 
@@ -67,9 +68,10 @@ def wider(one: str, other: str) -> str:
 def joined(
     shared: Sequence[SharedColumn], key: Sequence[str], shard: Sequence[SharedColumn], key_of_shard: Sequence[str]
 ) -> tuple[SharedColumn, ...]:
-    """The columns of the shared table with a shard that has these columns, and this key.
+    """The columns of the shared table once it also has the rows of a shard with the columns `shard`.
 
-    A column of the shared table keeps its name, and stays if the shard lacks it. Raises ShardsDiffer.
+    A column of the shared table keeps its name, and stays if the shard lacks it. Raises ShardsDiffer if the keys, or
+    columns of one name, do not fit.
     """
     if {name.casefold() for name in key} != {name.casefold() for name in key_of_shard}:
         raise ShardsDiffer(f"its key is {_listed(key_of_shard)}, and that of the other shards is {_listed(key)}")
@@ -112,11 +114,11 @@ class Showing:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """The value in `to_text`. Raises one of errors.DAMAGED for another text."""
+        """The inverse of `to_text`. Raises one of errors.DAMAGED for another text."""
         return cls({str(shard): int(commit) for shard, commit in json.loads(text).items()})
 
     def to_text(self) -> str:
-        """The value as a text."""
+        """A text that `of_text` reads back."""
         return json.dumps(self.commits, separators=(",", ":"), ensure_ascii=False)
 
     def commit_of(self, shard: TableId) -> int | None:
@@ -124,7 +126,7 @@ class Showing:
         return self.commits.get(text_of(shard))
 
     def showing(self, commits: Mapping[str, int]) -> Self:
-        """The same, but with these commits of these shards. All other shards stay as they are."""
+        """The same value, but with these `commits`. Shards that `commits` does not name stay as they are."""
         return type(self)({**self.commits, **commits})
 
 

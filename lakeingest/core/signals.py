@@ -199,7 +199,7 @@ class Agenda:
     `superseded`: by the number of a later signal, the number of the earlier signal whose re-snapshot answers both.
     `approved`: by table, the names of the DDL that people have approved.
     `maintain`, `rollbacks` and `points`: signals to carry out, in their order. A rollback is carried out for a paused
-    table, too. `points` are those that make and those that drop one.
+    table, too. `points` has the signals that make a point and the signals that drop one.
     """
 
     cancelled: tuple[int, ...] = ()

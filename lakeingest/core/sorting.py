@@ -14,7 +14,7 @@ _ENDS_AS_DIRECTION = re.compile(r".*\s(asc|desc)", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A column by which rows are sorted, NULL first. Its text is that of `sort_by`, such as `created_at desc`."""
+    """A column by which rows are sorted, NULL first. `str` gives its text in `sort_by`, such as `created_at desc`."""
 
     column: str
     descending: bool = False
@@ -52,7 +52,7 @@ def parse_all(texts: Iterable[str]) -> tuple[SortField, ...]:
 
 
 def refusal(fields: Sequence[SortField], schema: TableSchema) -> str | None:
-    """The first reason why the rows of a table with this definition cannot be sorted so; None if they can."""
+    """The first reason why rows of this definition cannot be sorted by these fields; None if they can."""
     for field in fields:
         if field.column not in schema.names:
             return f"sort_by names {field.column}, which is not a column of the table, or is skipped"

@@ -100,8 +100,8 @@ class Splits:
     def finish(self, wave: Iterable[Split]) -> Self:
         """These splits and those of one more wave; if only the server knows the order of keys, joined to one split.
 
-        Raises ValueError if no chunk is missing, or if the wave does not begin where these splits end. Raises it also
-        if these splits must be joined, but were merged already.
+        Raises ValueError if no chunk is missing, or if the wave does not begin where these splits end. Raises
+        ValueError also if these splits must be joined, but were merged already.
         """
         if self.complete:
             raise ValueError("the table has no more chunks")

@@ -36,8 +36,7 @@ def is_done(table: TableId, signals: Iterable[Signal], *, visible: bool) -> bool
 def begun_empty(new: Progress, position: Position) -> Progress:
     """The first progress of a copy that begins empty at this position: it is level there, and has no row.
 
-    `new`: the progress before the copy is created, with a `covered_from` that is not after the position. Raises
-    ValueError if it is after it.
+    `new`: the progress before the copy is created. Raises ValueError if its `covered_from` is after the position.
     """
     place = position.place
     read = new.created().wave_committed((Split(EVERY_KEY, low=place, high=place),), rows=0)
@@ -46,7 +45,7 @@ def begun_empty(new: Progress, position: Position) -> Progress:
 
 
 def taken_over(new: Progress, position: Position, rows: int) -> Progress:
-    """The first progress of a copy that takes over a foreign table with so many rows. It has a gap up to this position.
+    """The first progress of a copy that takes over a foreign table with `rows` rows. It has a gap up to `position`.
 
     `new`: as in `begun_empty`. Raises ValueError as `begun_empty` does.
     """

@@ -1,7 +1,8 @@
 """The list of transactions: a table with a row for each transaction that changed copied tables.
 
-A row appears after the changelogs of all these tables, as tables of the lake, have all rows of the transaction. So a
-consumer of several of them waits until its place is in the list, and then sees whole transactions.
+The changelogs of these tables are tables of the lake. The list gets a row of a transaction once these changelogs have
+all rows of the transaction. So a consumer of several changelogs reads them up to a place in the list, and sees only
+whole transactions.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ _TYPES = {
 
 
 def transactions_table(database: str) -> TableSchema:
-    """The table in this database."""
+    """The definition of the list of transactions in this database."""
     columns = (
         _column(NUMBER, Kind.INT64, "each row has a greater number than those before", nullable=False),
         _column(POSITION, Kind.STRING, "the transaction's place in the binlog, as a text that sorts", nullable=False),

@@ -18,10 +18,10 @@ MOST_COUNTS = 30  # that are kept of a table
 LEAST_COUNTS = 8  # fewer say nothing about what is usual
 LEAST_SECONDS = 600.0  # shorter spans are joined
 LEAST_ROWS = 20  # of fewer written rows, the share of NULLs says nothing
-DISTANCES = 6.0  # so many median distances from the median are still usual, and at least these:
-TIMES = 3.0  # as many keys, or as few
-SHARE_OF_ROWS = 0.2  # of the rows of a table
-SHARE_OF_NULLS = 0.05  # of the values of a column
+DISTANCES = 6.0  # so many median distances from the median are still usual; so are, in any case:
+TIMES = 3.0  # up to so many times as many keys, or as few
+SHARE_OF_ROWS = 0.2  # a change of the number of rows by up to this share
+SHARE_OF_NULLS = 0.05  # a difference of the shares of NULLs in a column up to this
 PAUSES = 2.0  # times the longest pause
 LEAST_PAUSE = 3_600.0
 COLUMNS_SHOWN = 3
@@ -29,9 +29,10 @@ COLUMNS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What merges have written: the number of keys that they inserted, updated or deleted, and of written rows.
+    """What merges have written.
 
-    `nulls`: by column, how many of these rows have NULL there. A column of which that is not known is missing.
+    `changed`: how many keys they inserted, updated or deleted. `rows`: how many rows they wrote. `nulls`: by column,
+    how many of these rows have NULL there. A column for which this number is not known is missing.
     """
 
     changed: int = 0
@@ -39,7 +40,7 @@ class Written:
     nulls: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Self) -> Self:
-        """What both have written. Only of columns that are known of all rows, the number of NULLs is known."""
+        """What both have written. The NULLs of a column are known only if they are known for the rows of both."""
         if not self.rows or not other.rows:
             nulls = self.nulls if self.rows else other.nulls
         else:
@@ -70,11 +71,11 @@ class Counts:
 
     @property
     def an_hour(self) -> float:
-        """How many keys have changed in an hour."""
+        """How many keys have changed in an hour, on average."""
         return self.written.changed * 3_600.0 / max(1.0, self.seconds)
 
     def joined(self, later: Self) -> Self:
-        """Both spans as one."""
+        """Both spans, this one and `later`, as one."""
         return replace(later, since=self.since, written=self.written + later.written)
 
     def to_json(self) -> dict[str, Any]:
@@ -121,6 +122,7 @@ class Usual:
         if len(self.counts) < LEAST_COUNTS:
             return None
         since = self.counts[-1].until
+        # counts are added only when something has changed, so no pause was longer than its span
         longest = max(counts.seconds for counts in self.counts)
         if now - since <= max(LEAST_PAUSE, PAUSES * longest):
             return None
@@ -140,7 +142,7 @@ class Usual:
 
 
 def _of_changes(earlier: Sequence[Counts], last: Counts) -> Iterator[str]:
-    """How many keys have changed. Numbers are compared by their ratio."""
+    """A finding if unusually many or few keys have changed. Numbers are compared by their ratio, so by logarithms."""
     usual = [counts.an_hour for counts in earlier]
     if _is_far(math.log1p(last.an_hour), [math.log1p(number) for number in usual], math.log(TIMES)):
         yield (
@@ -151,7 +153,7 @@ def _of_changes(earlier: Sequence[Counts], last: Counts) -> Iterator[str]:
 
 
 def _of_rows(counts: Sequence[Counts]) -> Iterator[str]:
-    """By which share the number of rows has changed."""
+    """A finding if the number of rows has changed by an unusual share."""
     shares = [(new.rows - old.rows) / max(1, old.rows) for old, new in pairwise(counts)]
     *usual, last = shares
     if _is_far(last, usual, SHARE_OF_ROWS):
@@ -162,7 +164,7 @@ def _of_rows(counts: Sequence[Counts]) -> Iterator[str]:
 
 
 def _of_nulls(earlier: Sequence[Counts], last: Counts) -> Iterator[str]:
-    """How many of the written values are NULL, column by column; of many unusual columns, only the first are named."""
+    """Findings about columns with an unusual share of NULLs in written rows; of many columns, the first are named."""
     found = list[str]()
     for column in last.written.nulls:
         share = last.written.share_of_nulls(column)
@@ -178,7 +180,7 @@ def _of_nulls(earlier: Sequence[Counts], last: Counts) -> Iterator[str]:
 
 
 def _is_far(number: float, usual: Sequence[float], least: float) -> bool:
-    """Whether a number is farther from the median of the usual ones than they are, and by more than `least`."""
+    """Whether a number is farther from the median of `usual` than `least`, and than DISTANCES median distances."""
     middle = median(usual)
     distance = median(abs(each - middle) for each in usual)
     return abs(number - middle) > max(least, DISTANCES * distance)

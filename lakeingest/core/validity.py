@@ -53,7 +53,7 @@ class Moment:
 class Version(Generic[Row]):
     """A row, from where it begins to where it ends. It is current while it has no end.
 
-    `is_stored`: the history in the lake has the version, without this end.
+    `is_stored`: the history in the lake has the version, but without its end.
     """
 
     key: KeyValues
@@ -71,7 +71,7 @@ class Version(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Row]):
-    """What happens to a key. `row`: the row that a key without a row does not have; then it may be anything.
+    """What happens to a key. `row`: the new row of the key; it may be anything if the change is a delete.
 
     `is_reread`: the row was read again, so that it may be the same as before; it is no change of the source.
     """

@@ -15,7 +15,7 @@ from lakeingest.core.schema import Column, TableId, TableSchema
 
 FIRST_ROWS = 10_000  # so many rows of something new are compared
 SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
-LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: smaller ones cost mainly a connection
+LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: the connection alone costs some
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
 FIRST_EVENTS = 100_000  # of one part of a segment, with those of other tables: they cost time, too
 MOST_TABLES = 50  # of one part of a segment: each costs the time to open its file
@@ -30,7 +30,7 @@ class Look:
     """What the second decoder reads of a segment.
 
     `everything`: tables whose every row is compared, because the decoders have disagreed about them before. `first`:
-    tables with something new, of which up to `first_rows` rows are compared. `sample`: so many rows of all tables are
+    tables with something new, of which up to `first_rows` rows are compared. `sample`: how many rows of all tables are
     compared, from a place that `seed` decides; 0: none. `masked`: messages do not show values.
     """
 
@@ -64,9 +64,10 @@ class ChunkLook:
 
 @dataclass(frozen=True, slots=True)
 class Stint:
-    """A part of a look: up to so many rows of `tables`, and so many events of any table.
+    """A part of a look: up to `rows` rows of `tables`, and up to `events` events of any table.
 
-    It begins with the transaction of this number, counted from 0 on; None: with the first one that changes `tables`.
+    `transaction`: the number, from 0 on, of the transaction with which it begins; None: the first that changes one of
+    the `tables`.
     """
 
     transaction: int | None
@@ -76,9 +77,9 @@ class Stint:
 
 
 def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> Stint | None:
-    """What the second decoder reads first of a segment with so many transactions; None if it reads nothing there.
+    """What the second decoder reads first of a segment with `transactions` transactions; None if it reads nothing.
 
-    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, others of them
+    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, other stints
     follow until the end of the segment.
     """
     if everything := look.everything.intersection(changed):
@@ -91,7 +92,7 @@ def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> 
 
 
 def _drawn(tables: Collection[TableId], seed: int) -> frozenset[TableId]:
-    """At most MOST_TABLES of the tables."""
+    """At most MOST_TABLES of the tables, chosen by the seed."""
     ordered = sorted(tables)
     begin = seed % len(ordered)
     return frozenset((ordered[begin:] + ordered[:begin])[:MOST_TABLES])
@@ -101,8 +102,8 @@ def _drawn(tables: Collection[TableId], seed: int) -> frozenset[TableId]:
 class Looked:
     """What the second decoder has read: `rows` by table, `unread` by reason, and the CPU seconds for both.
 
-    `unread` counts, for each gap of the second decoder, the values or events that it left out. `is_sample`: the
-    seconds count against the share of samples.
+    `unread` counts, by reason, the values or events that the second decoder left out. `is_sample`: the seconds count
+    against the share of samples.
     """
 
     rows: Counter[TableId] = field(default_factory=Counter)
@@ -113,12 +114,12 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What this installation has compared so far.
+    """What this installation has compared.
 
-    `version`: of lakeingest. `rows`: by server version and trait (`traits`), so many rows of the binlog were compared;
-    rows of chunks have a name of their own in place of the server version (`of_chunks`). `unread`: by
-    reason, so many values or events were left out. `run_seconds`: CPU seconds of runs; `seconds` of these are those of
-    samples, in which `sampled` rows were compared.
+    `version`: of lakeingest. `rows`: by server version and trait (`traits`), how many rows of the binlog were compared;
+    rows of chunks have a name of their own in place of the server version (`of_chunks`). `unread`: by reason, how many
+    values or events were left out. `run_seconds`: the CPU seconds of all runs. `seconds`: the CPU seconds of samples.
+    `sampled`: how many rows were compared in samples.
     """
 
     version: str
@@ -129,11 +130,11 @@ class Met:
     sampled: int = 0
 
     def under(self, version: str) -> Self:
-        """The same for this version of lakeingest: another version has compared nothing yet."""
+        """What `version` of lakeingest has compared: nothing yet, if it is another version than before."""
         return self if version == self.version else replace(self, version=version, rows={}, unread={})
 
     def has_news(self, server: str, of_table: Iterable[str]) -> bool:
-        """Whether fewer than FIRST_ROWS rows were compared of a trait of a table, on this version of the server."""
+        """Whether for one of the traits `of_table`, fewer than FIRST_ROWS rows were compared on this server version."""
         counts = self.rows.get(server, {})
         return any(counts.get(trait, 0) < FIRST_ROWS for trait in of_table)
 
@@ -149,7 +150,7 @@ class Met:
     def after(
         self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], run_seconds: float
     ) -> Self:
-        """What has been compared after these looks, and after so many more CPU seconds of runs."""
+        """What has been compared after the looks `looked`, and after `run_seconds` more CPU seconds of runs."""
         counts, unread = Counter(self.rows.get(server, {})), Counter(self.unread)
         seconds, sampled = self.seconds, self.sampled
         for look in looked:
@@ -199,7 +200,7 @@ def of_chunks(server: str) -> str:
 
 
 def traits(schema: TableSchema) -> frozenset[str]:
-    """What decides how the rows of a table are decoded: each type of column, and each constant default.
+    """What decides how the rows of a table are decoded: the types of its columns, and what is known of their defaults.
 
     The texts of defaults and members may be secret, so a digest and a number stand for them.
     """
@@ -207,6 +208,7 @@ def traits(schema: TableSchema) -> frozenset[str]:
 
 
 def _traits_of(column: Column) -> Iterable[str]:
+    """The trait of a column's type, and one more for its default if anything is known of a default."""
     source = column.source_type
     text = f"{source.name} of {len(source.members)} members" if source.members else source.text
     name = " ".join(filter(None, [text, column.charset, str(column.kind), column.choice]))
@@ -264,10 +266,11 @@ def _type_of(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a part of a look has found: row images by table, gaps by reason, and the first difference of each table.
+    """What a part of a look has found, with the first difference of each table.
 
+    `rows`: the number of row images by table. `unread`: by reason, the number of values or events that were left out.
     `last`: the place of the last transaction that was read (the file's number, and the position); None if there is
-    none. `is_partial`: only a part of its rows were read.
+    none. `is_partial`: only some rows of this transaction were read.
     """
 
     rows: Counter[TableId]

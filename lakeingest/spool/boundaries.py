@@ -30,7 +30,7 @@ class Boundaries:
         return {at: began for at, began in self.known.items() if at.place(place.epoch) > place}
 
     def note(self, boundary: FilePosition, began: int, end: Place) -> None:
-        """Store one more boundary. Boundaries up to `end`, the end of the spool, are dropped."""
+        """Store one more boundary, and when its file `began`. Boundaries up to `end`, the spool's end, are dropped."""
         self.known = {**self.after(end), boundary: began}
         store.replace(self.file, {str(at): second for at, second in self.known.items()})
 

@@ -31,7 +31,7 @@ from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.reread_files import RereadFolder
 from lakeingest.spool.spool import Spool
 
-_TRIES = 20  # how often the folder is listed, if a run changes it meanwhile
+_TRIES = 20  # how often the folder is listed at most, if a run changes it meanwhile
 _PAUSE_SECONDS = 0.05
 
 Result = TypeVar("Result")
@@ -67,8 +67,8 @@ class StoredChangelog:
     def _held(self, *, allow_gap: bool) -> Held | None:
         """The segments of one listing of the folder; None without a spool.
 
-        If there is a gap, the result with `allow_gap` is the segments after the last gap. Raises `_Moved` if there is a
-        gap without `allow_gap`, or if a run changed the folder meanwhile.
+        If there is a gap and `allow_gap` is true, the result has only the segments after the last gap. Raises `_Moved`
+        if there is a gap and `allow_gap` is false, or if a run changed the folder meanwhile.
         """
         path = self.folder / "opened.json"
         if not path.exists():
@@ -115,8 +115,8 @@ class StoredChangelog:
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
         """All segments that are held now, and the stretch of them that has every change of the table.
 
-        The stretch is empty if the copy is newer than its end, because changes between the two are missing. This is
-        possible only if the last segments do not watch the table (see `Held.stretch`).
+        The stretch is empty if readers see a copy that is newer than the last segment that watches the table, because
+        changes between the two are missing. This is possible only if later segments do not watch the table.
 
         Raises ChangelogGone without a spool.
         """
@@ -229,14 +229,15 @@ class StoredChangelog:
             )
 
         place = _retried(search, self._lost.add)
-        # the start: already the first held transaction is after the moment, and those before it are not known
+        # at the start, the first held transaction is already after the moment, and earlier transactions are not known
         return None if place == held.start else place
 
     def time_of(self, held: Held, place: Place) -> int | None:
         """The time by which the transactions up to this place were committed, in µs since 1970.
 
-        Of them, those of the last segment that has one are looked at. If no held segment has one, it is the time of the
-        last one before the spool; None if that is after the place or not known, or if a file is lost.
+        It is the latest time of these transactions in the last held segment that has one of them. If no held segment
+        has one, it is the time of the last transaction before the spool. None if that transaction is not known, if the
+        spool begins after the place, or if a file that must be read is lost.
         """
 
         def search() -> int | None:
@@ -269,8 +270,8 @@ class StoredChangelog:
         none is sought, and None if a lost file may have the first sought transaction.
         """
         place = held.start  # the place up to which no transaction is sought
-        # The present segments are searched, because a run may have joined those of `held` meanwhile. But if the
-        # present ones begin later, the first ones were removed: then those of `held` are searched.
+        # The present segments are searched, because a run may have joined the segments of `held` meanwhile. But if the
+        # present segments begin later, the first segments of `held` were removed: then `held` itself is searched.
         present = self.held()
         segments = held.segments if present is None or present.start > held.start else present.segments
         for segment in segments:
@@ -285,16 +286,17 @@ class StoredChangelog:
                     # `argmax` gives the number of transactions before the first sought one
                     count_before = int(np.argmax(sought)) if sought.any() else len(sought)
                     if count_before:
-                        last = count_before - 1  # the number of the last transaction before it
+                        last = count_before - 1  # the index of the last transaction before the first sought one
                         place = Place(*(batch[name][last].as_py() for name in ("epoch", "file", "pos")))
                     if count_before < len(sought):
                         return place
         return held.end.place
 
     def spool(self) -> Spool:
-        """The spool without the archive, as a run loads it. While a run at work changes the folder, it is loaded again.
+        """The spool without the archive, as a run loads it.
 
-        Raises StateUnreadable if it still cannot be loaded, or if there is no spool.
+        If the spool cannot be loaded, a run may be changing the folder, so it is tried again, up to `_TRIES` times.
+        Raises StateUnreadable if the last try fails, or if there is no spool.
         """
 
         def load() -> Spool:

@@ -49,7 +49,7 @@ class Changes:
         return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
     def read_up_to(self, stop: Place, *, rereads_at_stop: bool) -> ReadTo:
-        """The position of a reader that has read what `rows` yields up to `stop`."""
+        """The position of a reader that has read what `rows` yields with this `stop` and this `rereads_at_stop`."""
         rereads = (rows.last for rows in self.rereads if _is_up_to(rows, stop, at_stop=rereads_at_stop))
         return max([ReadTo(stop), *rereads], key=lambda position: position.order)
 
@@ -60,8 +60,8 @@ class Changes:
 
         If `since` is None, the rows begin after `self.since`; if `stop` is None, they end at `self.end`. The metadata
         of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
-        They come after all changes up to the place as of which they are, so those as of `stop` are left out without
-        `rereads_at_stop`.
+        Reread rows as of a place come after all changes up to this place. Those as of `stop` are yielded only if
+        `rereads_at_stop` is true.
 
         Raises ChangelogGone if a file of reread rows was removed meanwhile. That happens to slow readers that do not
         report that they are at work (`spool.readers`).
@@ -153,7 +153,7 @@ def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
     """For each change row of a batch, whether it is after `since`."""
     epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
     place = since.place
-    # Of the transaction at `since`, no row is after `since` if the reader has read all of them (no ordinal).
+    # Without an ordinal, the reader has read all rows of the transaction at `since`, so none of them is after `since`.
     is_after = np.zeros(batch.num_rows, bool) if since.ordinal is None else ordinal > since.ordinal
     # The epoch counts most, so it comes last: each part that differs overrules the result of the parts before it.
     for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):

@@ -29,9 +29,9 @@ from lakeingest.spool.errors import opened_file
 
 _ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
-_PART_ROWS = 500_000  # of a file, whose keys are in memory at a time
+_PART_ROWS = 500_000  # rows of a file whose keys are in memory at the same time
 _SAMPLES = 16  # at most how many row groups `cut` reads
-_SAMPLE_VALUES = 20_000  # at most so many values of each are kept: a row group of a large transaction has a million
+_SAMPLE_VALUES = 20_000  # at most how many values are kept of a row group: one of a large transaction has a million
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
@@ -74,9 +74,9 @@ def collapsed(
 ) -> Collapsed:
     """The last needed change of each key, up to `stop`. A change is needed if it is after the mark of its key's split.
 
-    `part` is a slice of the first column of `key`: other keys are left out. `patches` has the places of patches, in
-    order; their files are the first ones of `files`. A patch has the effect of every change of its keys up to its
-    place. So of these keys only the rows in the patch and the changes after that place are needed.
+    `part` is a slice of the first column of `key`: keys outside of the slice are left out. `patches` has the places of
+    patches, in order; their files are the first ones of `files`. A patch has the effect of every change of its keys up
+    to its place. So of a patched key only the row in the patch and the changes after the patch's place are needed.
     """
     earliest = min([*patches, *(mark for _, mark in marks)])  # no change up to this place is needed
     read_count = 0
@@ -155,8 +155,8 @@ def row_bytes(file: File) -> float:
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, schema: TableSchema | None = None) -> pa.Table:
     """The rows of a file with these ascending numbers, and the metadata columns that a copy of `schema` has.
 
-    With `deleted`, another column says whether each row deletes its key. In metadata columns, reread rows have the
-    place `stop`.
+    With `deleted`, another column says whether each row deletes its key. In metadata columns, rows of a patch
+    have the place `stop`, because their own place is not known.
     """
     has_metadata = schema is not None and bool(schema.metadata)
     origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if has_metadata else [change.KIND]
@@ -217,6 +217,7 @@ def _deletes(changes: pa.Table) -> pa.ChunkedArray:
 
 
 def _starts(sizes: Iterable[int]) -> "np.ndarray":
+    """The number of the first row of each row group with these sizes, and the number of all rows."""
     return np.cumsum(np.array([0, *sizes], np.int64))
 
 
@@ -229,6 +230,7 @@ def _sample(file: File, index: int, name: str) -> pa.Table:
     """At most _SAMPLE_VALUES values of a column, from all over a row group."""
     with opened_file(file) as opened:
         values = opened.read_row_group(index, [name])
+    # the step is rounded up; `or 1`: it would be 0 for an empty row group, and `arange` refuses that
     return values.take(pa.array(np.arange(0, len(values), -(-len(values) // _SAMPLE_VALUES) or 1)))
 
 

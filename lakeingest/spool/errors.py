@@ -27,7 +27,7 @@ def spool_errors(folder: File) -> Iterator[None]:
 
 @contextmanager
 def opened_file(file: File) -> Iterator[pq.ParquetFile]:
-    """An open file of the spool. Raises StateUnreadable if it cannot be opened, or not be read within the block."""
+    """An open file of the spool. Raises StateUnreadable if it cannot be opened, or cannot be read in the block."""
     try:
         with files.parquet(file) as opened:
             yield opened

@@ -107,7 +107,7 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead without a gap to the latest stop. Of overlapping ones, the first to begin is taken."""
+    """The segments that lead without a gap to the latest stop. Of overlapping segments, the one that begins first."""
     epoch = opened.epoch
     chained: list[Manifest] = []
     # The chain is built from its last segment back to its first one. `end` is the place that its next segment must

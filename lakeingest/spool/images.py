@@ -1,9 +1,9 @@
 """The last image of each changed key: the row that a copy must have, by the spool alone.
 
 A copy as of a place has the row of each key's last change up to this place, whichever chunks and merges brought it
-there. So neither marks of splits nor patches are asked: this is a second way to the same rows, for audits. It shares no
-code with `collapse` that orders or takes rows, because a fault there must not hide from audits. Any end of the spool
-will do, because the last change of a key in it is the last change of the key.
+there. So this module needs neither marks of splits nor patches: it is a second way to the same rows, for audits. It
+does not use the code of `collapse` that orders or takes rows, because audits must find a fault of that code. It may
+read only the newest part of the spool, because the last change of a key in this part is the key's last change at all.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,11 @@ class LastImages:
     rows: "np.ndarray"
 
     def images(self, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
-        """The columns `names` of the last images of these keys, and DELETED, in the order of `numbers`."""
-        tables, places = [], []
+        """The last images of the keys with these row numbers in `keys`, in order: the columns `names`, and DELETED."""
+        tables, places = [], []  # of each part: its rows, and for each row its index in `numbers`
         for part in np.unique(self.at[numbers]).tolist():
-            of_part = np.flatnonzero(self.at[numbers] == part)
-            of_part = of_part[np.argsort(self.rows[numbers[of_part]])]
+            unsorted = np.flatnonzero(self.at[numbers] == part)
+            of_part = unsorted[np.argsort(self.rows[numbers[unsorted]])]  # in the order of the file's rows
             with opened_file(self.parts[part]) as opened:
                 tables.append(_rows(opened, self.rows[numbers[of_part]], list(dict.fromkeys([*names, change.KIND]))))
             places.append(of_part)
@@ -87,7 +87,7 @@ def last_images(
         if not is_whole:  # an older change may not be the last one of its key
             break
     parts = list(changed[::-1][: len(tables)])
-    if not is_whole:  # rows that were read again before the changes that are left out do not count
+    if not is_whole:  # reread rows from before the changes that were read do not count: a change left out may be later
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
     for reread in rereads:
         rows, _ = _changes(reread.path, schema, None, stop) if reread.first.place >= after else (None, False)
@@ -100,10 +100,10 @@ def last_images(
 def _changes(
     file: File, schema: TableSchema, after: Place | None, stop: Place, most: int | None = None
 ) -> tuple[pa.Table | None, bool]:
-    """The key, kind and order of the changes in a file after `after` and up to `stop`, and whether these are all.
+    """The key, kind and order of the changes in a file after `after` and up to `stop`, and whether all rows were read.
 
-    They are None if the file lacks a column. Of more than `most` rows, only those of the last row groups are read. If
-    `after` is None, the file has reread rows.
+    The changes are None if the file lacks a column. If the file has more than `most` rows, only its last row groups are
+    read. If `after` is None, the file has reread rows, and all of them up to `stop` are wanted.
     """
     with opened_file(file) as opened:
         if set(schema.names) - set(opened.schema_arrow.names):
@@ -120,7 +120,7 @@ def _changes(
 
 
 def _newest(opened: pq.ParquetFile, most: int | None) -> tuple[int, int]:
-    """The number of the first row group of those that have the last `most` rows, and the number of its first row."""
+    """The number of the first row group that is needed for the last `most` rows, and the number of its first row."""
     group, row = opened.num_row_groups, opened.metadata.num_rows
     first_wanted = 0 if most is None else max(0, row - most)
     while group and row > first_wanted:

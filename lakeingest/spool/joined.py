@@ -101,7 +101,7 @@ def _entry(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple
 
 
 def _file_name(segment: Manifest, table: TableId | None) -> str | None:
-    """The file of a table in a segment, or None without changes of it. If `table` is None: the file of transactions."""
+    """The file of a table in a segment; None without a change of the table. For None: the file of transactions."""
     if table is None:
         return segment.transactions
     entry = segment.tables[table]

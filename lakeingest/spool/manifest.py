@@ -115,7 +115,7 @@ class _Watched(Mapping[TableId, tuple[str, int] | None]):
         self._files = {table: file for table, file in tables.items() if file is not None}
 
     def __getitem__(self, table: TableId) -> tuple[str, int] | None:
-        return self._files.get(table) or self._names[table]
+        return self._files.get(table) or self._names[table]  # None without changes; KeyError if it is not watched
 
     def __contains__(self, table: object) -> bool:
         return table in self._names

@@ -25,8 +25,8 @@ from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, change_schema, table_schema
 from lakeingest.spool.errors import spool_errors
 
-BY_FOREIGN_KEYS = 999_999  # takes the place of a signal's number if rows are read again because of foreign keys
-FOR_QUARANTINE = 999_998  # if keys lose their rows because these failed a gate; such a file lasts until the commit
+BY_FOREIGN_KEYS = 999_999  # stands for a signal's number if rows are read again because of foreign keys
+FOR_QUARANTINE = 999_998  # likewise, if keys lose rows that failed a gate; such a file lasts until the commit
 _GROUP_ROWS = 100_000
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have no commit time
 
@@ -145,6 +145,7 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
 
 
 def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
+    """These columns of a patch; all its columns for None. Raises StateUnreadable if it cannot be read."""
     try:
         with files.parquet(path) as file:
             return file.read(columns)

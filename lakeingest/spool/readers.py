@@ -26,7 +26,7 @@ class Reader:
         self._touched = -math.inf  # never
 
     def has_read(self, place: Place) -> None:
-        """Note that all up to this place was read, so that segments up to there can be removed.
+        """Note that the reader has read all changes up to this place, so that segments up to there can be removed.
 
         A reader that does not call this for `GONE_SECONDS` counts as ended.
         """
@@ -40,7 +40,7 @@ class Reader:
 
 @contextmanager
 def reading(spool: File) -> Iterator[Reader]:
-    """A reader that is at work within the block, and has read nothing yet."""
+    """A reader that is at work within the block, and has read nothing yet. The reader's file is removed afterwards."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
     with _ignored_failure():
         file.parent.make_folder()

@@ -139,7 +139,7 @@ def clear(spool: File) -> None:
 
 
 def leftovers(spool: File) -> Iterator[File]:
-    """The files that no document names. A merge at work may still name such a file, so the caller spares new files.
+    """The files that no document names. A merge at work may name such a file later, so the caller spares new files.
 
     Folders with a damaged document are passed over.
     """

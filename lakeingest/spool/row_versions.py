@@ -1,4 +1,4 @@
-"""Rows of the spool for foreign keys: rows of a parent that were removed or changed, versions of rows of a child."""
+"""Rows of the spool for foreign keys: removed or changed rows of a parent, and versions of rows of a child."""
 
 from collections.abc import Callable, Iterable, Sequence
 

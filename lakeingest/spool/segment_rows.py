@@ -59,14 +59,14 @@ class SegmentRows:
         return self._places[table]
 
     def rows(self, table: TableId, first: Place, last: Place, most: int | None = None) -> pa.Table:
-        """The change rows of a table with rows, from one transaction up to another, at most so many."""
+        """The change rows of a table with rows, from the transaction `first` to `last`; the first `most` of them."""
         places, file = self._places_of(table), self._manifest.tables[table]
         begin, end = bisect_left(places, first), bisect_right(places, last)
         end = end if most is None else min(end, begin + most)
         assert file is not None  # noqa: S101 - see `_places_of`
         with files.parquet(self._folder / file[0]) as opened:
             groups = list[int]()  # the row groups with these rows
-            at, skipped = 0, 0  # rows: before the next group, and before the first of `groups`
+            at, skipped = 0, 0  # numbers of rows: before the next group, and before the first of `groups`
             for number in range(opened.metadata.num_row_groups):
                 count = opened.metadata.row_group(number).num_rows
                 if at + count <= begin:

@@ -387,7 +387,7 @@ class Spool:
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
     def _segments_between(self, after: Place, stop: Place) -> Iterable[Manifest]:
-        """The segments of which a part is between the places `after` and `stop`. There may be thousands of others."""
+        """The segments with a part between the places `after` and `stop`, by bisection: there may be thousands."""
         epoch, segments = self._opened.epoch, list(self._segments.values())  # in the order of their places
         first = bisect_right(segments, after, key=lambda segment: segment.stop.place(epoch))
         end = bisect_left(segments, stop, key=lambda segment: segment.start.place(epoch))
