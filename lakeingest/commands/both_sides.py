@@ -38,8 +38,8 @@ class BothSides(Report):
     """A row on both sides. A side without the row is None.
 
     `source` is the row in the source now, `copy` the row that readers see, `position` that of the copy. `then` is the
-    row in the source at this position. `differing`: the columns in which `then` and `copy` have other values, or all
-    columns if only one of them is there; so the copy is right if there are none.
+    row in the source at this position. `differing`: the columns in which `then` and `copy` have different values, or
+    all columns if only one of the two has the row. The copy is right if `differing` is empty.
     """
 
     table: TableId
@@ -143,7 +143,7 @@ def _row_of_copy(versions: Versions, schema: TableSchema, version: int, key: Row
 
 
 def _differing(rows: pa.Table, copy: pa.Table, schema: TableSchema) -> tuple[str, ...]:
-    """The columns in which the two rows have other values; all columns if only one of the tables has a row."""
+    """The columns in which the two rows have different values; all columns if only one of the tables has a row."""
     if rows.num_rows != copy.num_rows:
         return schema.names
     # a damaged copy may have NULL where the source cannot have it
@@ -164,4 +164,5 @@ def _row(rows: pa.Table) -> Row | None:
 
 
 def _text(value: Any) -> str | None:
+    """The value as a text, bytes as hexadecimal digits; None for NULL."""
     return None if value is None else value.hex() if isinstance(value, bytes) else str(value)

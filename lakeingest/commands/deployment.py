@@ -169,7 +169,7 @@ def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
         document, sort_keys=False, allow_unicode=True
     )
     if not asked.file.exists():
-        # Before it is written, because it may hold a secret that pipeline.yml writes out
+        # before the file is written, because the document may hold a secret that pipeline.yml writes out
         assert_job(document, asked.path.parent)
     return _written("the pipeline on the service", asked.file, text)
 
@@ -221,6 +221,7 @@ def _stack_steps(asked: _Asked, overrides: Sequence[str]) -> tuple[str, ...]:
         f'put {{"password": "…"}} into the secret: {_put_secret(asked)}',
         f"{shlex.join(again)}  # writes the rest",
     ]
+    # step 3, the password, is left out if the service's store of secrets has the password already
     return _numbered(steps[:2] + (steps[3:] if asked.has_secret else steps[2:]))
 
 

@@ -201,7 +201,7 @@ def _wait(
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
-        with suppress(LeaseHeld):  # a run has taken the lease in between, so this run carries out the signals
+        with suppress(LeaseHeld):  # a run has taken the lease in between, so that run carries out the signals
             _carry_out(config, signals, poll_unfinished, observe, spark)
 
 

@@ -154,7 +154,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def headers(self) -> Sequence[str]:
-        """What matters first: a narrow terminal has room for the first ones only. The last one if there are any."""
+        """Important columns first: a narrow terminal cuts the rest. `companions` only if a table has some."""
         return _HEADERS if any(table.companions for table in self) else _HEADERS[:-1]
 
     def cells(self) -> Iterator[Sequence[object]]:

@@ -75,7 +75,7 @@ class TableVerification:
     def result(self) -> str:
         """The result in words, with the share of the table for which it holds, unless all of it was compared.
 
-        Rows in quarantine are named: they are missing in the target.
+        Rows in quarantine are counted, because they are missing in the target.
         """
         if self.began_empty is not None:
             return f"not compared, because the copy began empty at {self.began_empty}"
@@ -143,6 +143,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         error: LakeIngestError | None = None
         if self.refused:
             error = most_serious(self.refused.values())
+        # a table was to be compared, and no chunk of any table was
         elif any(not one.compared_chunks for one in self if one.began_empty is None) and not any(
             one.compared_chunks for one in self
         ):

@@ -73,10 +73,10 @@ def watch(
     every: float = 2.0,
     saw: Callable[[Look], None] = lambda _: None,
 ) -> Watched:
-    """Look every `every` seconds, and call `saw` with each look.
+    """Look at the copies every `every` seconds, and call `saw` with each look.
 
-    It ends after `max_seconds`, at Ctrl-C, or when the run that was seen at work has ended. An error of the first look
-    is raised; after that, a look that fails has the error, and the next one follows.
+    The function returns after `max_seconds`, at Ctrl-C, or when the run that it saw at work has ended. An error of the
+    first look is raised. A later look that fails has the error (`Look.error`), and the next look follows.
     """
     began = time.monotonic()
     looks, last, was_at_work = list[Look](), None, False
@@ -119,7 +119,10 @@ def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequenc
 
 
 def _rate(config: Config, earlier: Look, position: FilePosition, seconds: float) -> float | None:
-    """The bytes of the binlog between the two positions, in a second; None if the source lacks one of their files."""
+    """The bytes of the binlog from the position of the `earlier` look to `position`, divided by the seconds in between.
+
+    None if the source lacks the file of one of the positions.
+    """
     with Source.open(config.source) as source:
         sizes = source.files()
     start = earlier.position
