@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-_KEY_CHARACTERS = 16  # the fewest of the key of hashes
+_KEY_CHARACTERS = 16  # the fewest characters of `tables.hash_key`
 _KEY_ID_DIGITS = 8
 
 
@@ -140,7 +140,7 @@ class TableOptions(BaseModel):
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
     sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
     adopt: Adopt = Adopt()  # of a table that another tool made
-    _key_id: str = PrivateAttr("")  # of tables.hash_key
+    _key_id: str = PrivateAttr("")  # a digest of tables.hash_key
     _adopts: bool = PrivateAttr(default=False)  # whether tables.startup is adopt
     _shared: bool = PrivateAttr(default=False)  # whether several tables have one target, whose rows name their tables
 
@@ -160,7 +160,10 @@ class TableOptions(BaseModel):
         return sorting.parse_all(self.sort_by)
 
     def refusal_of_form(self, schema: TableSchema) -> str | None:
-        """The first reason why a table with this definition cannot be divided or sorted so; None if it can."""
+        """The first reason why a table with this definition cannot have these partitions, or this order of rows.
+
+        None if there is no reason.
+        """
         return partitioning.refusal(self.partitions, schema) or sorting.refusal(self.sorting, schema)
 
     @property
@@ -190,14 +193,14 @@ class TableOptions(BaseModel):
         )
 
     def within(self, tables: "Tables") -> "Self":
-        """The same options, with what counts for all tables: the key of hashes, how copies begin, and their names."""
+        """The same options, with those of `tables` that count for all tables: `key_id`, `adopts` and `_shared`."""
         options = self.model_copy()
         options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
         options._shared = tables._shared  # noqa: SLF001 - of this class
         return options
 
 
-_UNSET = TableOptions()  # of tables that no pattern means, which may be thousands
+_UNSET = TableOptions()  # one object for all tables that no pattern matches: they may be thousands
 
 
 class Tables(BaseModel):

@@ -205,9 +205,10 @@ def _table_of(state: File, file: File) -> TableId:
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
     """Store a table's definition if it is not stored yet, and return the document that is stored afterwards.
 
-    A definition is also stored if it is among the `earlier` ones. For a new copy (`is_new`) these do not count, and a
-    document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
-    replaced. If only choices differ that concern no column of the table, the document keeps the rest.
+    A definition among the `earlier` ones counts as stored. For a new copy (`is_new`) these do not count, and a document
+    that is suspect, or whose definition has another layout, is replaced. A damaged document is always replaced. If the
+    definition differs from the stored one only in choices that concern no column of the table, the document gets these
+    choices and keeps the rest.
     """
     document = stored = _stored_or_none(state, schema.table)
     if stored is not None and not is_new and stored.schema == schema:
