@@ -49,7 +49,7 @@ class PastVersions(Report):
     headers = ("table", "version", "position", "source time", "next version", "target")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. The number of a version is a name, so it is a text."""
+        """A row for each table. The number of a version is a name, not a quantity, so it is shown as a text."""
         for one in self.tables:
             version = None if one.version is None else str(one.version)
             position = None if one.position is None else str(one.position.at)
@@ -57,7 +57,7 @@ class PastVersions(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Which tables have no version any more that is not later than the moment."""
+        """Which tables have only versions that are later than the moment."""
         return [
             f"{one.table}: every version that can still be read is later; target.history says how long they are kept"
             for one in self.tables

@@ -114,6 +114,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
         in_copy = _row_of_copy(open_versions(config), schema, staged.version, asked)
         then, differing = in_source, _differing(in_source, in_copy, schema)
         if differing:
+            # changes of parents can change the row by foreign keys, and the binlog has only the changes of the parents
             parents = sorted({one.parent for one in family(chosen, _unlogged(config, source, chosen))} - {chosen})
             others = [source.schema(parent, config.tables.of(parent).choices) for parent in parents]
             before = rows_before(source, position, schema, key_table(schema, [asked]), others)

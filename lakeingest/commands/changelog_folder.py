@@ -51,6 +51,7 @@ class ChangelogFolder:
     def of(cls, config: Config, to: str, table: TableId) -> Self:
         """The folder of the table in the folder `to`, a path or URI. Raises UsageError for a store that is unknown."""
         place = Folder.of(to)
+        # `Folder.of` takes a URI of a form that it does not know for a path
         is_uri = place.scheme is not None or ("://" in to and not to.startswith("file:"))
         if is_uri and place.scheme not in STORES:
             raise UsageError(f"--to {to}: wanted a folder of this machine, or a URI that begins with {_schemes()}")
@@ -71,6 +72,7 @@ class ChangelogFolder:
         if foreign := next((name for name in names if not is_name(name)), None):
             raise UsageError(f"{self.folder / foreign} is no file of a changelog; name another folder with --to")
         self._last = names[-1] if names else None
+        # the names sort in the order of the files
         if (known := max(copied, noted_last)) > (self._last or ""):
             raise StateUnreadable(
                 f"{self.folder / known} is gone, and the last file says where to go on; put it and newer ones back, or"
@@ -194,7 +196,7 @@ class ChangelogFolder:
             files.sweep([*drafts, *(self.folder / _COPIES).listed("*.new")], _ABANDONED)
 
     def _name_files(self, attempt: str) -> None:
-        """Move the staged files of a committed copy to their names, in order, but those that are moved already."""
+        """Move the staged files of a committed copy to their names, in order, except files that are moved already."""
         staged = (self.folder / _COPIES / attempt).listed(f"*{SUFFIX}")
         for file in staged:
             with suppress(FileNotFoundError):  # another process has moved it meanwhile

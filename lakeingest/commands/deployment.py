@@ -33,7 +33,7 @@ _ASKED: Mapping[str, tuple[Sequence[str], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DeploymentFile:
-    """A file of a deployment. `is_new` is False if it was there already; then it is as it was."""
+    """A file of a deployment. `is_new` is False if the file was there already, and was not changed."""
 
     purpose: str
     path: Path
@@ -78,7 +78,7 @@ class _Asked:
 
     @property
     def file(self) -> Path:
-        """The pipeline.yml of the service, which is beside the other one, so that relative paths mean the same."""
+        """The pipeline.yml of the service. It is beside `path`, so that relative paths mean the same in both."""
         return self.path.with_name(f"{self.path.stem}-{self.key}{self.path.suffix}")
 
     @property

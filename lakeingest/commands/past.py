@@ -31,7 +31,7 @@ class PublishedVersions(Report):
     headers = ("version", "position")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each version. The number of a version is a name, so it is a text."""
+        """A row for each version. The number of a version is a name, not a quantity, so it is shown as a text."""
         for version in self.versions:
             yield str(version.version), str(version.place)
 
@@ -60,10 +60,10 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
 
 
 def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
-    """The rows of a table as of a place in the binlog, from its history, as `rows` gives those that readers see now.
+    """The rows of a table as of a place in the binlog, from its history, in the form of the result of `rows`.
 
-    Columns that the table had only then are left out. Raises UsageError if the table has no history, StateUnreadable if
-    nobody knows its columns any more.
+    Columns that the table had at the place, but has no more, are left out. Raises UsageError if the table has no
+    history, StateUnreadable if the columns of the history are not known any more.
     """
     [chosen], target = tables_with_copy(config, [table]), open_companions(config)
     history = history_id(chosen)

@@ -179,7 +179,7 @@ def _run(
 
     target = open_target(config)  # for the names of errors
     with translate_errors(config.source, target):
-        if done := none_to_update(config, tables):
+        if done := none_to_update(config, tables):  # each is copied only once, and is copied: no lease is needed
             return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))
     with (
         translate_errors(config.source, target),

@@ -103,7 +103,7 @@ def wait(
         seconds = time.monotonic() - began
         if not missing:
             return Waited(tuple(seen.values()), seconds)
-        if max_seconds is not None and seconds + every > max_seconds:
+        if max_seconds is not None and seconds + every > max_seconds:  # the next look would be too late
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             names = ", ".join(map(str, missing[:_NAMED]))
             raise Retryable(f"readers do not see it yet after {spoken(seconds)}: {names}{more}")

@@ -94,7 +94,7 @@ def watch(
             if was_at_work and not look.is_at_work:
                 break
             was_at_work |= look.is_at_work
-            if max_seconds is not None and seconds + every > max_seconds:
+            if max_seconds is not None and seconds + every > max_seconds:  # the next look would be too late
                 break
             time.sleep(every)
     except KeyboardInterrupt:  # a person has seen enough
@@ -108,6 +108,7 @@ def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequenc
     lags = [table for table in statuses if table.position is not None and table.lag_bytes is not None]
     slowest = max(lags, key=lambda table: table.lag_bytes or 0, default=None)
     ages = [table.freshness_seconds for table in statuses if table.freshness_seconds is not None]
+    # the greatest age is known only if the age of each table is
     freshness = max(ages) if ages and len(ages) == len(statuses) else None
     error = "" if statuses.source_error is None else statuses.source_error.line
     if slowest is None or slowest.position is None:

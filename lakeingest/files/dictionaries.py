@@ -42,6 +42,7 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     Nested columns are left out: Parquet has other names for their values.
     """
     count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))
+    # rows at equal distances, which are rounded up so that there are at most `count`
     sample = rows.take(np.arange(0, len(rows), -(-len(rows) // count))) if len(rows) > count else rows
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     return [name for name in flat if _is_repetitive(sample[name])]

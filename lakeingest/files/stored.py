@@ -207,6 +207,7 @@ class Stored:
             is_refused = False  # whether the store answers that it has another version than `seen`
             try:
                 put = self.bucket.put(self.key, body, mode=mode, use_multipart=False)
+                # the answer has no time, so this machine's clock gives one
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket

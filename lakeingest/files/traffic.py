@@ -34,12 +34,12 @@ _total = NONE
 
 
 def so_far() -> Traffic:
-    """The traffic of this process so far. A fork begins with that of its parent."""
+    """The traffic of this process so far. A fork begins with the traffic of its parent."""
     return _total
 
 
 def count_file(size: int) -> None:
-    """Add a written file of so many bytes."""
+    """Add a written file of `size` bytes."""
     count(files=1, of_files=size)
 
 

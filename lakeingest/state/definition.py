@@ -123,7 +123,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
         del doc["choices"]["columns"]["rename"]
         if schema.choices.columns == ALL_COLUMNS:
             del doc["choices"]["columns"]
-    for column in doc["columns"]:  # the layout has those UNMAPPED fields that are kept
+    for column in doc["columns"]:  # of the UNMAPPED fields, the document has only those in the layout
         for name in UNMAPPED:
             del column[name]
         if not column["renamed_from"]:
@@ -177,7 +177,7 @@ def definition(state: File, table: TableId) -> Definition | None:
     """The stored definition of a table; None if none is stored. Raises StateUnreadable if the document is damaged."""
     file = _file(state, table)
     try:
-        contents = file.read()  # a run reads each document several times: of the same contents the value is made once
+        contents = file.read()  # read several times in a run: from equal contents, the value is made once
         return _MADE.of(str(file), contents, lambda: Definition.from_json(files.parsed(contents)))
     except FileNotFoundError:
         return None
