@@ -140,7 +140,7 @@ def _asked(path: Path, key: str, overrides: Sequence[str]) -> _Asked:
     names, scheme = _ASKED[key]
     missing = [f"submit.{key}.{name}" for name in names if not isinstance(settings.get(name), str)]
     rest = {name: value for name, value in document.items() if name != "submit"}
-    validate(rest, path.parent)
+    validate(rest, path.parent)  # raises the errors of mistakes
     if missing:
         raise ConfigError(f"{path} does not have {', '.join(missing)}; write them there, or add --set {missing[0]}=…")
     made_of = {"name": rest["name"]} | {f"submit.{key}.{name}": settings[name] for name in names}

@@ -65,7 +65,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How ranges are spread: about `count` ranges of `rows` rows each, with `skipped` rows between two on average.
+    """How ranges are spread: about `count` ranges of `rows` rows each, `skipped` rows apart on average.
 
     `at_once`: the number of ranges that are read in one read view.
     """

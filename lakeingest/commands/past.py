@@ -138,7 +138,7 @@ def published_since_start(config: Config, versions: Versions, table: TableId) ->
 def tables_with_copy(config: Config, names: Sequence[str] = ()) -> list[TableId]:
     """The tables with these names; without names, all included tables that have a copy.
 
-    Raises UsageError if one of them, or without names every table, has no copy.
+    Raises UsageError if one of the named tables has no copy; without names, if no table has one.
     """
     existing = config.tables.select(copied(open_target(config), config.target))
     if not existing:  # tested here, because `choose` would say that tables.include is wrong

@@ -46,7 +46,7 @@ class ProofStatus:
 
 
 def proofs_of(config: Config, tables: Sequence[TableId]) -> dict[TableId, ProofStatus]:
-    """What the state folder has about these tables; nothing if runs do not compare ranges."""
+    """What the state folder says about the proofs of these tables; empty if runs do not compare ranges."""
     settings = config.quality.verify
     if settings is None:
         return {}

@@ -82,7 +82,7 @@ class KeptKeys(Report, tuple[Kept, ...]):  # noqa: SLOT001 - a tuple with attrib
 
 
 def listed(config: Config, tables: Sequence[str] = ()) -> KeptKeys:
-    """The keys in quarantine of these tables, without names of all tables. Only the lake and the state are read."""
+    """The keys in quarantine of these tables; without names, of all tables. Only the lake and the state are read."""
     target, state = open_target(config), state_of(config)
     chosen = chosen_tables(config, tables) or config.tables.select(copied(target, config.target))
     found: list[Kept] = []
@@ -90,7 +90,8 @@ def listed(config: Config, tables: Sequence[str] = ()) -> KeptKeys:
     for table, staged in sorted(copies(target, chosen).staged.items()):
         if not staged.progress.quarantine:
             continue
-        stored = {kept.key: kept for kept in _evidence(state, table) if kept.released_at is None}  # the last one counts
+        # of several rows of evidence with one key, the last one counts
+        stored = {kept.key: kept for kept in _evidence(state, table) if kept.released_at is None}
         keys = map(key_text, staged.progress.quarantine)
         found += [stored.get(key, Kept(table, key)) for key in keys]
         folders.append(str(folder_of(state, table)))

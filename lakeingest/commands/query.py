@@ -171,6 +171,7 @@ def _tables_of(config: Config, connection: "DuckDBPyConnection", sql: str) -> li
 def _references(parsed: Any) -> Iterator[tuple[str, str]]:
     """The schema and the name of each table in a parsed question, also of those in subqueries."""
     if isinstance(parsed, dict):
+        # tables are named database.table; a name without a schema can be that of a WITH clause
         if parsed.get("type") == "BASE_TABLE" and parsed.get("schema_name"):
             yield parsed["schema_name"], parsed["table_name"]
         parsed = list(parsed.values())

@@ -27,9 +27,9 @@ class TableVerification:
     `columns`: the columns that were compared, with those of the key; None: all columns.
     `seed`: the seed by which the chunks were drawn; None if nothing was left to chance.
     `quarantined`: the keys in quarantine whose rows are in the source alone: they are no differences.
-    `plan`: the chunks, for another comparison of the same ones.
-    `began_empty`: where the copy began without rows (`tables.startup`); None for any other copy. It lacks rows by the
-    user's choice, so it is not compared.
+    `plan`: the chunks, so that another comparison can compare the same chunks.
+    `began_empty`: where the copy began without rows (`tables.startup`); None for any other copy. Such a copy
+    lacks rows by the user's choice, so it is not compared.
     """
 
     table: TableId

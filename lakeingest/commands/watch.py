@@ -23,9 +23,9 @@ class Look:
     """What one look has seen, `seconds` after the first one. A value that is not known is None.
 
     `lag_bytes`: the binlog after the position of the table that is furthest behind, which is `position`.
-    `bytes_per_second`: how much of the binlog this position has passed in a second since the look before. `freshness`:
-    the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why values are
-    missing.
+    `bytes_per_second`: by how many bytes of the binlog a second `position` has moved since the look before.
+    `freshness`: the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why
+    values are missing.
     """
 
     seconds: float

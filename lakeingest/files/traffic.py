@@ -1,7 +1,8 @@
 """The traffic of this process with object stores and disks.
 
-Of stores: requests of `Bucket`, and bytes of the contents that they moved. A request that the client repeats, splits or
-pages counts once. Bytes of listings and of protocols are not counted. Of both: the files that were written.
+Of stores, it counts the requests of `Bucket`, and the bytes of the contents that these requests moved. A request that
+the client repeats, splits or pages counts once. Bytes of listings and of protocols are not counted. Of stores and
+disks, it counts the files that were written.
 """
 
 import threading

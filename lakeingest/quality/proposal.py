@@ -1,8 +1,8 @@
 """Proposals: expectations for the columns of a table, taken from rows of it, each with what was seen.
 
-All rows that a proposal is taken from pass it. A proposal that few values speak for is only a warning. So is a range or
-a length that is taken from a sample, because rows outside of the sample may exceed it; and a range of values that are
-mostly different, because later rows may exceed it.
+All rows that a proposal is taken from pass it. Three kinds of proposals are only warnings: a proposal that few values
+speak for; a range or a length that is taken from a sample, because rows outside of the sample may exceed it; and a
+range of values that are mostly different, because later rows may exceed it.
 """
 
 import math
