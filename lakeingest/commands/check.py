@@ -132,7 +132,7 @@ def warning(condition: str, findings: Iterable[str]) -> Checked:
 
 
 def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
-    """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
+    """Check source and lake. Returns the results, and an estimate of the bytes that are still to be copied."""
     tables_of_source = source.tables()
     of_pipeline = known_tables(config, source, tables_of_source)
     tables = of_pipeline.updated()

@@ -287,7 +287,7 @@ class Tables(BaseModel):
         return (TableOptions(**merged) if merged else _UNSET).within(self)
 
     def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
-        """Which history is written of a table. `usual`: that of tables whose options do not say it."""
+        """The kind of history that is written of a table. `usual`: the kind for tables whose options name none."""
         return self.of(table).history or usual
 
     @property

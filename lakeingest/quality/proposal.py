@@ -144,7 +144,7 @@ def _is_set(column: Column, counts: dict[Any, int], schema: TableSchema) -> bool
 
 
 def _ends(column: Column, known: pa.ChunkedArray) -> tuple[Any, Any]:
-    """The least and the greatest value, or length of a value; None and None if the kind has neither, or no value."""
+    """The least and the greatest value, or length of a value; None twice if the kind or the column has none."""
     if column.source_type.name in _LISTED:
         return None, None
     if column.kind in _MEASURED:

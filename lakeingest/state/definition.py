@@ -328,6 +328,7 @@ def keep_first_position(
     stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
     is_started_over = stored is not None and stored.before == published
     if published is None or is_started_over:
+        # the changelog needs only the place of the first publish, so the history of the binlog is not stored
         first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         first_at = int(time.time())
