@@ -123,8 +123,7 @@ def encoder(column: Column) -> Encode:
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _decimal_encoder(column.scale)
     if column.kind is Kind.DATETIME:
-        unit = 1000 if column.fraction <= _MILLIS_DIGITS else 1  # in microseconds
-        return _datetime_encoder(unit)
+        return _datetime_encoder(1000 if column.fraction <= _MILLIS_DIGITS else 1)  # the unit, in microseconds
     if column.kind is Kind.TIMESTAMP:
         return time_encoder(column.fraction, "Z")
     if column.kind is Kind.BINARY and column.is_geometry:

@@ -118,7 +118,7 @@ def column_parities(
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
-    """The parity of the column with this number. `rows` has pairs: a row of a SELECT, and the same row in the binlog."""
+    """The parity of the column with this number. `rows`: pairs of a row of a SELECT, and the same row in the binlog."""
     column, name = schema.columns[number], schema.columns[number].name
     compared = [(selected, logged) for selected, logged in rows if (selected[name], logged[name]) != (None, None)]
     # compared as text, because 1.50 and 1.5 are different values here, and so are -0.0 and 0.0

@@ -50,7 +50,7 @@ class QueryResult(Report):
         return tuple(self.rows.column_names)
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """The rows of the answer. All values but truth values are texts, so a year has no comma, and no digit is lost."""
+        """The rows of the answer. All values but booleans are texts, so a year has no comma, and no digit is lost."""
         for row in self._values():
             yield [_shown(value) for value in row]
 
