@@ -48,7 +48,7 @@ def _integer_type(column: Column) -> dict[str, Any]:
     source = column.source_type
     if source.name == "year":
         return _named_type("int32", "io.debezium.time.Year")
-    is_wide = source.name == "smallint" and source.unsigned
+    is_wide = source.name == "smallint" and source.unsigned  # up to 65,535, which an int16 cannot hold
     return {"type": "int32" if is_wide else _INTEGERS.get(source.name, "int32")}
 
 

@@ -147,6 +147,7 @@ def tables_with_copy(config: Config, names: Sequence[str] = ()) -> list[TableId]
 
 
 def _schema_of_version(config: Config, versions: Versions, table: TableId, version: int) -> TableSchema:
+    """The definition that the rows of a version have. Raises StateUnreadable if it is not stored any more."""
     stored, fingerprint = definition(state_of(config), table), versions.fingerprint(table, version)
     known = () if stored is None else (stored.schema, *stored.earlier)
     for schema in known:

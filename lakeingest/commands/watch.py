@@ -103,6 +103,7 @@ def watch(
 
 
 def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequence[Look]) -> tuple[Statuses, Look]:
+    """What a look sees, `seconds` after the first look, and the states of the tables. `before`: the earlier looks."""
     is_at_work = is_held(state_of(config))
     statuses = status(config, tables)
     lags = [table for table in statuses if table.position is not None and table.lag_bytes is not None]

@@ -54,6 +54,6 @@ def _is_repetitive(values: pa.ChunkedArray) -> bool:
         return False
     try:
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    except pa.ArrowNotImplementedError:  # of a type that Arrow does not count: as without this choice
+    except pa.ArrowNotImplementedError:  # Arrow cannot count this type: PyArrow's default, a dictionary, stays
         return True
     return bool(distinct < _MOSTLY_DISTINCT * valid)
