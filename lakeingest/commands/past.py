@@ -92,7 +92,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The rows of a copy as of one published version, at this place in the binlog. They can be read several times."""
+    """The rows of a copy as of one published version, which has their place. They can be read several times."""
 
     versions: Versions
     schema: TableSchema

@@ -30,9 +30,9 @@ _NAMED = 3  # so many tables are named by the error of a wait that has taken too
 
 @dataclass(frozen=True, slots=True)
 class SeenTable:
-    """A table of which readers see every change up to `complete_to`, and every change from before `as_of` (ISO 8601).
+    """A table of which readers see every change up to `complete_to`, and every change from before the time `as_of`.
 
-    None: unknown, or nothing is published.
+    `as_of` is in seconds since 1970. Both are None if they are unknown, or if nothing is published.
     """
 
     table: TableId
