@@ -11,7 +11,7 @@ from lakeingest.core.schema import TableId
 CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY = "changelog.table", "history", "changelog.transactions"
 # versions that have ended are in files of their own, so that whoever asks for the current ones reads no others
 _OF_HISTORIES = TableOptions(partition_by=(IS_CURRENT,))
-_OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so rows leave by whole days
+_OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so that rows are removed by whole days
 
 
 def companion_options(companion: TableId) -> TableOptions:

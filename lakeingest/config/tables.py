@@ -135,11 +135,11 @@ class TableOptions(BaseModel):
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
     history: HistoryKind | None = None  # None: as `history` of pipeline.yml says
     max_staleness: Duration | None = None  # the objective for the age of what readers see
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables of higher priority are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
     sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
-    adopt: Adopt = Adopt()  # of a table that another tool made
+    adopt: Adopt = Adopt()  # what a person says about a table that another tool made
     _key_id: str = PrivateAttr("")  # a digest of tables.hash_key
     _adopts: bool = PrivateAttr(default=False)  # whether tables.startup is adopt
     _shared: bool = PrivateAttr(default=False)  # whether several tables have one target, whose rows name their tables
@@ -210,7 +210,7 @@ class Tables(BaseModel):
 
     include: tuple[Pattern, ...] = Field(min_length=1)
     exclude: tuple[Pattern, ...] = ()
-    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # of the hashes of options.*.columns
+    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # for options.*.columns.hash
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
     _shared: bool = PrivateAttr(default=False)  # whether target.table gives one name to several tables

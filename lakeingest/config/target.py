@@ -173,6 +173,6 @@ class Target(Frozen):
 
 def _filled(pattern: str, table: TableId) -> tuple[str, str]:
     """The namespace and the name that a pattern gives to a table."""
-    namespace, _, name = pattern.partition(".")  # a database's name may have a dot, too
+    namespace, _, name = pattern.partition(".")  # before the fields are filled, because names may have dots
     fields = {"database": table.database, "table": table.name}
     return namespace.format(**fields), name.format(**fields)

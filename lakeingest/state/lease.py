@@ -35,7 +35,7 @@ from lakeingest.state import last_run, store
 
 RENEW_SECONDS = 10.0  # the time between two renewals
 VOID_SECONDS = 30.0  # the time after the last renewal when the lease expires
-MARGIN_SECONDS = 2.0  # added in an object store, whose times can be whole seconds
+MARGIN_SECONDS = 2.0  # added to VOID_SECONDS in an object store, whose times can be whole seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import last_run, lease, store
 
-# A run gives the lease back just before it records its outcome, so a record has to be older than that to tell anything
+# A run gives the lease back just before it records its outcome. So only a record that is older than this tells anything
 _LATE_SECONDS = 60.0
 
 
