@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # The least speed of one connection that copies, with the reference decoder; `plan` measures the real speed.
 BYTES_PER_SECOND = 2 << 20
-RECENT_SECONDS = 86_400.0  # since another tool's last commit: it may be at work once a day
+RECENT_SECONDS = 86_400.0  # after another tool's last commit it may still be at work: once a day
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving import comparison
 from lakeingest.pipeline.proving.comparison import ChunkPlan
 
-SCANS = 8  # of a table by buckets in limited time: each scan reads the whole table, and hashes its share of the buckets
+SCANS = 8  # if time is limited, how often a table by buckets is read as a whole, for a share of the buckets each
 
 
 def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPlan:

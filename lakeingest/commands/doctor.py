@@ -116,7 +116,7 @@ def _installation() -> Iterator[Finding]:
     try:
         home = java_home()
     except LakeIngestError as error:
-        yield Finding(part, "Java", error.line)  # whether this pipeline needs it, a condition of `check` says
+        yield Finding(part, "Java", error.line)  # a condition of `check` says whether this pipeline needs Java
     else:
         yield Finding(part, "Java", str(home or shutil.which("java")))
 

@@ -71,7 +71,7 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
             except (SchemaChanged, UnsupportedEvent):  # by DDL in an older file, which the newest one may not have
                 columns = column_parities(source, schemas, most_bytes=0)
     except LakeIngestError as error:
-        # its own message would let the tables be copied again, as for a run that meets DDL
+        # the error's own message says to copy the tables again, which only a run that meets DDL needs
         is_ddl = isinstance(error, SchemaChanged) or (isinstance(error, UnsupportedEvent) and bool(error.alterations))
         reason = _AFTER_DDL if is_ddl else error
         return (Checked("parity", f"snapshot and binlog cannot be compared: {reason}", fatal=False),)

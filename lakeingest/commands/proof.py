@@ -14,7 +14,7 @@ _WEAK = {
 }
 
 
-# For each condition that a server answers, the server that has proven nothing if the condition is not met
+# By condition, the server that has not answered if the condition is not met, and so has proven nothing
 _ANSWERS = {"connection": "source", "catalog": "catalog", "warehouse": "store"}
 
 
