@@ -49,7 +49,7 @@ class PastVersions(Report):
     headers = ("table", "version", "position", "source time", "next version", "target")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. The number of a version is a name, so it is a text."""
+        """A row for each table. The number of a version is a name, not a quantity, so it is shown as a text."""
         for one in self.tables:
             version = None if one.version is None else str(one.version)
             position = None if one.position is None else str(one.position.at)
@@ -57,7 +57,7 @@ class PastVersions(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Which tables have no such version any more."""
+        """Which tables have only versions that are later than the moment."""
         return [
             f"{one.table}: every version that can still be read is later; target.history says how long they are kept"
             for one in self.tables
@@ -66,7 +66,10 @@ class PastVersions(Report):
 
 
 def moment_of(time: str | None, gtid: str | None) -> Moment:
-    """The moment that a user writes. Raises UsageError for a text that is no time or no GTID set, or without either."""
+    """The moment that a user writes as a time or as a GTID set.
+
+    Raises UsageError for a text that is no time or no GTID set, and unless exactly one of the two is given.
+    """
     if time is not None and gtid is None:
         return parse_time("--time", time, datetime.now(UTC))
     if gtid is not None and time is None:
@@ -77,7 +80,7 @@ def moment_of(time: str | None, gtid: str | None) -> Moment:
 def versions_at(config: Config, moment: Moment, tables: Sequence[str] = ()) -> PastVersions:
     """The version of each table as of the moment; without names, of all tables that have a copy.
 
-    Raises UsageError if a table has no copy, or no GTIDs where they are asked for.
+    Raises UsageError if a table has no copy, or if the moment is a GTID set and a copy has no GTIDs.
     """
     versions = open_versions(config)
 
@@ -89,7 +92,10 @@ def versions_at(config: Config, moment: Moment, tables: Sequence[str] = ()) -> P
 
 
 def _at(config: Config, versions: Versions, table: TableId, moment: Moment) -> PastVersion:
-    """The version of one table. Versions are in the order of the binlog, so the progress of only some is parsed."""
+    """The version of one table as of the moment.
+
+    Versions are in the order of the binlog, so a binary search finds it and parses the progress of only some versions.
+    """
     published = published_since_start(config, versions, table)
     later = bisect_right(published, False, key=lambda one: _is_later(one.progress(table).position, moment, table))
     name = table_name(config.target, table)

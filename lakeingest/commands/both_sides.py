@@ -38,8 +38,8 @@ class BothSides(Report):
     """A row on both sides. A side without the row is None.
 
     `source` is the row in the source now, `copy` the row that readers see, `position` that of the copy. `then` is the
-    row in the source at this position. `differing`: the columns in which `then` and `copy` have other values, or all
-    columns if only one of them is there; so the copy is right if there are none.
+    row in the source at this position. `differing`: the columns in which `then` and `copy` have different values, or
+    all columns if only one of the two has the row. The copy is right if `differing` is empty.
     """
 
     table: TableId
@@ -114,6 +114,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
         in_copy = _row_of_copy(open_versions(config), schema, staged.version, asked)
         then, differing = in_source, _differing(in_source, in_copy, schema)
         if differing:
+            # changes of parents can change the row by foreign keys, and the binlog has only the changes of the parents
             parents = sorted({one.parent for one in family(chosen, _unlogged(config, source, chosen))} - {chosen})
             others = [source.schema(parent, config.tables.of(parent).choices) for parent in parents]
             before = rows_before(source, position, schema, key_table(schema, [asked]), others)
@@ -143,7 +144,7 @@ def _row_of_copy(versions: Versions, schema: TableSchema, version: int, key: Row
 
 
 def _differing(rows: pa.Table, copy: pa.Table, schema: TableSchema) -> tuple[str, ...]:
-    """The columns in which the two rows have other values; all columns if only one of the tables has a row."""
+    """The columns in which the two rows have different values; all columns if only one of the tables has a row."""
     if rows.num_rows != copy.num_rows:
         return schema.names
     # a damaged copy may have NULL where the source cannot have it
@@ -164,4 +165,5 @@ def _row(rows: pa.Table) -> Row | None:
 
 
 def _text(value: Any) -> str | None:
+    """The value as a text, bytes as hexadecimal digits; None for NULL."""
     return None if value is None else value.hex() if isinstance(value, bytes) else str(value)

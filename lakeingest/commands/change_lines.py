@@ -27,7 +27,8 @@ Encode = Callable[[Any], str]  # writes a value as JSON; the value is not None
 def positions(part: Part, name: str) -> list[str]:
     """The position after each row of the part; for DDL, the one position after the DDL.
 
-    A reader that names such a position with `--since` continues there. `name` is the name of the table's changelog.
+    A reader that names one of these positions with `--since` continues after its row or DDL.
+    `name` is the name of the table's changelog.
     """
     if isinstance(part, Altered):
         return [str(replace(part.followed.read_to, log=name))]

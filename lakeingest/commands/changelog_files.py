@@ -42,7 +42,7 @@ class Limits:
 
     @classmethod
     def of(cls, rows: int | None, seconds: float | None) -> Self:
-        """These limits; None for the usual one."""
+        """The limits with these numbers. None stands for the usual number."""
         usual = cls()
         return cls(usual.rows if rows is None else rows, usual.seconds if seconds is None else seconds)
 
@@ -52,7 +52,7 @@ class ChangelogFiles:
     """Writes parts of the changelog named `name` into files.
 
     `end` returns the position of a reader that has read all changes that are stored now. `said` is called with each
-    file that readers can see.
+    new file, once readers can see it.
     """
 
     folder: ChangelogFolder
@@ -63,14 +63,14 @@ class ChangelogFiles:
     _batches: list[pa.RecordBatch] = field(default_factory=list, init=False)  # rows that wait for a file
     _began: float = field(default=0.0, init=False)  # when the first of them began to wait
     _copy: StagedCopy | None = field(default=None, init=False)  # a copy that is not complete yet
-    _read_to: ReadTo | None = field(default=None, init=False)  # the end of the changes at `_noted`
-    _noted: float = field(default=0.0, init=False)
+    _read_to: ReadTo | None = field(default=None, init=False)  # `end` at the `pause` before; None: nothing to note
+    _noted: float = field(default=0.0, init=False)  # when the progress was noted last
 
     def add(self, part: Part) -> None:
         """Take the rows of a part. Files that are finished are written."""
         rows = _in_file(batch_of(part, self.name), part.followed.after if isinstance(part, Altered) else part.schema)
         if self._copy is not None and not (isinstance(part, Copied) and part.place == self._copy.copying.place):
-            self._give_up_copy()
+            self._give_up_copy()  # its last row never came: the reader has begun another copy, or goes on with changes
         begins_copy = isinstance(part, Copied) and self._copy is None
         begins_definition = bool(self._batches) and not self._batches[0].schema.equals(rows.schema, check_metadata=True)
         if begins_copy or begins_definition:
@@ -92,8 +92,8 @@ class ChangelogFiles:
     def pause(self) -> None:
         """Write a file of rows that have waited long enough, and note the progress of a table without changes.
 
-        The reader calls this again and again while there is nothing to read. Then it has read all changes that were
-        stored at the call before. They end with a transaction, so no row waits for others.
+        The reader calls this again and again while there is nothing to read. So at each call, it has read all changes
+        that were stored at the previous call. These changes end with a transaction, so all waiting rows can be written.
         """
         if self._copy is None and self._batches and self._is_due:
             self._write_all()
@@ -141,7 +141,10 @@ class ChangelogFiles:
         self._write(lambda _, ops: rows_at_end(ops))
 
     def _write(self, count_of: Callable[[list[str], list[str]], int]) -> None:
-        """Write a file of the first rows that wait; `count_of` gives their number, from all positions and kinds."""
+        """Write a file of the first rows that wait.
+
+        `count_of` gives the number of these rows, from the positions and the kinds of all rows that wait.
+        """
         if not self._batches:
             return
         waiting = pa.Table.from_batches(self._batches)
@@ -167,7 +170,8 @@ def write_files(
     """Write the changelog of a table into the folder `to`, or go on behind the last file that it has.
 
     `since` is where the first file begins; None: with all rows of the table. The function returns at the end of the
-    spool; with `follow`, once `stopping` returns True. Rows that then wait are written.
+    spool, or earlier once `stopping` returns True; with `follow`, only then. Before it returns, it writes the rows that
+    still wait for a file.
 
     Raises:
         UsageError: the folder has files already and `since` is not None, or it has Parquet files of others.
@@ -198,7 +202,7 @@ def write_files(
                 files.close()
                 return
     files.close()
-    if not follow:  # all is read up to where the changes ended before
+    if not follow:  # all changes are read that were stored when the reading began
         files.note(read_to_end)
 
 

@@ -2,12 +2,12 @@
 
 Each file of changes is put on the condition that it does not exist. A copy has many files, and readers must not get a
 part of a copy that is never finished. So its files are staged first in `_copies`, a document there commits them all,
-and then they get their names, in order. A process that dies in between leaves the rest of the names to the next one.
+and then they get their names, in order. If a process dies in between, the next process gives the rest of the names.
 
 The last file says how far the files go, so it has to stay in the folder. Readers may move the others away: no process
 writes a file again whose rows are before the last file. `_progress.json`, which is written after each file, says up to
-where the table has no more changes than the files have. By it, and by the documents of copies, a last file that is gone
-is noticed. Engines do not read files whose names begin with `_` or `.` as data.
+where the table has no more changes than the files have. By this document, and by those of copies, a process notices
+that the last file is gone. Engines do not read files whose names begin with `_` or `.` as data.
 """
 
 import uuid
@@ -34,13 +34,13 @@ from lakeingest.files.file import File, at, document
 
 AFTER, UNTIL = b"lakeingest.after", b"lakeingest.until"  # in the metadata of a file: where it begins and ends
 _COPIES, _PROGRESS = "_copies", "_progress.json"
-_ABANDONED = timedelta(days=1)  # what no document commits, and nobody has added to for so long, a dead process has left
+_ABANDONED = timedelta(days=1)  # an uncommitted file of this age was left by a dead process
 _VERSION = 1
 
 
 @dataclass(slots=True)
 class ChangelogFolder:
-    """The folder, and the position up to which its files go; None if there is none yet."""
+    """The folder. `read_to`: the position up to which its files go; None before `open`, and if nothing is there yet."""
 
     folder: File
     table: TableId
@@ -51,6 +51,7 @@ class ChangelogFolder:
     def of(cls, config: Config, to: str, table: TableId) -> Self:
         """The folder of the table in the folder `to`, a path or URI. Raises UsageError for a store that is unknown."""
         place = Folder.of(to)
+        # `Folder.of` takes a URI of a form that it does not know for a path
         is_uri = place.scheme is not None or ("://" in to and not to.startswith("file:"))
         if is_uri and place.scheme not in STORES:
             raise UsageError(f"--to {to}: wanted a folder of this machine, or a URI that begins with {_schemes()}")
@@ -71,6 +72,7 @@ class ChangelogFolder:
         if foreign := next((name for name in names if not is_name(name)), None):
             raise UsageError(f"{self.folder / foreign} is no file of a changelog; name another folder with --to")
         self._last = names[-1] if names else None
+        # the names sort in the order of the files
         if (known := max(copied, noted_last)) > (self._last or ""):
             raise StateUnreadable(
                 f"{self.folder / known} is gone, and the last file says where to go on; put it and newer ones back, or"
@@ -102,7 +104,7 @@ class ChangelogFolder:
     def commit(self, copy: "StagedCopy") -> list[File]:
         """Let readers see the files of a copy.
 
-        Raises Retryable if another process has committed one here, or if a staged file is gone.
+        Raises Retryable if another process has committed a copy in this folder, or if a staged file is gone.
         """
         names = copy.names
         if [file.name for file in copy.staged()] != names:
@@ -178,14 +180,15 @@ class ChangelogFolder:
         return max(committed.values(), default="")
 
     def _sweep(self, committed: Collection[str]) -> None:
-        """Remove what dead processes have left: files of other attempts than these, and files that are not finished."""
+        """Remove what dead processes have left: files of attempts that are not `committed`, and unfinished files."""
         attempts: dict[str, list[File]] = {}
         for file in (self.folder / _COPIES).tree():
             if file.suffix == SUFFIX and file.parent.name not in committed:
                 attempts.setdefault(file.parent.name, []).append(file)
         for staged in attempts.values():
             with suppress(FileNotFoundError):  # another process removes them
-                newest = max(staged, key=lambda file: file.changed())  # nobody adds to the attempt any more
+                newest = max(staged, key=lambda file: file.changed())
+                # if the sweep removes the newest file because of its age, nobody adds to the attempt any more
                 if files.sweep([newest], _ABANDONED) != (0, 0):
                     files.delete_all(staged)
         drafts = [*self.folder.listed(".*.new"), *self.folder.listed("_progress-*.new")]
@@ -193,7 +196,7 @@ class ChangelogFolder:
             files.sweep([*drafts, *(self.folder / _COPIES).listed("*.new")], _ABANDONED)
 
     def _name_files(self, attempt: str) -> None:
-        """Move the staged files of a committed copy to their names, in order. Those that are moved are left out."""
+        """Move the staged files of a committed copy to their names, in order, except files that are moved already."""
         staged = (self.folder / _COPIES / attempt).listed(f"*{SUFFIX}")
         for file in staged:
             with suppress(FileNotFoundError):  # another process has moved it meanwhile

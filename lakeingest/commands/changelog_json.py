@@ -116,7 +116,7 @@ class ChangelogJson:
 def ddl_members(part: Altered) -> str:
     """What a JSON object says of DDL: `statement`, `key` and `columns`.
 
-    For TRUNCATE it has no key and no columns, because they stay the same.
+    For TRUNCATE, `key` and `columns` are left out, because TRUNCATE does not change them.
     """
     said = f'"statement": {json_text(statement(part))}'
     if is_truncate(part):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # The least speed of one connection that copies, with the reference decoder; `plan` measures the real speed.
 BYTES_PER_SECOND = 2 << 20
-RECENT_SECONDS = 86_400.0  # since another tool's last commit: it may be at work once a day
+RECENT_SECONDS = 86_400.0  # after another tool's last commit it may still be at work: once a day
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,7 +132,7 @@ def warning(condition: str, findings: Iterable[str]) -> Checked:
 
 
 def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
-    """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
+    """Check source and lake. Returns the results, and an estimate of the bytes that are still to be copied."""
     tables_of_source = source.tables()
     of_pipeline = known_tables(config, source, tables_of_source)
     tables = of_pipeline.updated()

@@ -9,7 +9,7 @@ from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving import comparison
 from lakeingest.pipeline.proving.comparison import ChunkPlan
 
-SCANS = 8  # of a table by buckets in limited time: each scan reads the whole table, and hashes its share of the buckets
+SCANS = 8  # if time is limited, how often a table by buckets is read as a whole, for a share of the buckets each
 
 
 def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPlan:
@@ -18,7 +18,7 @@ def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPla
     # so many buckets that each has about comparison.FINEST_ROWS rows
     buckets = 0 if schema.ordered else len(ranges) * comparison.CHUNK_ROWS // comparison.FINEST_ROWS
     chosen = extent.drawn(schema.table, buckets or len(ranges))
-    at_once: int | None = None
+    at_once: int | None = None  # all chunks at once, unless the time is limited
     if extent.max_seconds is not None:
         at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1
     return ChunkPlan(ranges, buckets, chosen, at_once, schema.fingerprint)

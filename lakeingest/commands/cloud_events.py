@@ -1,9 +1,9 @@
 """cloudevents: each line is an event of CloudEvents 1.0 in its JSON form; an update is one event.
 
 `type` is `lakeingest.insert`, `update`, `delete`, `read` (a row of a copy, or one that was read again), `truncate` or
-`ddl`. `data` has the row before and after, with the values of changelog-json; for DDL, the members of its line there.
-If an event is sent twice, both have the same `source` and `id`, and no other event has them. `sequence` is the position
-that `--since` takes. The positions sort as the events do.
+`ddl`. `data` has the row before and after, with the values of changelog-json; for DDL, the members of its line of
+changelog-json. If an event is sent twice, both have the same `source` and `id`; no other event has this pair.
+`sequence` is the position that `--since` takes. The positions sort as the events do.
 """
 
 import json
@@ -48,6 +48,7 @@ class CloudEvents:
             if op == _BEFORE:
                 self._before = row
                 continue
+            # an update has no old row if the old row was read before `--since`
             before, self._before = (self._before if op == _AFTER else None) or _NOTHING, None
             if op == _GONE:
                 kind, data = "delete", _images(row, _NOTHING)
@@ -63,7 +64,7 @@ class CloudEvents:
         return f"{ReadTo(part.place, copying=True, log=self._name)}:{key}"
 
     def _event(self, kind: str, name: str, position: str, key: str | None, time: str, gtid: str, data: str) -> str:
-        """The event `name` of a `kind`. `time`, `gtid` and `data` are JSON; null for no value."""
+        """The event of a `kind`, whose `id` is `name`. `time`, `gtid` and `data` are JSON; null for no value."""
         subject = "" if key is None else f' "subject": {json_text(key)},'
         when = "" if time == _NOTHING else f' "time": {time},'
         transaction = "" if gtid == _NOTHING else f' "gtid": {gtid},'

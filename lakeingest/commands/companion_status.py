@@ -26,8 +26,8 @@ class CompanionStatus:
 
     `companion`: the key of pipeline.yml that asks for it. `target`: its name or folder in the lake. `state`: `complete`
     if it has everything that readers of the copy see, else `behind`; `not begun`; `stopped` if it could not be written,
-    or cannot be read. `read_to`: the position in the changelog up to which it goes; None if it is not begun, or if that
-    cannot be read. `stopped`: why; None if it is not stopped.
+    or cannot be read. `read_to`: the position in the changelog up to which it goes; None if it is not begun, or if its
+    position cannot be read. `stopped`: why; None if it is not stopped.
     """
 
     companion: str
@@ -42,7 +42,7 @@ class CompanionStatus:
         return f"{self.companion}: {self.state}{error}"
 
     def notes(self, name: str) -> Iterator[str]:
-        """A note about a companion of the table of this name, if it lacks something."""
+        """A note if the companion lacks something. `name`: that of the companion's table."""
         upto = "" if self.read_to is None else f" up to {self.read_to}"
         if self.stopped is not None:
             yield f"{name}: {self.target} ({self.companion}) goes{upto or ' nowhere'}, and not on: {self.stopped}"
@@ -59,7 +59,7 @@ def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
 
 
 def without_companions(config: Config, tables: Iterable[TableId]) -> set[TableId]:
-    """The tables but those that are companions of copies in the lake."""
+    """The tables, without those that are companions of copies in the lake."""
     all_tables = set(tables)
     named_so = {table for table in all_tables if table.name.endswith(tuple(f"__{suffix}" for suffix in SUFFIXES))}
     found = copies(open_companions(config), named_so).staged if named_so else {}
@@ -68,7 +68,7 @@ def without_companions(config: Config, tables: Iterable[TableId]) -> set[TableId
 
 @dataclass(frozen=True, slots=True)
 class CompanionsInLake:
-    """What the lake and the state folder have about the companions of some copies."""
+    """What the lake and the state folder say about the companions of some copies."""
 
     config: Config
     _found: Copies
@@ -77,7 +77,7 @@ class CompanionsInLake:
 
     @classmethod
     def of(cls, config: Config, tables: Iterable[TableId]) -> Self:
-        """Look at those of these tables that pipeline.yml asks for."""
+        """Look for the companions of these tables, and for the list of transactions, if pipeline.yml asks for them."""
         names = [name for table in tables for _, name in wanted(config, table)]
         if config.changelog.transactions is not None:
             names.append(transactions_table(config.changelog.transactions).table)
@@ -95,7 +95,7 @@ class CompanionsInLake:
 
     @property
     def listing(self) -> CompanionStatus | None:
-        """The list of transactions; None if pipeline.yml does not ask for it. Nobody looks whether it is behind."""
+        """The list of transactions; None if pipeline.yml does not ask for it. Its state is never `behind`."""
         database = self.config.changelog.transactions
         if database is None:
             return None
@@ -105,6 +105,7 @@ class CompanionsInLake:
     def _status(
         self, key: str, name: TableId, of: TableId, copy: Staged | None, shown: Shown | None
     ) -> CompanionStatus:
+        """The state of the companion `name` of the table `of`. Without a `copy`, the companion is never behind."""
         target = table_name(self.config.target, name)
         stopped = self._stopped.get(name)
         staged, refused = self._found.staged.get(name), self._found.refused.get(name)
@@ -116,6 +117,7 @@ class CompanionsInLake:
         standing = None if own is None else Standing(staged.version, own).as_noted(self._noted.get((key, of)))
         read_to = None if standing is None else standing.read_to
         position = None if shown is None else shown.position
+        # complete: it was compared with the version that readers see, or goes at least up to what they see
         is_of_version = standing is not None and copy is not None and copy.visible and standing.of == copy.published
         reaches = read_to is not None and position is not None and read_to.place >= position.place
         is_complete = copy is None or is_of_version or reaches

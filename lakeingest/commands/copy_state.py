@@ -38,10 +38,10 @@ def shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
 def freshness_of(
     config: Config, table: TableId, shown: Shown | None, lag_bytes: int | None, note: Fresh | None
 ) -> dict[str, Any]:
-    """The fields of a status about the freshness of a table. `note`: the last run's, if it has left one."""
+    """The fields of a status about the freshness of a table. `note`: what the last run noted; None without a note."""
     now, staleness = time.time(), config.tables.of(table).max_staleness
     position = None if shown is None else shown.position
-    # nothing comes after what readers see, or it is as of when a run has seen that, or of the last transaction
+    # now, if the binlog has nothing after what readers see; else the time of the note or the last transaction
     as_of = now if position is not None and lag_bytes == 0 else fresh_as_of(position, note)
     return {
         "fresh_as_of": iso_time(as_of),
@@ -59,7 +59,7 @@ def notes_of_start(table: TableId, began_empty: str | None, *, copied_once: bool
 
 
 def notes_of_unread(unread: Mapping[str, int]) -> Iterator[str]:
-    """A note about what the second decoder cannot check: by reason, how often it met it."""
+    """A note about what the second decoder cannot check. `unread`: by reason, how often the decoder met this."""
     if unread:
         reasons = ", ".join(f"{reason} ({count:,} times)" for reason, count in sorted(unread.items()))
         yield (

@@ -48,7 +48,7 @@ def _integer_type(column: Column) -> dict[str, Any]:
     source = column.source_type
     if source.name == "year":
         return _named_type("int32", "io.debezium.time.Year")
-    is_wide = source.name == "smallint" and source.unsigned
+    is_wide = source.name == "smallint" and source.unsigned  # up to 65,535, which an int16 cannot hold
     return {"type": "int32" if is_wide else _INTEGERS.get(source.name, "int32")}
 
 
@@ -123,7 +123,7 @@ def encoder(column: Column) -> Encode:
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _decimal_encoder(column.scale)
     if column.kind is Kind.DATETIME:
-        return _datetime_encoder(1000 if column.fraction <= _MILLIS_DIGITS else 1)
+        return _datetime_encoder(1000 if column.fraction <= _MILLIS_DIGITS else 1)  # the unit, in microseconds
     if column.kind is Kind.TIMESTAMP:
         return time_encoder(column.fraction, "Z")
     if column.kind is Kind.BINARY and column.is_geometry:

@@ -33,7 +33,7 @@ _ASKED: Mapping[str, tuple[Sequence[str], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DeploymentFile:
-    """A file of a deployment. `is_new` is False if it was there already; then it is as it was."""
+    """A file of a deployment. `is_new` is False if the file was there already, and was not changed."""
 
     purpose: str
     path: Path
@@ -78,7 +78,7 @@ class _Asked:
 
     @property
     def file(self) -> Path:
-        """The pipeline.yml of the service, which is beside the other one, so that relative paths mean the same."""
+        """The pipeline.yml of the service. It is beside `path`, so that relative paths mean the same in both."""
         return self.path.with_name(f"{self.path.stem}-{self.key}{self.path.suffix}")
 
     @property
@@ -140,7 +140,7 @@ def _asked(path: Path, key: str, overrides: Sequence[str]) -> _Asked:
     names, scheme = _ASKED[key]
     missing = [f"submit.{key}.{name}" for name in names if not isinstance(settings.get(name), str)]
     rest = {name: value for name, value in document.items() if name != "submit"}
-    validate(rest, path.parent)
+    validate(rest, path.parent)  # raises the errors of mistakes
     if missing:
         raise ConfigError(f"{path} does not have {', '.join(missing)}; write them there, or add --set {missing[0]}=…")
     made_of = {"name": rest["name"]} | {f"submit.{key}.{name}": settings[name] for name in names}
@@ -169,7 +169,7 @@ def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
         document, sort_keys=False, allow_unicode=True
     )
     if not asked.file.exists():
-        # Before it is written, because it may hold a secret that pipeline.yml writes out
+        # before the file is written, because the document may hold a secret that pipeline.yml writes out
         assert_job(document, asked.path.parent)
     return _written("the pipeline on the service", asked.file, text)
 
@@ -221,6 +221,7 @@ def _stack_steps(asked: _Asked, overrides: Sequence[str]) -> tuple[str, ...]:
         f'put {{"password": "…"}} into the secret: {_put_secret(asked)}',
         f"{shlex.join(again)}  # writes the rest",
     ]
+    # step 3, the password, is left out if the service's store of secrets has the password already
     return _numbered(steps[:2] + (steps[3:] if asked.has_secret else steps[2:]))
 
 

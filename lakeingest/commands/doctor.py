@@ -29,15 +29,15 @@ from lakeingest.spark.settings import needs_session
 from lakeingest.version import VERSION
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "numpy", "numba", "pandas", "PyMySQL", "great_expectations", "boto3")
-_ANSWERS = 5  # of the source, whose median is shown
+_ANSWERS = 5  # so many answers of the source are timed, and their median is shown
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
-_WIDTH_MAX = 32  # of a terminal: so wide is the column of things that were looked at
+_WIDTH_MAX = 32  # on a terminal, the greatest width of the column `what`
 _UNLIMITED = 1 << 60  # bytes; version 1 has such a number if there is no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was looked at. `part`: of the page. `is_problem`: a run would not begin, or not work."""
+    """Something that was looked at. `part`: a part of the page. `is_problem`: a run would not begin, or not work."""
 
     part: str
     what: str
@@ -93,7 +93,7 @@ def _markdown_cell(text: str) -> str:
 def doctor(file: Path, overrides: Sequence[str] = ()) -> Diagnosis:
     """Look at the machine, at the installation, and at the pipeline of this pipeline.yml. Nothing is changed.
 
-    Raises no error for what is broken: the page says so.
+    Nothing that is broken raises an error: the page names it as a problem.
     """
     findings = [*_installation(), *_machine()]
     try:
@@ -116,7 +116,7 @@ def _installation() -> Iterator[Finding]:
     try:
         home = java_home()
     except LakeIngestError as error:
-        yield Finding(part, "Java", error.line)  # whether this pipeline needs it, a condition of `check` says
+        yield Finding(part, "Java", error.line)  # a condition of `check` says whether this pipeline needs Java
     else:
         yield Finding(part, "Java", str(home or shutil.which("java")))
 

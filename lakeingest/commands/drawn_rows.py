@@ -31,7 +31,7 @@ from lakeingest.rows import lake_schema, with_read_metadata
 ROWS = 10_000  # of a sample, if nobody says how many
 SAMPLE_BYTES = 256 << 20  # on the server's disk: a sample of wide rows has fewer rows
 RANGE_ROWS = 50  # of a range: so few that the ranges are many
-DECLARED_RANGES = 10  # of a table whose key has no index: each boundary then takes a scan of the table
+DECLARED_RANGES = 10  # of a table whose key has no index, because there each boundary takes a scan of the table
 RANGES_AT_ONCE = 20  # the most that are read in one read view
 WAIT_SECONDS = 60.0  # the longest wait for `throttle`
 _PAUSE_SECONDS = 0.5
@@ -65,7 +65,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How ranges are spread: about `count` ranges of `rows` rows each, with `skipped` rows between two on average.
+    """How ranges are spread: about `count` ranges of `rows` rows each, `skipped` rows apart on average.
 
     `at_once`: the number of ranges that are read in one read view.
     """

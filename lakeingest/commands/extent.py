@@ -63,8 +63,8 @@ class Extent:
         """
         if self.seed is None:
             return tuple(range(count))
-        least = math.ceil(count * Fraction(str(self.sample)))  # exact: 0.1 as a float is more than a tenth
-        return tuple(self._chance(table).sample(range(count), max(1, least)))
+        wanted = math.ceil(count * Fraction(str(self.sample)))  # exact: 0.1 as a float is more than a tenth
+        return tuple(self._chance(table).sample(range(count), max(1, wanted)))
 
     def in_turn(self, tables: Sequence[TableId]) -> list[TableId]:
         """The tables in the order of their comparison: by chance if the time is limited, so that each has its turn."""
@@ -92,7 +92,7 @@ class Extent:
         return schema.with_columns(self.columns)
 
     def _chance(self, what: object) -> random.Random:
-        """The chance for one purpose; equal seeds draw equally, whichever other tables are compared."""
+        """The random numbers for one purpose. With the same seed they are the same, whichever tables are compared."""
         return random.Random(f"{self.seed} {what}")  # noqa: S311 - the seed is printed, so that a draw can be repeated
 
 

@@ -71,7 +71,7 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
             except (SchemaChanged, UnsupportedEvent):  # by DDL in an older file, which the newest one may not have
                 columns = column_parities(source, schemas, most_bytes=0)
     except LakeIngestError as error:
-        # its own message would let the tables be copied again, as for a run that meets DDL
+        # the error's own message says to copy the tables again, which only a run that meets DDL needs
         is_ddl = isinstance(error, SchemaChanged) or (isinstance(error, UnsupportedEvent) and bool(error.alterations))
         reason = _AFTER_DDL if is_ddl else error
         return (Checked("parity", f"snapshot and binlog cannot be compared: {reason}", fatal=False),)
@@ -118,7 +118,7 @@ def column_parities(
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
-    """The parity of the column with this number. `rows` has pairs: a row of a SELECT, and that row in the binlog."""
+    """The parity of the column with this number. `rows`: pairs of a row of a SELECT, and the same row in the binlog."""
     column, name = schema.columns[number], schema.columns[number].name
     compared = [(selected, logged) for selected, logged in rows if (selected[name], logged[name]) != (None, None)]
     # compared as text, because 1.50 and 1.5 are different values here, and so are -0.0 and 0.0

@@ -31,7 +31,7 @@ class PublishedVersions(Report):
     headers = ("version", "position")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each version. The number of a version is a name, so it is a text."""
+        """A row for each version. The number of a version is a name, not a quantity, so it is shown as a text."""
         for version in self.versions:
             yield str(version.version), str(version.place)
 
@@ -60,10 +60,10 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
 
 
 def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
-    """The rows of a table as of a place in the binlog, from its history, as `rows` gives those that readers see now.
+    """The rows of a table as of a place in the binlog, from its history, in the form of the result of `rows`.
 
-    Columns that the table had only then are left out. Raises UsageError if the table has no history, StateUnreadable if
-    nobody knows its columns any more.
+    Columns that the table had at the place, but has no more, are left out. Raises UsageError if the table has no
+    history, StateUnreadable if the columns of the history are not known any more.
     """
     [chosen], target = tables_with_copy(config, [table]), open_companions(config)
     history = history_id(chosen)
@@ -73,6 +73,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
     schema = history_with(state_of(config), history, staged.progress.fingerprint, target.properties(history))
     if schema is None:
         raise StateUnreadable(f"{history}: nobody knows its columns any more; rename or drop it")
+    # `~` comes after the `.` with which the positions of all rows at this place go on
     shown, limit = rows_shown(config, chosen), f"{place}~"
     names = in_history(shown.schema).names
     fields, found = table_schema(schema), [table_schema(schema).empty_table()]
@@ -91,7 +92,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The rows of a copy as of one published version, at this place in the binlog. They can be read several times."""
+    """The rows of a copy as of one published version, which has their place. They can be read several times."""
 
     versions: Versions
     schema: TableSchema
@@ -137,7 +138,7 @@ def published_since_start(config: Config, versions: Versions, table: TableId) ->
 def tables_with_copy(config: Config, names: Sequence[str] = ()) -> list[TableId]:
     """The tables with these names; without names, all included tables that have a copy.
 
-    Raises UsageError if one of them, or without names every table, has no copy.
+    Raises UsageError if one of the named tables has no copy; without names, if no table has one.
     """
     existing = config.tables.select(copied(open_target(config), config.target))
     if not existing:  # tested here, because `choose` would say that tables.include is wrong
@@ -146,6 +147,7 @@ def tables_with_copy(config: Config, names: Sequence[str] = ()) -> list[TableId]
 
 
 def _schema_of_version(config: Config, versions: Versions, table: TableId, version: int) -> TableSchema:
+    """The definition that the rows of a version have. Raises StateUnreadable if it is not stored any more."""
     stored, fingerprint = definition(state_of(config), table), versions.fingerprint(table, version)
     known = () if stored is None else (stored.schema, *stored.earlier)
     for schema in known:

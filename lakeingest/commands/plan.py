@@ -52,8 +52,8 @@ class CopyPlan:
 
     All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
-    write files and to merge is not included. `cpu_seconds` come from UNIT_COSTS, and `dollars` by service from them.
-    `all_rows`: the rows of the whole table, also those that are copied already.
+    write files and to merge is not included. `cpu_seconds` come from UNIT_COSTS, and `dollars`, by service, come from
+    `cpu_seconds`. `all_rows`: the rows of the whole table, also those that are copied already.
     """
 
     rows: int
@@ -73,9 +73,9 @@ class TablePlan:
     """The plan of a run for a table.
 
     `state` is `new`, `begins empty` if only changes will be copied, `taken over` if the lake has the table of another
-    tool, all of whose rows will be compared, `goes on` if the table has a copy, `copied once` if
-    no run changes this copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases
-    only `table`, `target` and `retention_seconds` are set beside that. `lossy` names the columns whose values are
+    tool, all of whose rows will be compared, `goes on` if the table has a copy, `copied once` if no run changes this
+    copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases, the other fields
+    are not set, except `table`, `target` and `retention_seconds`. `lossy` names the columns whose values are
     changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
     `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
     costs a day, all tables of the plan together. `partitions`: how the copy is divided; () if it is not.
@@ -120,7 +120,7 @@ class ColumnTypes(Report):
 class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attributes
     """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types.
 
-    `following`: the most that `run --follow` costs a day. `connections`: the most that a run has to the source.
+    `following`: the most that `run --follow` costs a day. `connections`: the most connections of a run to the source.
     """
 
     following: Bound

@@ -43,7 +43,7 @@ class ShownPoint(Report):
     headers = ("table", "in the lake", "version", "read as")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. The number of a version is a name, so it is a text."""
+        """A row for each table. The number of a version is a name, not a quantity, so it is shown as a text."""
         for (table, kept), name in zip(self.point.tables.items(), self.names, strict=True):
             yield str(table), name, str(kept.version), kept.read_as
 

@@ -14,7 +14,7 @@ _WEAK = {
 }
 
 
-# For each condition that a server answers, the server that has proven nothing if the condition is not met
+# By condition, the server that has not answered if the condition is not met, and so has proven nothing
 _ANSWERS = {"connection": "source", "catalog": "catalog", "warehouse": "store"}
 
 
@@ -22,7 +22,8 @@ def proofs(config: Config, checked: Collection[Checked] = ()) -> Iterator[Checke
     """The conditions that source, catalog and store must prove who they are. Each is only a warning if not met.
 
     The catalog has a condition only if pipeline.yml names its URI, the store only if pipeline.yml names its endpoint.
-    A server that did not answer, by the conditions in `checked`, has only a warning: it has proven nothing.
+    A server that did not answer, as the conditions in `checked` say, has proven nothing. So its condition is left out,
+    unless it is a warning.
     """
     silent = {_ANSWERS[one.name] for one in checked if one.name in _ANSWERS and one.finding is not None}
     for server, finding in _findings(config):

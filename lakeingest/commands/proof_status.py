@@ -35,7 +35,7 @@ class ProofStatus:
     waits: str = ""
 
     def notes(self, table: TableId) -> list[str]:
-        """Notes about each range that differs and the last comparison; then those that are the same for all tables."""
+        """Notes about the ranges that differ and the last comparison, then the notes that are equal for all tables."""
         differing = [each for each in self.ranges if each["state"] == State.DIFFERS.value]
         notes = [f"{table}: source ≠ target in the {each['keys']}: {each['why']}" for each in differing]
         if self.failed_at is not None:
@@ -46,7 +46,7 @@ class ProofStatus:
 
 
 def proofs_of(config: Config, tables: Sequence[TableId]) -> dict[TableId, ProofStatus]:
-    """What the state folder has about these tables; nothing if runs do not compare ranges."""
+    """What the state folder says about the proofs of these tables; empty if runs do not compare ranges."""
     settings = config.quality.verify
     if settings is None:
         return {}

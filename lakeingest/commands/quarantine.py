@@ -43,11 +43,11 @@ _OWN = (  # the columns of evidence that are not the row's
 class Kept:
     """A key in quarantine, or the evidence of one that was there. `key` is a JSON array, as `--keys` takes it.
 
-    `expectations`: what its row failed. `position`: of the binlog, as of which it failed. `change`: the kind of the
-    change that has brought the row; None if the row was read from the table. `gtid`: of that change, if it has one.
-    `released_at`: when readers saw the key again, or that it is gone; None as long as it is in quarantine. `row`: the
-    values of the row by column; None if only the key is known, or if it is not shown. Everything but the key is None if
-    the evidence is lost.
+    `expectations`: what its row failed. `position`: the position in the binlog as of which the row failed. `change`:
+    the kind of the change that has brought the row; None if the row was read from the table. `gtid`: that of the
+    change, if it has one. `released_at`: when readers saw that the key had left the quarantine; None as long as it is
+    in quarantine. `row`: the values of the row by column; None if only the key is known, or if the values are not
+    shown. Everything but the key is None if the evidence is lost.
     """
 
     table: TableId
@@ -82,7 +82,7 @@ class KeptKeys(Report, tuple[Kept, ...]):  # noqa: SLOT001 - a tuple with attrib
 
 
 def listed(config: Config, tables: Sequence[str] = ()) -> KeptKeys:
-    """The keys in quarantine of these tables, without names of all tables. The lake and the state are read alone."""
+    """The keys in quarantine of these tables; without names, of all tables. Only the lake and the state are read."""
     target, state = open_target(config), state_of(config)
     chosen = chosen_tables(config, tables) or config.tables.select(copied(target, config.target))
     found: list[Kept] = []
@@ -90,7 +90,8 @@ def listed(config: Config, tables: Sequence[str] = ()) -> KeptKeys:
     for table, staged in sorted(copies(target, chosen).staged.items()):
         if not staged.progress.quarantine:
             continue
-        stored = {kept.key: kept for kept in _evidence(state, table) if kept.released_at is None}  # the last one counts
+        # of several rows of evidence with one key, the last one counts
+        stored = {kept.key: kept for kept in _evidence(state, table) if kept.released_at is None}
         keys = map(key_text, staged.progress.quarantine)
         found += [stored.get(key, Kept(table, key)) for key in keys]
         folders.append(str(folder_of(state, table)))
@@ -140,7 +141,7 @@ def release(
 def drop(config: Config, table: str) -> int:
     """Remove the evidence of keys that have left the quarantine. Returns the number of rows that were removed.
 
-    Rows that left the table together are removed together, once all of them have left the quarantine.
+    Rows that left the copy in one commit are removed together, once all of them have left the quarantine.
     """
     [chosen] = chosen_tables(config, [table])
     return drop_released(state_of(config), chosen)

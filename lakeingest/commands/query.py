@@ -50,7 +50,7 @@ class QueryResult(Report):
         return tuple(self.rows.column_names)
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """The rows of the answer. All values but truth values are texts: a year has no comma, and no digit is lost."""
+        """The rows of the answer. All values but booleans are texts, so a year has no comma, and no digit is lost."""
         for row in self._values():
             yield [_shown(value) for value in row]
 
@@ -87,13 +87,13 @@ class QueryResult(Report):
             writer.writerow(map(printable, texts) if printed else texts)
 
     def _values(self) -> Iterator[tuple[Any, ...]]:
-        """The values of each row. By their places: two columns may have one name."""
+        """The values of each row, without names of columns, because two columns may have one name."""
         for batch in self.rows.to_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 class _Source:
-    """The rows of a copy, as DuckDB reads them: file by file, and again for each place of the table in a question."""
+    """The rows of a copy, as DuckDB reads them: file by file, once for each place where a question names the table."""
 
     def __init__(self, rows: ShownRows) -> None:
         self._rows = rows
@@ -153,7 +153,7 @@ def query(config: Config, sql: str) -> QueryResult:
 
 
 def _tables_of(config: Config, connection: "DuckDBPyConnection", sql: str) -> list[TableId]:
-    """The tables with copies that a question names. Raises UsageError if it is no single SELECT."""
+    """The tables with copies that a question names. Raises UsageError if the question is no single SELECT."""
     [[text]] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed = json.loads(text)
     if parsed.get("error") or len(parsed.get("statements", ())) != 1:
@@ -171,6 +171,7 @@ def _tables_of(config: Config, connection: "DuckDBPyConnection", sql: str) -> li
 def _references(parsed: Any) -> Iterator[tuple[str, str]]:
     """The schema and the name of each table in a parsed question, also of those in subqueries."""
     if isinstance(parsed, dict):
+        # tables are named database.table; a name without a schema can be that of a WITH clause
         if parsed.get("type") == "BASE_TABLE" and parsed.get("schema_name"):
             yield parsed["schema_name"], parsed["table_name"]
         parsed = list(parsed.values())
@@ -180,7 +181,7 @@ def _references(parsed: Any) -> Iterator[tuple[str, str]]:
 
 
 def _add(connection: "DuckDBPyConnection", table: TableId, name: str, source: _Source) -> None:
-    """Let a question find the rows of a table by the name of the table. `name` is free for the rows themselves."""
+    """Let a question find the rows of a table by the table's name. `name`: an unused name, for the rows themselves."""
     connection.register(name, source)
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(table.database)}")
     connection.execute(f"CREATE VIEW {_quoted(table.database)}.{_quoted(table.name)} AS SELECT * FROM {name}")
@@ -195,7 +196,7 @@ def _line(error: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON and CSV have it. Decimals, times and what is no finite number are texts, bytes hexadecimal."""
+    """A value as JSON and CSV have it. Decimals, times and infinite numbers are texts; bytes are hexadecimal."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):

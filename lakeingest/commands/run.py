@@ -171,7 +171,7 @@ def _run(
     stopping: Callable[[], bool],
     nursery: Nursery | None,
 ) -> RunResult:
-    """`run`, which reports nothing but the events."""
+    """Do what `run` does, and report only the events, to `observe`."""
     began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:
@@ -179,7 +179,7 @@ def _run(
 
     target = open_target(config)  # for the names of errors
     with translate_errors(config.source, target):
-        if done := none_to_update(config, tables):
+        if done := none_to_update(config, tables):  # each is copied only once, and is copied: no lease is needed
             return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))
     with (
         translate_errors(config.source, target),
@@ -197,7 +197,7 @@ def _run(
             left += tuple((table.id, wait) for table in tables_to_copy(open_run))
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
         bill = meter.bill_of(config, open_run.edges.profile)
-        for table_id, reason in left[len(open_run.left) :]:
+        for table_id, reason in left[len(open_run.left) :]:  # the first ones were reported when the run began
             observe(LeftAsItIs(table_id, reason))
     records = tuple(failure.record for failure in failures)
     seconds = time.monotonic() - began

@@ -140,7 +140,7 @@ def _signal_maker(
 
 
 def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
-    """The tables with these names; none for no names. Raises UsageError if the pipeline has no such table.
+    """The tables with these names; without names, none. Raises UsageError if the pipeline has no such table.
 
     The source is asked only if a table has no copy in the lake.
     """
@@ -201,7 +201,7 @@ def _wait(
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
-        with suppress(LeaseHeld):  # a run has taken the lease in between, so this run carries out the signals
+        with suppress(LeaseHeld):  # a run has taken the lease in between, so that run carries out the signals
             _carry_out(config, signals, poll_unfinished, observe, spark)
 
 
@@ -237,7 +237,7 @@ def _carry_out(
 def _error_of_signal(why: str) -> LakeIngestError:
     """The error with which a signal failed. The text `why` has the form `NameOfError: message`.
 
-    UsageError if `why` does not begin with the name of an error of lakeingest.
+    It is a UsageError if `why` does not begin with the name of an error of lakeingest.
     """
     name, _, text = why.partition(": ")
     kind = errors.named(name)

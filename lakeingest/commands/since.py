@@ -1,4 +1,4 @@
-"""The moments that users write, and the forms of `--since`, after which a reader asks for changes."""
+"""Moments and places that users write, such as the value of `--since`, after which a reader asks for changes."""
 
 import re
 from contextlib import suppress

@@ -78,8 +78,8 @@ class TableStatus:
     `staged`: the position of staged rows that are newer than `shown`; None if there are no such rows.
     `hidden`: the user of the pipeline has no right to read the table. Then `in_source` is False, although the source
     may have the table.
-    `fresh_as_of`: readers see every change from before this time (ISO 8601). `freshness_seconds`: its age, now. None if
-    it is not known. `max_staleness_seconds`: the objective for this age; None if there is none.
+    `fresh_as_of`: readers see every change from before this time (ISO 8601). `freshness_seconds`: its age, now. Both
+    are None if it is not known. `max_staleness_seconds`: the objective for this age; None if there is none.
     `following`: what following the source has cost, all tables together, as the run that followed last has counted it;
     None if no run has followed.
     `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
@@ -154,7 +154,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def headers(self) -> Sequence[str]:
-        """What matters first: a narrow terminal has room for the first ones only. The last one if there are any."""
+        """Important columns first: a narrow terminal cuts the rest. `companions` only if a table has some."""
         return _HEADERS if any(table.companions for table in self) else _HEADERS[:-1]
 
     def cells(self) -> Iterator[Sequence[object]]:

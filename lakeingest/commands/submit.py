@@ -112,7 +112,7 @@ def request_of(path: Path, key: str, token: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A job whose archives of dependencies are not built yet; `pins` are these. `job` has no token yet.
+    """A job whose archives of dependencies (`pins`) are not built yet. `job` has no token yet.
 
     `variables` is as in Submission.
     """

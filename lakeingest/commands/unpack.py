@@ -18,7 +18,7 @@ FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class UnpackedFile:
-    """A file that ships with lakeingest. `is_new` is False if it was there already; then it is as it was."""
+    """A file that ships with lakeingest. `is_new` is False if the file was there already, and was not changed."""
 
     path: Path
     purpose: str

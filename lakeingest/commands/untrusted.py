@@ -21,8 +21,8 @@ from lakeingest.quality import suites
 def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
     """Validate the file and its quality suites. Warnings list the servers, code, variables and secrets of its runs.
 
-    If the file has mistakes, the result has only these. If it depends on the values of variables whether the file is
-    right, only variables and secrets are listed.
+    If the file has mistakes, the result has only these. If only the values of variables decide whether the file
+    is right, only variables and secrets are listed.
     """
     checked: list[Checked] = []
     try:

@@ -27,9 +27,9 @@ class TableVerification:
     `columns`: the columns that were compared, with those of the key; None: all columns.
     `seed`: the seed by which the chunks were drawn; None if nothing was left to chance.
     `quarantined`: the keys in quarantine whose rows are in the source alone: they are no differences.
-    `plan`: the chunks, for another comparison of the same ones.
-    `began_empty`: where the copy began without rows (`tables.startup`); None for any other copy. It lacks rows by the
-    user's choice, so it is not compared.
+    `plan`: the chunks, so that another comparison can compare the same chunks.
+    `began_empty`: where the copy began without rows (`tables.startup`); None for any other copy. Such a copy
+    lacks rows by the user's choice, so it is not compared.
     """
 
     table: TableId
@@ -75,7 +75,7 @@ class TableVerification:
     def result(self) -> str:
         """The result in words, with the share of the table for which it holds, unless all of it was compared.
 
-        Rows in quarantine are named: they are missing in the target.
+        Rows in quarantine are counted, because they are missing in the target.
         """
         if self.began_empty is not None:
             return f"not compared, because the copy began empty at {self.began_empty}"
@@ -143,6 +143,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         error: LakeIngestError | None = None
         if self.refused:
             error = most_serious(self.refused.values())
+        # a table was to be compared, and no chunk of any table was
         elif any(not one.compared_chunks for one in self if one.began_empty is None) and not any(
             one.compared_chunks for one in self
         ):

@@ -176,7 +176,10 @@ class _BothSides:
     observe: Observer
 
     def opened(self, version: int, plan: ChunkPlan) -> Sides:
-        """Both sides, with this version of the copy. Spark reads single rows, and chunks that are not all chunks."""
+        """Both sides, with this version of the copy.
+
+        Spark reads single rows; it reads chunks, too, unless all chunks are compared at once.
+        """
 
         def read() -> "DataFrame":
             return live_rows(self.target.read(self.schema.table, version), self.schema)
@@ -208,7 +211,7 @@ def _verified(
     may_begin: Callable[[], bool],
     observe: Observer,
 ) -> TableVerification:
-    """Compare the chosen chunks of the plan `given`; None: those of a new plan, as long as they `may_begin`."""
+    """Compare the chosen chunks of the plan `given`; None: those of a new plan, while `may_begin` says so."""
     began, schema = time.monotonic(), comparison.schema
     plan = given or plan_chunks(comparison.source, schema, extent)
     ranges_to_read = plan.ranges if plan.buckets else plan.chosen  # each range has rows of all buckets

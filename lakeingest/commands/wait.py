@@ -30,9 +30,9 @@ _NAMED = 3  # so many tables are named by the error of a wait that has taken too
 
 @dataclass(frozen=True, slots=True)
 class SeenTable:
-    """A table of which readers see every change up to `complete_to`, and every change from before `as_of` (ISO 8601).
+    """A table of which readers see every change up to `complete_to`, and every change from before the time `as_of`.
 
-    None: unknown, or nothing is published.
+    `as_of` is in seconds since 1970. Both are None if they are unknown, or if nothing is published.
     """
 
     table: TableId
@@ -61,7 +61,7 @@ class Waited(Report):
 
 
 def goal_of(until: str | None, gtid: str | None) -> Goal | None:
-    """The goal that a user writes; None, if nothing is written: all that the source has written now.
+    """The goal that a user writes. None without either text: the goal is then all that the source has written.
 
     Raises UsageError for a text that is no time or no GTID set, or if both are given.
     """
@@ -82,8 +82,8 @@ def wait(
 ) -> Waited:
     """Look every `every` seconds until readers of all these tables see the goal.
 
-    Without a `goal`, it is all that the source has written when the wait begins. Without names, the tables are those
-    that runs follow.
+    Without a `goal`, the goal is all that the source has written when the wait begins. Without names, the tables are
+    those that runs follow.
 
     Raises:
         Retryable: `max_seconds` have passed.
@@ -103,7 +103,7 @@ def wait(
         seconds = time.monotonic() - began
         if not missing:
             return Waited(tuple(seen.values()), seconds)
-        if max_seconds is not None and seconds + every > max_seconds:
+        if max_seconds is not None and seconds + every > max_seconds:  # the next look would be too late
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             names = ", ".join(map(str, missing[:_NAMED]))
             raise Retryable(f"readers do not see it yet after {spoken(seconds)}: {names}{more}")
@@ -113,7 +113,10 @@ def wait(
 
 
 def _followed(config: Config, names: Sequence[str]) -> list[TableId]:
-    """The tables with these names; without names, all that runs follow. Raises UsageError if there is none."""
+    """The tables with these names; without names, all that runs follow.
+
+    Raises UsageError if no run follows one of the named tables; without names, if no run follows any table.
+    """
     found = status(config, names)
     left = [one.table for one in found if not one.included or one.copied_once or one.in_source is False]
     if left and (names or len(left) == len(found)):

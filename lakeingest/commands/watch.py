@@ -23,9 +23,9 @@ class Look:
     """What one look has seen, `seconds` after the first one. A value that is not known is None.
 
     `lag_bytes`: the binlog after the position of the table that is furthest behind, which is `position`.
-    `bytes_per_second`: how much of the binlog this position has passed in a second since the look before. `freshness`:
-    the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why values are
-    missing.
+    `bytes_per_second`: by how many bytes of the binlog a second `position` has moved since the look before.
+    `freshness`: the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why
+    values are missing.
     """
 
     seconds: float
@@ -73,10 +73,10 @@ def watch(
     every: float = 2.0,
     saw: Callable[[Look], None] = lambda _: None,
 ) -> Watched:
-    """Look every `every` seconds, and call `saw` with each look.
+    """Look at the copies every `every` seconds, and call `saw` with each look.
 
-    It ends after `max_seconds`, at Ctrl-C, or when the run that was seen at work has ended. An error of the first look
-    is raised; after that, a look that fails has the error, and the next one follows.
+    The function returns after `max_seconds`, at Ctrl-C, or when the run that it saw at work has ended. An error of the
+    first look is raised. A later look that fails has the error (`Look.error`), and the next look follows.
     """
     began = time.monotonic()
     looks, last, was_at_work = list[Look](), None, False
@@ -94,7 +94,7 @@ def watch(
             if was_at_work and not look.is_at_work:
                 break
             was_at_work |= look.is_at_work
-            if max_seconds is not None and seconds + every > max_seconds:
+            if max_seconds is not None and seconds + every > max_seconds:  # the next look would be too late
                 break
             time.sleep(every)
     except KeyboardInterrupt:  # a person has seen enough
@@ -103,11 +103,13 @@ def watch(
 
 
 def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequence[Look]) -> tuple[Statuses, Look]:
+    """What a look sees, `seconds` after the first look, and the states of the tables. `before`: the earlier looks."""
     is_at_work = is_held(state_of(config))
     statuses = status(config, tables)
     lags = [table for table in statuses if table.position is not None and table.lag_bytes is not None]
     slowest = max(lags, key=lambda table: table.lag_bytes or 0, default=None)
     ages = [table.freshness_seconds for table in statuses if table.freshness_seconds is not None]
+    # the greatest age is known only if the age of each table is
     freshness = max(ages) if ages and len(ages) == len(statuses) else None
     error = "" if statuses.source_error is None else statuses.source_error.line
     if slowest is None or slowest.position is None:
@@ -119,7 +121,10 @@ def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequenc
 
 
 def _rate(config: Config, earlier: Look, position: FilePosition, seconds: float) -> float | None:
-    """The bytes of the binlog between the two positions, in a second; None if the source lacks one of their files."""
+    """The bytes of the binlog from the position of the `earlier` look to `position`, divided by the seconds in between.
+
+    None if the source lacks the file of one of the positions.
+    """
     with Source.open(config.source) as source:
         sizes = source.files()
     start = earlier.position

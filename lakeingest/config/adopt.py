@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class Adopt(BaseModel):
     """What a person says about a foreign table.
 
-    `stopped`: the tool that wrote the table, in the person's own words. It says that the tool does not write the table
-    any more. `drop`: patterns of the columns that only the tool has, and that the copy is not to have.
+    `stopped`: the tool that wrote the table, in the person's own words. Whoever sets it says that the tool has stopped
+    writing the table. `drop`: patterns of the columns that only the tool has, and that the copy is not to have.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

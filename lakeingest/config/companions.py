@@ -1,6 +1,6 @@
 """Companions of copies (`core.companion`): the keys of pipeline.yml that ask for them, and their options.
 
-The options are ours: no pattern of a user's means companions.
+These options are fixed: no pattern of `tables.options` applies to companions.
 """
 
 from lakeingest.config.tables import TableOptions
@@ -9,9 +9,9 @@ from lakeingest.core.log_columns import LOGGED_AT
 from lakeingest.core.schema import TableId
 
 CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY = "changelog.table", "history", "changelog.transactions"
-# rows that have ended are in files of their own, so that whoever asks for the current ones reads no others
+# versions that have ended are in files of their own, so that whoever asks for the current ones reads no others
 _OF_HISTORIES = TableOptions(partition_by=(IS_CURRENT,))
-_OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so rows leave by whole days
+_OF_LOGS = TableOptions(partition_by=(f"day({LOGGED_AT})",))  # so that rows are removed by whole days
 
 
 def companion_options(companion: TableId) -> TableOptions:
@@ -20,5 +20,5 @@ def companion_options(companion: TableId) -> TableOptions:
 
 
 def plain_options(_companion: TableId) -> TableOptions:
-    """The options of companions on Hudi, which have no partitions: a version that ends would go to another file."""
+    """The options of a companion on Hudi. It has no partitions, because a version that ends would change its file."""
     return TableOptions()

@@ -38,7 +38,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def names_server(url: str) -> bool:
-    """Whether the URL has a host, and no port that cannot be one. It may have a user and a password."""
+    """Whether the URL has a host, and either a valid port or none. It may have a user and a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises an error for a wrong port

@@ -117,7 +117,8 @@ def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
 
 def _of_shard(target: Target, table: TableId) -> str:
     """The condition of the rows of a shard in the table that readers query; '' for all rows of that table."""
-    are_plain = all(_PLAIN.fullmatch(part) for part in (table.database, table.name))  # as each tool writes texts
+    # only texts of these characters are written alike in the queries of all tools
+    are_plain = all(_PLAIN.fullmatch(part) for part in (table.database, table.name))
     if not target.is_shard(table) or not are_plain:
         return ""
     return f"{DATABASE} = '{table.database}' AND {TABLE} = '{table.name}'"

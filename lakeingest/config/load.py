@@ -256,7 +256,7 @@ def parse_config(
 def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
     """The configuration in a document, validated without reading variables or secrets.
 
-    None if it depends on the value of a variable whether the document is right, for example where a key needs a number.
+    None if only the value of a variable decides whether the document is right, for example where a key needs a number.
     Raises ConfigError for mistakes in values without variables, NotBuiltYet for what is not built yet.
     """
     filled = fill_variables(doc, _UnreadEnvironment())
@@ -284,7 +284,7 @@ class _DependsOnVariable(Exception):
 
 
 def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document after `fill_variables`. `unread` says that this used `_UnreadEnvironment`.
+    """The configuration of a document after `fill_variables`. `unread`: its environment was `_UnreadEnvironment`.
 
     Raises:
         ConfigError: the document has mistakes.

@@ -16,7 +16,7 @@ class Metrics(Frozen):
     """Where metrics go. Nothing is measured for a place that is None or False.
 
     `textfile`: a file, written at the end of each run and, with `--follow`, after rounds. `port`, `address`: where a
-    run with `--follow` answers requests. `push`: the URL of a push gateway, with the user and the password there.
+    run with `--follow` answers requests. `push`: the URL of a push gateway, to which `push_user` logs in.
     `opentelemetry`: metrics and spans go where the variables OTEL_* say. The other places get Prometheus' format.
     """
 

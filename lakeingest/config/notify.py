@@ -38,7 +38,7 @@ class OpenLineage(Frozen):
 
 
 class Notify(Frozen):
-    """The `webhook` that gets a POST with a JSON document on each of these occasions.
+    """The `webhook` that gets a POST with a JSON document on each occasion in `on`.
 
     `format`: `slack` sends the document that Slack and its likes show as a message. `plain_http`: whether the document
     may be sent in plain text to another machine. `openlineage`: who gets events of OpenLineage.
@@ -69,7 +69,10 @@ class Notify(Frozen):
 
     @model_validator(mode="after")
     def _assert_webhook(self) -> Self:
-        """Raise ValueError for what is no URL of HTTP, and for plain text. The message has no part of the URL."""
+        """Raise ValueError if the webhook is no HTTP URL, or if it would be sent in plain text and must not be.
+
+        The message has no part of the URL.
+        """
         if self.webhook is None:
             return self
         url = self.webhook.get_secret_value()

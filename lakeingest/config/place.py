@@ -65,6 +65,7 @@ class Place:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        # for the JSON schema of pipeline.yml: a text with the format `path`
         text = core_schema.str_schema(metadata={"pydantic_js_updates": {"format": "path"}})
         return core_schema.with_info_plain_validator_function(
             cls._validated, json_schema_input_schema=text, serialization=core_schema.to_string_ser_schema()

@@ -10,7 +10,10 @@ from lakeingest.config.frozen import Frozen
 
 
 class Points(Frozen):
-    """`every`: the time between two points that runs make by themselves; None: they make none. `keep`: their age."""
+    """`every`: the time between two points that runs make by themselves; None: they make none.
+
+    `keep`: the age at which runs drop these points; the newest one stays.
+    """
 
     every: Annotated[Duration, Field(ge=timedelta(minutes=1))] | None = None
     keep: Duration = timedelta(days=7)

@@ -24,8 +24,8 @@ def _parse_share(value: Any) -> float:
     return float(match["number"]) / _PERCENT
 
 
-# A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
 SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
+# A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
 
 Share = Annotated[
     float,
@@ -65,8 +65,8 @@ class Quality(Frozen):
     whether the pages of gates show values of rows that fail; if False, the pages show only the keys of such rows.
     `verify`: how runs compare the tables with the source; None: they do not. `ledger`: the database of the tables in
     the lake into which runs write what gates and comparisons have found; None: they write none. `ledger_keep`: how long
-    the results of gates stay there. `unusual`: whether runs
-    warn of tables into which more or less, or other NULLs, are written than before.
+    the results of gates stay there. `unusual`: whether runs warn of tables into which more or less is written than
+    before, or another share of NULLs.
     """
 
     suites: Place | None = None
@@ -92,7 +92,7 @@ class Quality(Frozen):
         return self._default
 
     def below(self, folder: Path) -> Self:
-        """The same with absolute paths: relative ones are taken from `folder`."""
+        """The same settings with absolute paths: relative paths are taken from `folder`."""
         default = SUITES.below(folder)
         suites = (self.suites or SUITES).below(folder)
         # the default folder counts only if it exists

@@ -28,7 +28,7 @@ def assert_target_table(
     history: HistoryKind,
     schema: SchemaChanges,
 ) -> None:
-    """Raises NotBuiltYet for a target.table that is no name, and for keys that shards do not have."""
+    """Raise NotBuiltYet for a target.table that is no name, and for keys that shards do not have."""
     pattern = target.table
     fields = re.findall(r"\{(\w*)\}", pattern)
     if not set(fields) <= _FIELDS or pattern.count(".") != 1 or re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)):
@@ -42,6 +42,7 @@ def assert_target_table(
         (schema.dropped == "drop", "schema.dropped: drop", "a column stays while a shard may have it; leave it out"),
     ]
     checks = [*_of_target(target), *_of_tables(target, tables), *others]
+    # only the first key is named
     for key, reason in [(key, reason) for applies, key, reason in checks if applies][:1]:
         raise NotBuiltYet(
             f"{key} is not built yet for a target.table without {{database}} or {{table}}, whose copies are shards:"
@@ -85,7 +86,7 @@ def _of_tables(target: Target, tables: Tables) -> list[_Check]:
 
 
 def _of_block(where: str, properties: Mapping[str, str], keys: Sequence[tuple[str, object]]) -> list[_Check]:
-    """The checks of a block that can be there for one table: whether it has a key, the key, and the reason."""
-    version = properties.get(FORMAT_VERSION, "2") != "2"
-    checks = [(version, f"{where}.properties: {FORMAT_VERSION}", "ids of rows would not be unique")]
+    """The checks of the block `where`. `keys`: names and values of keys that shards cannot have."""
+    has_other_version = properties.get(FORMAT_VERSION, "2") != "2"
+    checks = [(has_other_version, f"{where}.properties: {FORMAT_VERSION}", "ids of rows would not be unique")]
     return checks + [(bool(value), f"{where}.{key}", "leave it out") for key, value in keys]

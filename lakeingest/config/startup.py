@@ -43,5 +43,5 @@ class StartAt:
             if gtids := GtidSet.parse(text):
                 return cls(None, gtids)
         except (StateUnreadable, ValueError):
-            pass  # no such text
+            pass  # the error below says which form is wanted
         raise ValueError(f"startup.{key}: {text!r} is not {_FORMS[key]}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-_KEY_CHARACTERS = 16  # the fewest of the key of hashes
+_KEY_CHARACTERS = 16  # the fewest characters of `tables.hash_key`
 _KEY_ID_DIGITS = 8
 
 
@@ -135,12 +135,12 @@ class TableOptions(BaseModel):
     properties: Properties = {}  # table properties of the copy, besides those in target.properties
     history: HistoryKind | None = None  # None: as `history` of pipeline.yml says
     max_staleness: Duration | None = None  # the objective for the age of what readers see
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables with a higher one are copied and published first
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0  # tables of higher priority are copied and published first
     location: Location | None = None  # the folder of a new copy; overrides target.location
     partition_by: Annotated[tuple[str, ...], AfterValidator(_as_written)] = ()  # how a new copy is divided
     sort_by: Annotated[tuple[str, ...], AfterValidator(_sort_fields)] = ()  # how rows are sorted within each file
-    adopt: Adopt = Adopt()  # of a table that another tool made
-    _key_id: str = PrivateAttr("")  # of tables.hash_key
+    adopt: Adopt = Adopt()  # what a person says about a table that another tool made
+    _key_id: str = PrivateAttr("")  # a digest of tables.hash_key
     _adopts: bool = PrivateAttr(default=False)  # whether tables.startup is adopt
     _shared: bool = PrivateAttr(default=False)  # whether several tables have one target, whose rows name their tables
 
@@ -160,7 +160,10 @@ class TableOptions(BaseModel):
         return sorting.parse_all(self.sort_by)
 
     def refusal_of_form(self, schema: TableSchema) -> str | None:
-        """The first reason why a table with this definition cannot be divided or sorted so; None if it can."""
+        """The first reason why a table with this definition cannot have these partitions, or this order of rows.
+
+        None if there is no reason.
+        """
         return partitioning.refusal(self.partitions, schema) or sorting.refusal(self.sorting, schema)
 
     @property
@@ -190,14 +193,14 @@ class TableOptions(BaseModel):
         )
 
     def within(self, tables: "Tables") -> "Self":
-        """The same options, with what counts for all tables: the key of hashes, how copies begin, and their names."""
+        """The same options, with those of `tables` that count for all tables: `key_id`, `adopts` and `_shared`."""
         options = self.model_copy()
         options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
         options._shared = tables._shared  # noqa: SLF001 - of this class
         return options
 
 
-_UNSET = TableOptions()  # of tables that no pattern means, which may be thousands
+_UNSET = TableOptions()  # one object for all tables that no pattern matches: they may be thousands
 
 
 class Tables(BaseModel):
@@ -207,7 +210,7 @@ class Tables(BaseModel):
 
     include: tuple[Pattern, ...] = Field(min_length=1)
     exclude: tuple[Pattern, ...] = ()
-    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # of the hashes of options.*.columns
+    hash_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None  # for options.*.columns.hash
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
     _shared: bool = PrivateAttr(default=False)  # whether target.table gives one name to several tables
@@ -284,7 +287,7 @@ class Tables(BaseModel):
         return (TableOptions(**merged) if merged else _UNSET).within(self)
 
     def history_of(self, table: TableId, usual: HistoryKind) -> HistoryKind:
-        """Which history is written of a table. `usual`: that of tables whose options do not say it."""
+        """The kind of history that is written of a table. `usual`: the kind for tables whose options name none."""
         return self.of(table).history or usual
 
     @property

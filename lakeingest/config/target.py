@@ -94,8 +94,8 @@ class Target(Frozen):
     def tables_at_once(self) -> int:
         """For how many tables the lake may be read, or changed, at the same time.
 
-        1 on a disk, where a commit waits for the processor, not for a store; with Hive, whose client serves one thread;
-        and with merges by Spark, which only the run's own thread may start.
+        The number is 1 in three cases: on a disk, where a commit waits for the processor, not for a store; with Hive,
+        whose client serves one thread; and with merges by Spark, which only the run's own thread may start.
         """
         is_on_disk = self.warehouse.scheme is None
         one_thread = is_on_disk or self.catalog.type == "hive" or self.way_of_merging == "statement"
@@ -173,6 +173,6 @@ class Target(Frozen):
 
 def _filled(pattern: str, table: TableId) -> tuple[str, str]:
     """The namespace and the name that a pattern gives to a table."""
-    namespace, _, name = pattern.partition(".")  # a database's name may have a dot, too
+    namespace, _, name = pattern.partition(".")  # before the fields are filled, because names may have dots
     fields = {"database": table.database, "table": table.name}
     return namespace.format(**fields), name.format(**fields)

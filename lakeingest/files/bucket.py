@@ -55,7 +55,7 @@ class Bucket:
         return counted(obstore.get_range(self.store, key, start=start, end=end))
 
     def put(self, key: str, contents: bytes | Path, **options: Any) -> Any:
-        """Put these contents, or those of a file of this machine; what the store answers."""
+        """Put these contents, or those of a file of this machine. Returns the store's answer."""
         answer = obstore.put(self.store, key, contents, **options)
         size = len(contents) if isinstance(contents, bytes) else contents.stat().st_size
         traffic.count(written=size, files=1, of_files=size)
@@ -63,7 +63,7 @@ class Bucket:
 
 
 def counted(contents: Any) -> bytes:
-    """Contents that a store has sent, as bytes, which are counted."""
+    """Count the bytes of contents that a store has sent, and return the contents."""
     read = bytes(contents)
     traffic.count(read=len(read))
     return read

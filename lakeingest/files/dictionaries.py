@@ -1,8 +1,8 @@
 """Which columns of a Parquet file get a dictionary.
 
 A dictionary makes a column with few distinct values small. Without this choice PyArrow begins one for every column, and
-gives it up only when it is full. For columns whose values are nearly all different that doubles the time to write a
-file, and the dictionary of values that are there once only makes the file larger.
+gives it up only when it is full. For columns whose values are nearly all different, this doubles the time to write a
+file, and the dictionary makes the file larger, because most of its values occur only once.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _SAMPLE, _SAMPLE_BYTES = 2_000, 4 << 20  # the most rows of a sample, and about their most bytes
-# With this share of distinct values in the sample, a column has about 20,000 of them or more
+# With this share of distinct values in the sample, a column has about 20,000 distinct values or more
 _MOSTLY_DISTINCT = 0.95
 _ENOUGH = 1_000  # rows of a file that may decide for other files
 
@@ -18,8 +18,8 @@ _ENOUGH = 1_000  # rows of a file that may decide for other files
 class Dictionaries:
     """Which columns of files with alike rows get a dictionary: the first file with enough values of a column decides.
 
-    Tables that are cut into many small files would be sampled for longer than it takes to read them. Threads may share
-    an object: at worst, both of them look at a column.
+    If each of the many small files of a table was sampled, that would take longer than to read their rows. Threads may
+    share an object: at worst, several of them look at the same column.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,7 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     Nested columns are left out: Parquet has other names for their values.
     """
     count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))
+    # rows at equal distances, which are rounded up so that there are at most `count`
     sample = rows.take(np.arange(0, len(rows), -(-len(rows) // count))) if len(rows) > count else rows
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     return [name for name in flat if _is_repetitive(sample[name])]
@@ -53,6 +54,6 @@ def _is_repetitive(values: pa.ChunkedArray) -> bool:
         return False
     try:
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    except pa.ArrowNotImplementedError:  # of a type that Arrow does not count: as without this choice
+    except pa.ArrowNotImplementedError:  # Arrow cannot count this type: PyArrow's default, a dictionary, stays
         return True
     return bool(distinct < _MOSTLY_DISTINCT * valid)

@@ -353,7 +353,7 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
     Returns the numbers of deleted files and bytes.
     """
     not_linked = [file for file in files if not file.is_behind_link()]
-    if not not_linked:  # no folder to ask for the time
+    if not not_linked:  # then no folder tells the time
         return 0, 0
     limit = not_linked[0].parent.now() - age.total_seconds()
     removed, freed = 0, 0

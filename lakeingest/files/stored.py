@@ -114,7 +114,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """`seen`, or the present metadata if it is None. Raises FileNotFoundError if the file is missing."""
+        """`seen`, or the present metadata if `seen` is None. Raises FileNotFoundError if the file is missing."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
@@ -207,6 +207,7 @@ class Stored:
             is_refused = False  # whether the store answers that it has another version than `seen`
             try:
                 put = self.bucket.put(self.key, body, mode=mode, use_multipart=False)
+                # the answer has no time, so this machine's clock gives one
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket
@@ -372,7 +373,7 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises StorageAway if the store does not answer, and StorageFailed if it denies access, in the block."""
+        """Turn errors of the block, but FileNotFoundError, into StorageFailed if access is denied, else StorageAway."""
         try:
             yield
         except FileNotFoundError as error:
@@ -384,7 +385,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """Raises StorageFailed if a put finds no bucket, which the client reports as a missing file."""
+        """Turn FileNotFoundError of a put in the block into StorageFailed: it means that the bucket is missing."""
         try:
             yield
         except FileNotFoundError as error:

@@ -1,7 +1,8 @@
 """The traffic of this process with object stores and disks.
 
-Of stores: requests of `Bucket`, and bytes of the contents that they moved. A request that the client repeats, splits or
-pages counts once. Bytes of listings and of protocols are not counted. Of both: the files that were written.
+Of stores, it counts the requests of `Bucket`, and the bytes of the contents that these requests moved. A request that
+the client repeats, splits or pages counts once. Bytes of listings and of protocols are not counted. Of stores and
+disks, it counts the files that were written.
 """
 
 import threading
@@ -34,12 +35,12 @@ _total = NONE
 
 
 def so_far() -> Traffic:
-    """The traffic of this process so far. A fork begins with that of its parent."""
+    """The traffic of this process so far. A fork begins with the traffic of its parent."""
     return _total
 
 
 def count_file(size: int) -> None:
-    """Add a written file of so many bytes."""
+    """Add a written file of `size` bytes."""
     count(files=1, of_files=size)
 
 

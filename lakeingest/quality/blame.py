@@ -9,7 +9,7 @@ from lakeingest.quality.gates import Outcome, evaluated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A row fails these or not, whatever the other rows are. Uniqueness, order and distances from a mean depend on them
+# Whether a row fails one of these does not depend on other rows; uniqueness, order and distances from a mean do
 _OF_ONE_ROW = frozenset(
     {
         "expect_column_values_to_be_between",
@@ -51,10 +51,10 @@ def blamed_rows(outcome: Outcome) -> int | None:
 def blame(
     name: str, rows: "DataFrame", key_texts: Collection[str], failures: Sequence[Outcome], *, ordered: bool
 ) -> Blamed | None:
-    """The keys of all rows that these failed expectations blame; None if some of these rows are not told.
+    """The keys of all rows that these failed expectations blame; None if some of these keys are not known.
 
-    Each of the expectations blames single rows. The columns `key_texts` of `rows` have the values of the key as
-    texts: the keys have these texts, or integers if the key is `ordered`. `name` is the title of the evaluation.
+    Each of the expectations blames single rows. The columns `key_texts` of `rows` have the values of the key as texts.
+    The returned keys have these texts or, if the key is `ordered`, integers. `name` is the title of the evaluation.
     """
     blamed: dict[Key, tuple[str, ...]] = {}
     for failure, details in zip(failures, evaluated(name, rows, key_texts, failures), strict=True):

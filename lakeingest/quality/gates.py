@@ -22,7 +22,7 @@ EXAMPLES = 5  # the greatest number of failing rows that an outcome shows
 _TEXT = 80  # the greatest length of a value's text, in characters
 _ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result of Great Expectations
 _SUITE = "suite"  # the key in an expectation's `meta` with the name of its suite
-_NUMBER = "number"  # the key with its number, because results have another order
+_NUMBER = "number"  # the key in `meta` with the number of the expectation, because results have another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def run_gate(
 def evaluated(
     name: str, rows: "DataFrame", key: Collection[str], outcomes: Sequence[Outcome]
 ) -> list[Mapping[str, Any]]:
-    """Evaluate the expectations of outcomes again. Returns the complete results of Great Expectations, in their order.
+    """Evaluate the expectations of outcomes again. Returns the complete results, in the order of the outcomes.
 
     A result has the columns `key` of every row that fails, and is empty if the expectation cannot be evaluated.
     """

@@ -83,7 +83,7 @@ def _context() -> "AbstractDataContext":
 
 @functools.lru_cache(maxsize=1)
 def _batch_definition(application: str) -> "BatchDefinition[Any]":
-    """The batch definition for a Spark application. Each application needs another one: it keeps its Spark session."""
+    """The batch definition for a Spark application. Each application needs its own, which keeps the Spark session."""
     # not persisted: with caching, two million rows take five times as long
     source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

@@ -1,8 +1,8 @@
 """Proposals: expectations for the columns of a table, taken from rows of it, each with what was seen.
 
-All rows that a proposal is taken from pass it. A proposal that few values speak for is only a warning. So is a range or
-a length that is taken from a sample, because rows outside of the sample may exceed it; and a range of values that are
-mostly different, because later rows may exceed it.
+All rows that a proposal is taken from pass it. Three kinds of proposals are only warnings: a proposal that few values
+speak for; a range or a length that is taken from a sample, because rows outside of the sample may exceed it; and a
+range of values that are mostly different, because later rows may exceed it.
 """
 
 import math
@@ -31,7 +31,7 @@ _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.MICROS}
 _DECIMALS = {Kind.DECIMAL, Kind.UINT64}  # the kinds whose values are decimals in Arrow; YAML has no decimals
 _MEASURED = {Kind.STRING, Kind.NUMERAL, Kind.JSON, Kind.BINARY}  # the kinds whose lengths say something
 _COUNTED = {Kind.INT32, Kind.INT64, Kind.STRING}  # the kinds whose values a suite can list exactly
-_LISTED = {"enum", "set"}  # types whose members are in the definition; its suite checks those of an ENUM
+_LISTED = {"enum", "set"}  # types whose members the definition has; the definition's suite checks those of an ENUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Proposal:
     """What was seen of a column, and the expectations that follow; `column` is None for the key.
 
     `values` and `nulls` count rows. `distinct` is None if the values cannot be counted. `least` and `greatest` are
-    values or, with `of_lengths`, lengths; None without them.
+    values or, with `of_lengths`, lengths; None if there are none.
     """
 
     column: str | None
@@ -144,7 +144,7 @@ def _is_set(column: Column, counts: dict[Any, int], schema: TableSchema) -> bool
 
 
 def _ends(column: Column, known: pa.ChunkedArray) -> tuple[Any, Any]:
-    """The least and the greatest value, or length of a value; None and None if the kind has neither, or no value."""
+    """The least and the greatest value, or length of a value; None twice if the kind or the column has none."""
     if column.source_type.name in _LISTED:
         return None, None
     if column.kind in _MEASURED:
@@ -170,7 +170,7 @@ def _bounds(column: Column, least: Any, greatest: Any) -> dict[str, Any]:
 
 
 def _can_be_bound(column: Column, least: Any) -> bool:
-    """Whether Great Expectations compares with this value as Spark does: it has another calendar for early dates."""
+    """Whether Great Expectations compares with this value as Spark does. For early dates they have other calendars."""
     return column.kind not in _MOMENTS or _day(least).year > _GREGORIAN
 
 

@@ -53,7 +53,7 @@ def _has_no_null(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
 def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
     """Whether no two rows have the same values in these columns."""
     columns = [rows[name] for name in names]
-    is_ascending = pc.all(_is_less_than_next(columns), min_count=0).as_py()
+    is_ascending = pc.all(_is_less_than_next(columns), min_count=0).as_py()  # True for a single row
     if is_ascending:  # the usual case, because a chunk is read in the order of its key
         return True
     distinct = rows.select(list(names)).group_by(list(names)).aggregate([])

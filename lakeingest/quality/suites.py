@@ -100,7 +100,7 @@ def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) ->
     with suppress(ConfigError):  # the folder of suites cannot be read
         for path in _suite_files(quality):
             tables = _tables_of(path, list(schemas))
-            if not tables:  # the suite need not be read, which imports Great Expectations
+            if not tables:  # the suite is not read, because that would import Great Expectations
                 continue
             with suppress(ConfigError):
                 suite = _read_suite(quality, path)
@@ -161,7 +161,7 @@ def write_suite(quality: Quality, table: TableId, tables: Sequence[TableId], tex
 
 
 def _file_name(table: TableId) -> str:
-    """The name of the file of a table's suite. What a file's name or a glob cannot have is matched by a glob."""
+    """The name of the file of a table's suite. A character that the name cannot have becomes a glob for it."""
 
     def glob(name: str, unusable: str) -> str:
         return "".join(
@@ -170,7 +170,7 @@ def _file_name(table: TableId) -> str:
         )
 
     database = glob(table.database, "/.")  # a pattern is divided at its first dot
-    if database.startswith("re:"):
+    if database.startswith("re:"):  # else the name would be a regular expression
         database = f"?{database[1:]}"
     return f"{database}.{glob(table.name, '/')}.yml"
 

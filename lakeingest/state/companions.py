@@ -3,7 +3,8 @@
 companions.json   by the key of pipeline.yml and by table: the companion's version, the copy's version, the position;
                   the day (UTC) on which all companions were tidied
 
-A document is valid for the version of the companion that it names: after any other commit, that commit counts.
+An entry is valid only while the companion has the version that the entry names. At another version, the companion's own
+last commit says how far the companion is.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ Standings = Mapping[tuple[str, TableId], Standing]
 
 
 def read_companions(state: File) -> dict[tuple[str, TableId], Standing]:
-    """The stored standings; none if the file is missing or damaged: then each companion is asked."""
+    """The stored standings; none if the file is missing or damaged: then the commits of companions count."""
     try:
         return {
             (str(key), TableId.parse(table)): Standing(int(version), ReadTo.parse(read_to), int(of))
@@ -33,7 +34,7 @@ def read_companions(state: File) -> dict[tuple[str, TableId], Standing]:
 
 
 def read_tidied(state: File) -> date | None:
-    """The day (UTC) on which all companions were tidied; None if nobody knows: then it is done again."""
+    """The day (UTC) on which all companions were tidied; None if that is not known: then they are tidied again."""
     try:
         return date.fromisoformat(store.read(state / NAME)["tidied"])
     except (OSError, *DAMAGED, StateUnreadable):

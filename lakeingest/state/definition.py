@@ -123,7 +123,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
         del doc["choices"]["columns"]["rename"]
         if schema.choices.columns == ALL_COLUMNS:
             del doc["choices"]["columns"]
-    for column in doc["columns"]:  # the layout has those UNMAPPED fields that are kept
+    for column in doc["columns"]:  # of the UNMAPPED fields, the document has only those in the layout
         for name in UNMAPPED:
             del column[name]
         if not column["renamed_from"]:
@@ -177,7 +177,7 @@ def definition(state: File, table: TableId) -> Definition | None:
     """The stored definition of a table; None if none is stored. Raises StateUnreadable if the document is damaged."""
     file = _file(state, table)
     try:
-        contents = file.read()  # a run reads each document several times: of the same contents the value is made once
+        contents = file.read()  # read several times in a run: from equal contents, the value is made once
         return _MADE.of(str(file), contents, lambda: Definition.from_json(files.parsed(contents)))
     except FileNotFoundError:
         return None
@@ -205,9 +205,10 @@ def _table_of(state: File, file: File) -> TableId:
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
     """Store a table's definition if it is not stored yet, and return the document that is stored afterwards.
 
-    A definition is also stored if it is among the `earlier` ones. For a new copy (`is_new`) these do not count, and a
-    document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
-    replaced. If only choices differ that concern no column of the table, the document keeps the rest.
+    A definition among the `earlier` ones counts as stored. For a new copy (`is_new`) these do not count, and a document
+    that is suspect, or whose definition has another layout, is replaced. A damaged document is always replaced. If the
+    definition differs from the stored one only in choices that concern no column of the table, the document gets these
+    choices and keeps the rest.
     """
     document = stored = _stored_or_none(state, schema.table)
     if stored is not None and not is_new and stored.schema == schema:
@@ -327,6 +328,7 @@ def keep_first_position(
     stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
     is_started_over = stored is not None and stored.before == published
     if published is None or is_started_over:
+        # the changelog needs only the place of the first publish, so the history of the binlog is not stored
         first = None if position is None else replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         first_at = int(time.time())

@@ -2,10 +2,10 @@
 
 quarantine/<database>.<table>__quarantine/<place>-<digest>.parquet   rows that left the copy in one commit
 
-Any program that reads Parquet can read the folder. A file has the columns of the copy, and those below. It is stored
-before the commit that removes its rows. The rows of the same keys as of the same place have the same name, so a run
-that goes on after one that was killed in between stores no row twice. `RELEASED_AT` is NULL as long as the key may be
-in quarantine.
+Any program that reads Parquet can read the folder. A file has the columns of the copy, and the columns that are
+defined below. It is stored before the commit that removes its rows from the copy. Its name is made from the place and
+the keys. So if a run is killed between file and commit, the next run replaces the file, and no row is stored twice.
+`RELEASED_AT` is NULL as long as the key may be in quarantine.
 
 The folder is no table of the catalog: rows stay readable there after DDL that they would not fit, and no table of the
 source can have its name.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # most runs store and read no evidence
 
 FOLDER, ENDING = "quarantine", "__quarantine"
 KEY, EXPECTATIONS = "_lakeingest_quarantine_key", "_lakeingest_quarantine_expectations"
-POSITION = "_lakeingest_quarantine_position"  # of the binlog, as of which the row failed
+POSITION = "_lakeingest_quarantine_position"  # the position in the binlog as of which the row failed
 QUARANTINED_AT, RELEASED_AT = "_lakeingest_quarantined_at", "_lakeingest_released_at"
 # The change of the binlog that has brought the row: NULL if the row was read from the table, or is older than the spool
 CHANGE_KIND, CHANGE_PLACE = "_lakeingest_change_kind", "_lakeingest_change_place"
@@ -39,10 +39,10 @@ CHANGE_GTID, CHANGE_COMMITTED_AT = "_lakeingest_change_gtid", "_lakeingest_chang
 
 
 class Evidence:
-    """The evidence of all tables, for the run that holds the lease. It knows which tables have some.
+    """The evidence of all tables, for the run that holds the lease.
 
-    Tables without evidence need no request to the store. `assert_held` is called just before each write: it raises
-    LeaseLost if another run took over.
+    It knows which tables have evidence, so the others need no request to the store. `assert_held` is called just before
+    each write: it raises LeaseLost if another run took over.
     """
 
     def __init__(self, state: File, assert_held: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 fresh.json   for each table, the place and the time of its note; the positions that notes name, each once; with
              `metrics`, also the last measures of all tables, and until when the source keeps the binlog. A run that
-             ends before it sees the tables repeats them
+             ends before it sees the tables repeats these measures
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ def store_fresh(
 ) -> None:
     """Replace all that is stored. Raises StorageFailed if it cannot be written.
 
-    `kept_until`: the source keeps the binlog after the spool until then (seconds since 1970).
+    `kept_until`: the time until which the source keeps the binlog after the spool (seconds since 1970).
     """
     tables = {str(table): [str(note.place), note.as_of] for table, note in notes.items()}
-    # the end of the spool is the position of many notes, and has a long text
+    # each position is stored once: the end of the spool is the position of many notes, and has a long text
     noted = {str(table): note.complete_to for table, note in notes.items() if note.complete_to is not None}
     numbers = {position: number for number, position in enumerate(dict.fromkeys(noted.values()))}
     doc = {

@@ -35,7 +35,7 @@ from lakeingest.state import last_run, store
 
 RENEW_SECONDS = 10.0  # the time between two renewals
 VOID_SECONDS = 30.0  # the time after the last renewal when the lease expires
-MARGIN_SECONDS = 2.0  # added in an object store, whose times can be whole seconds
+MARGIN_SECONDS = 2.0  # added to VOID_SECONDS in an object store, whose times can be whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _take_stored(path: Stored) -> Lease:
         contents, seen = path.get()
     except FileNotFoundError:
         last_doc: Mapping[str, Any] = {}
-        last_seen = None  # then `put_if` only makes a new file
+        last_seen = None  # so that `put_if` makes a new file, and replaces none
     else:
         last_doc, last_seen = _parsed(contents), seen
         if _is_valid_stored(path, last_doc, seen):
@@ -388,4 +388,4 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
         return None
     # fields 1 and 2 are cut off, because the name of the process can have any characters: `(name)`
     fields_from_third = stat.rpartition(")")[2].split()
-    return fields_from_third[0], int(fields_from_third[19])
+    return fields_from_third[0], int(fields_from_third[19])  # field 22: the start

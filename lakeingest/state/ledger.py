@@ -15,7 +15,7 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "ledger"
-MOST_GATES = 1_000  # whose rows are kept while the table cannot be written
+MOST_GATES = 1_000  # the most gates whose rows are kept while the table cannot be written
 
 
 def note_results(state: File, moment: str, rows: Sequence[Row]) -> None:

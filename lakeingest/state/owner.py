@@ -1,6 +1,6 @@
 """The owner of a state folder: a pipeline, and the server that it copies from.
 
-No other pipeline may use the folder, and no copies of another server.
+Neither another pipeline nor copies of another server may use the folder.
 
 owner.json   the pipeline's name, the server, and the layout of the folder; replaced only when one of these changes
 """

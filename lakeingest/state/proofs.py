@@ -24,7 +24,7 @@ def read_proof(state: File, table: TableId) -> TableProof | None:
 
 
 def read_proofs(state: File, tables: Iterable[TableId]) -> dict[TableId, TableProof]:
-    """The states of the ranges of those of the tables that have a document. One listing says which ones have."""
+    """The states of the ranges of these tables, if they have a document. One listing says which tables have one."""
     stored = {file.name for file in (state / FOLDER).listed("*.json")}
     recorded = [table for table in tables if store.path_of(state / FOLDER, table).name in stored]
     read = side_by_side(lambda table: read_proof(state, table), recorded, AT_ONCE)
@@ -37,7 +37,7 @@ def store_proof(state: File, table: TableId, proof: TableProof) -> None:
 
 
 def read_budget(state: File, share: float) -> Budget:
-    """What comparisons owe, with this share for them; nothing if the document is missing or damaged."""
+    """What comparisons still owe, with the configured `share`; nothing if the document is missing or damaged."""
     return store.read_or(
         state / BUDGET,
         lambda doc: Budget(share, float(doc["owed"]), float(doc["at"]), str(doc.get("waits", ""))),

@@ -85,7 +85,7 @@ class StoppedTables:
         return read_stopped(self._state, table, self._folder) if self._has(table) else None
 
     def read_all(self, tables: Iterable[TableId]) -> dict[TableId, Stopped]:
-        """The records of those of the tables that have one that can be read."""
+        """The records of these tables, without records that cannot be read."""
         recorded = [table for table in tables if self._has(table)]
         read = side_by_side(lambda table: read_stopped(self._state, table, self._folder), recorded, AT_ONCE)
         return {stopped.table: stopped for stopped in read if stopped is not None}
@@ -99,7 +99,7 @@ class StoppedTables:
             self._stored.remove(path.name)
 
     def _has(self, table: TableId) -> bool:
-        """Whether the table has a record. It is not read."""
+        """Whether the table has a record. The record is not read."""
         return _path(self._state, table, self._folder).name in self._stored
 
 

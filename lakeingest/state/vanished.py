@@ -1,7 +1,7 @@
 """What is known of a run that ended without a word: it was killed, or its machine stopped.
 
 Such a run records no outcome, sends no notice and prints no error. It leaves the lease that it held. If a command has
-taken the lease since and given it back, the record of a run that seems to be at work is left, although no run is.
+taken this lease since and given it back, only last_run.json is left: it says that a run is at work, although none is.
 """
 
 from contextlib import suppress
@@ -11,7 +11,7 @@ from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import last_run, lease, store
 
-# A run gives the lease back just before it records its outcome, so a record has to be older than that to tell anything
+# A run gives the lease back just before it records its outcome. So only a record that is older than this tells anything
 _LATE_SECONDS = 60.0
 
 
