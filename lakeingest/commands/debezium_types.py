@@ -161,7 +161,7 @@ def _encode_time(value: str) -> str:
     """A TIME as a number of microseconds; `value` is MySQL's text of the TIME, such as -838:59:59.000001."""
     hours, minutes, seconds = value.lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
-    micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0"))
     return str(-micros if value.startswith("-") else micros)
 
 

@@ -87,10 +87,9 @@ class Config(Frozen):
         """Raise NotBuiltYet or ValueError for unusable values. `info.context` is True if Spark runs on a cluster."""
         lake, on_cluster = FORMATS[self.target.format], info.context
         catalogs = lake.cluster_catalogs if on_cluster else lake.catalogs
-        for key, value, usable in (("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),):
-            if value not in usable:
-                where, choices = " on a cluster" if on_cluster else "", ", ".join(map(str, usable))
-                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {choices}")
+        if (kind := self.target.catalog.type or lake.catalogs[0]) not in catalogs:
+            where, choices = " on a cluster" if on_cluster else "", ", ".join(map(str, catalogs))
+            raise NotBuiltYet(f"target.catalog.type: {kind} is not built yet{where}; this version has {choices}")
         if self.changelog.table and self.target.format != "iceberg":
             raise NotBuiltYet(
                 f"changelog.table: True is not built yet for {self.target.format}, whose commits would take longer the"

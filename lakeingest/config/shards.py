@@ -42,12 +42,12 @@ def assert_target_table(
         (schema.dropped == "drop", "schema.dropped: drop", "a column stays while a shard may have it; leave it out"),
     ]
     checks = [*_of_target(target), *_of_tables(target, tables), *others]
-    # only the first key is named
-    for key, reason in [(key, reason) for applies, key, reason in checks if applies][:1]:
-        raise NotBuiltYet(
-            f"{key} is not built yet for a target.table without {{database}} or {{table}}, whose copies are shards:"
-            f" {reason}"
-        )
+    for applies, key, reason in checks:
+        if applies:
+            raise NotBuiltYet(
+                f"{key} is not built yet for a target.table without {{database}} or {{table}}, whose copies are shards:"
+                f" {reason}"
+            )
 
 
 def _of_target(target: Target) -> list[_Check]:
