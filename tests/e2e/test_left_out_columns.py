@@ -10,12 +10,14 @@ from lakeingest.commands.plan import plan
 from lakeingest.commands.signal import ask
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.new_names import unnamed
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, SchemaChanged
 from lakeingest.pipeline.events import Lifted, StartedOver, WaveCommitted
+from lakeingest.pipeline.joining import recopying
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines
 from tests.e2e.test_erasure import texts
@@ -139,6 +141,26 @@ def test_ddl_of_a_column_that_is_left_out_is_followed(
     assert pipe.run().stopped == ()
     assert_same(pipe, "x, w, id")
     assert no_row_was_read_again(pipe, waves)
+
+
+def test_a_column_that_is_renamed_while_its_table_begins_again_stays_left_out(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The definition that was checked is the one by which rows are read again, and none that the source has later."""
+    choose(pipe, columns={"exclude": ["s"]})
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, s INT, v INT)", "INSERT INTO t VALUES (1, 10, 1), (2, 20, 2)")
+    pipe.run()
+    pipe.sql("ALTER TABLE t MODIFY id BIGINT", "INSERT INTO t VALUES (3, 30, 3)")
+
+    def unnamed_then_rename(*definitions: TableSchema) -> tuple[str, ...]:
+        monkeypatch.setattr(recopying, "unnamed", unnamed)  # the column is renamed once
+        pipe.sql("ALTER TABLE t RENAME COLUMN s TO n")
+        return unnamed(*definitions)
+
+    monkeypatch.setattr(recopying, "unnamed", unnamed_then_rename)
+    with pytest.raises(SchemaChanged, match="n may be that column under another name"):
+        pipe.run()
+    assert "n" not in shown(pipe.spark, pipe.config.target, TableId(pipe.database, "t")).columns
 
 
 def test_a_column_that_is_copied_from_now_on_gets_its_values(pipe: Pipe) -> None:

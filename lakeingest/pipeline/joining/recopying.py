@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from lakeingest.core.new_names import revealed, unnamed
 from lakeingest.core.position import Place
 from lakeingest.core.recopying import Altered, Recopy, recopy
+from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
@@ -65,8 +66,9 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
         fail(run.edges, table, _may_lose_name(table, names))
         return False
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
-    is_dropped = table.staged.published is None and _drop_small_copy(run, table)  # then the table joins later
-    hindrance = None if is_dropped else start_over(run, table, over_gap=True)
+    # by the definition that was checked: the source may have another one by now, with new names
+    is_dropped = table.staged.published is None and _drop_small_copy(run, table, current)  # then it joins later
+    hindrance = None if is_dropped else start_over(run, table, over_gap=True, schema=current)
     if hindrance is not None:
         fail(run.edges, table, hindrance)
         return False
@@ -98,11 +100,10 @@ def _may_lose_name(table: TableRun, names: Sequence[str]) -> SchemaChanged:
     )
 
 
-def _drop_small_copy(run: OpenRun, table: TableRun) -> bool:
-    """Drop a first copy if it has too few rows to be compared. True if it was dropped."""
+def _drop_small_copy(run: OpenRun, table: TableRun, schema: TableSchema) -> bool:
+    """Drop a first copy if it has too few rows to be compared; the next one has this schema. True if it was dropped."""
     edges = run.edges
     with of_table():
-        schema = edges.source.schema(table.id, table.options.choices)
         if is_worth_comparing(edges.source, table.staged, schema):
             return False
     edges.committing.discard(table.id)

@@ -7,6 +7,7 @@ columns until all rows are read and have passed the gates. If the configuration 
 still have the definition of its copy.
 """
 
+from lakeingest.core.schema import TableSchema
 from lakeingest.errors import (
     AuditFailed,
     BinlogGone,
@@ -52,18 +53,21 @@ def hindrance(table: TableRun, *, whole: bool) -> str:
     return ""
 
 
-def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
+def start_over(
+    run: OpenRun, table: TableRun, *, over_gap: bool, schema: TableSchema | None = None
+) -> LakeIngestError | None:
     """Start the copy of a stopped table over, for the signals that wait for it. Returns the reason if that fails.
 
     With `over_gap` the copy's rows stay and are compared, if that is possible. If it is not possible, and the copy
     keeps deleted rows, the copy is not started over, because the deleted rows would be lost. When this returns None,
-    the table may have stopped with a new error.
+    the table may have stopped with a new error. `schema`: the definition to begin with, if the caller has checked one;
+    None: the source's present one.
     """
     edges = run.edges
     try:
         with translate_errors(edges.source.settings, edges.target):
             staged = table.copy or edges.target.recover(table.id)
-            schema = edges.source.schema(table.id, table.options.choices)
+            schema = schema or edges.source.schema(table.id, table.options.choices)
             if staged is None:
                 return Retryable(f"{table.id}: its copy was dropped; the next run copies it again")
             if not edges.config.evolves:
