@@ -4,7 +4,7 @@ copies.jsonl   for each known copy, the metadata that its catalog named, and wha
 
 A catalog in a file names the metadata of all tables in one answer. Metadata never changes: each commit, whoever makes
 it, has metadata of a new name. So as long as the catalog names the same metadata of a copy, and that file is as it was,
-a look at the copy would find the same again. Of any other copy nothing is known.
+a look at the copy would find the same again. If one of these conditions does not hold, nothing is known of the copy.
 
 What a look finds depends on pipeline.yml and on this program, too: all notes are void if either has changed.
 """
@@ -67,7 +67,7 @@ class Known:
 
     @classmethod
     def of(cls, location: str, looked: Looked, listings: Listings | None) -> Self | None:
-        """What was found now; None if the metadata, or a file in the listings, is not on this machine."""
+        """What was found now, with the listings if they have few files. None if the metadata is not on this machine."""
         status = _status(location)
         if status is None:
             return None
@@ -76,7 +76,7 @@ class Known:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the metadata is there as it was."""
+        """Whether the metadata's file exists, and has not changed."""
         status = _status(self.location)
         return status is not None and (status.st_size, status.st_mtime_ns) == (self.size, self.changed_ns)
 
@@ -107,13 +107,13 @@ class Known:
 
 
 class Finding(Protocol):
-    """A format's own part of the notes."""
+    """What a format has to offer for the notes: it looks at copies, and trusts earlier looks."""
 
     def find(self, table: TableId) -> Known | None:
-        """What a look at the table finds now; None if nothing of it can be noted. Raises as a look does."""
+        """Look at the table. Returns what was found; None if nothing of it can be noted. Raises as a look does."""
 
     def trust(self, table: TableId, listings: Listings) -> None:
-        """All files of the commit from which the run goes on are there: these."""
+        """Note that all files in `listings`, those of the commit from which the run goes on, exist."""
 
 
 @dataclass(slots=True)
@@ -157,9 +157,9 @@ class KnownCopies:
         self.pointers, self._ownership = pointers, ownership
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool) -> dict[TableId, Known]:
-        """What a look would find now, of those of the tables of which that is known without a look.
+        """What a look would find now, for each of these tables of which it is known without a look.
 
-        With `whole`, only of those which a run would leave as they are when it opens them: all their files are there.
+        With `whole`, only tables that a run would leave as they are when it opens them, because all their files exist.
         """
         notes = self._notes
         pointers = self.pointers() if notes.texts else None
@@ -178,7 +178,7 @@ class KnownCopies:
         return found
 
     def store(self, tables: Iterable[TableId], finding: Finding) -> None:
-        """Note what is known of these tables, and of no other. `finding` is asked for those that have changed."""
+        """Note what is known of these tables, and of no other. `finding` looks at those that have changed."""
         pointers, notes = self.pointers(), self._notes
         if pointers is None:
             return
@@ -188,7 +188,7 @@ class KnownCopies:
             if known is not None and known.location == location and known.listings is not None:
                 texts[table] = notes.texts[table]
             elif location is not None:
-                with suppress(LakeIngestError):  # whoever looks at the copy next finds out why
+                with suppress(LakeIngestError):  # whoever looks at the copy next meets the error again
                     found = finding.find(table)
                     if found is not None and found.location == location:
                         texts[table] = json.dumps(found.to_json(), separators=(",", ":"))

@@ -26,14 +26,14 @@ class Logs(Protocol):
         properties: Mapping[str, str],
         lift: Lift | None,
     ) -> Staged:
-        """Add these files, give the table the columns after the lift, and let readers see that: one commit.
+        """Add these files, give the table the columns after the lift, and let readers see both, all in one commit.
 
         The commit carries this progress, and the table gets these properties. A lift may give older rows NULL in new
         columns, and nothing else.
         """
 
     def remove_before(self, staged: Staged, name: str, day: date, after: Callable[[int], Progress]) -> Staged:
-        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; none is read.
+        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; no file is read.
 
         Readers see that at once. `after` gets the number of removed rows, and returns the progress. Returns `staged` if
         there is nothing to do.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _BATCH = 16 << 20
 _TASK = 8 << 20  # a task reads files of about so many bytes
+# readers need not know the calendar of later dates and times
 _CALENDARS_AGREE = pa.scalar(dt.datetime(1900, 1, 1), pa.timestamp("us"))
 _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 

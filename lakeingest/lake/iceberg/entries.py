@@ -91,7 +91,7 @@ class Entries:
         return transaction
 
     def options(self, table: TableId) -> TableOptions:
-        """The options of the table in pipeline.yml; none for the tables of the ledger, which no pattern means."""
+        """The options of the table in pipeline.yml; the defaults for a table of the ledger, which no pattern names."""
         return TableOptions() if table.is_reserved else self._options(table)
 
     def is_our_place(self, table: TableId, location: str) -> bool:

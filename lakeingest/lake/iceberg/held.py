@@ -133,9 +133,9 @@ class IcebergHeld:
         return split_by_content(tuple(_new_files(self._loaded, self._version, self._published)))
 
     def faulty_deletes(self) -> list[str]:
-        """Files of deletes that do not have the rows that the manifest says, or positions at which no row is.
+        """What is wrong with new files of deletes: the number of rows, rows that do not exist, or rows deleted twice.
 
-        Also data files with two vectors, and vectors that lack a row that is deleted for readers.
+        Also names data files with two vectors, and new vectors that lack a row that is deleted for readers.
         """
         rows_by_path = {file.name: file.rows for file in self.files}
         by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]

@@ -52,7 +52,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
 
     @property
     def commits_together(self) -> bool:
-        """Whether the server offers it."""
+        """Whether the server offers the request for a commit of several tables."""
         offered = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_TRANSACTIONS}")
         return offered in self._supported_endpoints
 

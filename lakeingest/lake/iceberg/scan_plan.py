@@ -34,9 +34,8 @@ def files_with(
 ) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. With `flag`, a boolean column, these rows also have it true.
-    Raises NotByPosition; StateUnreadable if a manifest
-    has an unknown partition spec.
+    None for the bounds, or for one of them: no limit. With `flag`, these rows are also true in this boolean column.
+    Raises NotByPosition; StateUnreadable if a manifest has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it

@@ -1,4 +1,4 @@
-"""A target whose copies are shards: readers find them in shared tables. Staging, commits and recovery are as of others.
+"""A target whose copies are shards: readers find them in shared tables. Staging and recovery are as usual.
 
 A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
 makes the second step if a run was killed in between. Until then readers see the shard as it was before.
@@ -96,7 +96,7 @@ class ShardedTarget(IcebergTarget):
             self.shared.assert_fits(schema)
 
     def _held(self, table: TableId) -> Held:
-        """What returns the commits of a shard that snapshots of the shared table show."""
+        """A function that returns the commits of a shard that snapshots of the shared table show."""
         return functools.partial(self.shared.held, table) if self.settings.is_shard(table) else nothing_held
 
 
@@ -108,7 +108,7 @@ class ShardedAdoptions(IcebergAdoptions):
         self._sharded = target
 
     def adopt(self, table: TableId) -> None:
-        """Hand over the shard, then the table that shows it, from then on by this pipeline alone."""
+        """Hand over the shard, then the shared table. From then on only this pipeline shows shards there."""
         super().adopt(table)
         with self._target.storage_errors():
             self._sharded.shared.hand_over(table, self._owner.to_text())

@@ -39,7 +39,7 @@ def new_order(schema: Schema, fields: Sequence[SortField]) -> SortOrder:
 
 
 def marks_of_new(schema: Schema, fields: Sequence[SortField]) -> dict[str, str]:
-    """The property of a new copy that is sorted so; none for a copy that is not sorted."""
+    """The property of a new copy with this sort order; none for a copy that is not sorted."""
     ids = [schema.find_field(field.column).field_id for field in fields]
     return {SORT_BY: _mark(fields, ids)} if fields else {}
 
@@ -90,7 +90,7 @@ def order_of(metadata: TableMetadata) -> SortOrder | None:
 
 
 def sorted_rows(schema: Schema, order: SortOrder, rows: pa.Table) -> pa.Table:
-    """The rows in this order. Rows that are equal in it keep their places to each other."""
+    """The rows in this order. Rows that are equal in this order stay in their former order."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys: list[tuple[str, str]] = []
     for place, field in enumerate(order.fields):
@@ -120,7 +120,7 @@ def _mark(fields: Sequence[SortField], ids: Sequence[int]) -> str:
 
 
 def _ids(table: TableId, metadata: TableMetadata, wanted: Sequence[SortField]) -> list[int]:
-    """The field ids of the columns. If pipeline.yml has not changed, columns have the names that they had then.
+    """The field ids of the `wanted` columns. If `sort_by` has not changed, they have their names of the last change.
 
     Raises PartitionsDiffer if a column does not exist, or cannot be compared.
     """

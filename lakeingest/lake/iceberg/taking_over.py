@@ -90,7 +90,7 @@ class TakeOver:
         )
 
     def dead(self, schema: TableSchema) -> Positions:
-        """The rows that the copy does not have, as `ForeignDeletes.dead`."""
+        """The positions of rows that the copy does not have, as by `ForeignDeletes.dead`."""
         foreign = self.copy.matched.origins
         return self.deletes.dead([foreign[name] or name for name in schema.key])
 

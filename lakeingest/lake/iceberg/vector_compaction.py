@@ -122,12 +122,13 @@ class _Present:
         return groups
 
     def changes(self, dead: Positions, groups: Groups) -> FileChanges:
-        """The changes that delete these rows, and rewrite these groups of data files."""
+        """Write vectors and data files. Returns the changes that delete the rows `dead`, and rewrite these groups."""
         old = applying_positions(self.table, list(self.rows.values()), self.deletes)
         rewritten = [file for group in groups for file in group]
         touched = {*dead, *old, *(file.file_path for file in rewritten)}
         replaced = [entry for path in sorted(touched) for entry in self.vectors.get(path, ())]
         of_vectors = applying_positions(self.table, list(self.rows.values()), replaced)
+        # position deletes do not apply to a data file that has a vector
         all_dead = _united([dead, of_vectors, {path: old[path] for path in old.keys() - self.vectors.keys()}])
         added = self._rewritten(groups, all_dead)
         kept = {path: rows for path, rows in all_dead.items() if path not in {file.file_path for file in rewritten}}
