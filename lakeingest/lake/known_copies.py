@@ -178,7 +178,10 @@ class KnownCopies:
         return found
 
     def store(self, tables: Iterable[TableId], finding: Finding) -> None:
-        """Note what is known of these tables, and of no other. `finding` looks at those that have changed."""
+        """Note what is known of these tables, and of no other.
+
+        `finding` looks at tables that have changed, and at tables whose listings are not noted.
+        """
         pointers, notes = self.pointers(), self._notes
         if pointers is None:
             return
@@ -196,7 +199,7 @@ class KnownCopies:
             lines = (f"{json.dumps(str(table))}\t{text}" for table, text in texts.items())
             with suppress(OSError, LakeIngestError):  # notes save work, and nothing else
                 self._file.put("\n".join([json.dumps(self._condition), *lines]).encode())
-            self.__dict__.pop("_notes", None)
+            self.__dict__.pop("_notes", None)  # so that the notes are read again
 
     @cached_property
     def _notes(self) -> _Notes:
@@ -208,6 +211,7 @@ class KnownCopies:
             return _EMPTY
 
     def _lines(self, contents: bytes) -> Iterator[tuple[TableId, str]]:
+        """Each table and the text of its note; none if the document was written under another condition."""
         condition, *lines = contents.decode().split("\n")
         if json.loads(condition) != self._condition:
             return

@@ -117,7 +117,7 @@ def clusterings_of(entries: Iterable[tuple[str, str, File]]) -> list[File]:
 
 
 def harm_in(folder: File, ours: Instant, found: Sequence[File], *, anew: bool = False) -> Harm | None:
-    """As `harm_of`, for these completed clusterings of a table. `ours` is our last commit.
+    """The harm as by `harm_of`, for the completed clusterings in the files `found`. `ours` is our last commit.
 
     The numbers of rows are read from the footers of files: once for the same clusterings, unless `anew`.
     """
@@ -132,6 +132,7 @@ def harm_in(folder: File, ours: Instant, found: Sequence[File], *, anew: bool = 
 
 
 def _look(folder: File, ours: Instant, found: Sequence[File]) -> Harm | None:
+    """As `harm_in`, with all entries and footers read now."""
     clusterings = [_clustering(folder, file) for file in found]
     replaced = {group for clustering in clusterings for group in clustering.replaced}
     visible = {file.name.partition("_")[0]: file for file in visible_files(folder, ours.time)}

@@ -164,6 +164,7 @@ def _moments(values: pa.Array) -> pa.Array:
 
 
 def _identity(value: Any, _number: int) -> str:
+    """The text of the value itself, in characters that a folder's name may have."""
     if isinstance(value, bytes):
         return value.hex() or _EMPTY
     text = f"{value:f}" if isinstance(value, Decimal) else str(value).lower() if isinstance(value, bool) else str(value)

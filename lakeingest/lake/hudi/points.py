@@ -108,6 +108,7 @@ def _save(folder: File, instant: str, name: str) -> None:
 
 
 def _write(folder: File, file: File, instant: str, names: list[str]) -> None:
+    """Write to `file` a savepoint of the commit `instant`, with these names of points."""
     in_partition: dict[str, list[str]] = {}
     for data_file in visible_files(folder, instant):
         in_partition.setdefault(relative_name(data_file, folder).rpartition("/")[0], []).append(data_file.name)

@@ -201,7 +201,7 @@ class HudiTarget(StagedTarget[Instant]):
     ) -> list[HudiRows] | None:
         """Readers of the newest file of each bucket. None if the commit is not the published one.
 
-        None also if others have clustered the table: then readers see other files.
+        None also if others have clustered the table, because readers see other files then.
         """
         published = self._published(table)
         if published is None or published.version != version or published.read_at != published.time:

@@ -170,6 +170,7 @@ def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) ->
     failed = list[Exception]()
 
     def look(number: int) -> tuple[bool, bool]:
+        """Whether this request took effect, and whether it still can; False for both if its table cannot be loaded."""
         if failed:
             return False, False
         try:

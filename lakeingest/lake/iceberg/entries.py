@@ -175,7 +175,7 @@ class Entries:
         return loaded
 
     def find_changed(self, table: TableId) -> Table | None:
-        """The table as by `find`, but changes of its shape by others are no error.
+        """Find the table as `find` does, but raise no error if others have changed its shape.
 
         Raises NotOurTable if it is no copy; NotOurCopy if it belongs to another pipeline. A table that is being built
         under its own name, and names no owner and has no progress, belongs to nobody: any pipeline may continue it.
@@ -189,7 +189,7 @@ class Entries:
         return loaded
 
     def find_of_any_owner(self, table: TableId) -> Table | None:
-        """The table as by `find_changed`, but it may belong to another pipeline.
+        """Find the table as `find_changed` does, but it may belong to another pipeline.
 
         If the table is being built, its name for building is kept for later calls.
         """

@@ -61,7 +61,7 @@ def with_size_of_blob(vector: DataFile) -> DataFile:
 
 
 def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -> None:
-    """Give each data file that has no id of its first row the id that it inherits from its manifest.
+    """If a data file has no id of its first row, give it the id that it inherits from its manifest.
 
     `first` is the id that the manifest has in the list of manifests. If it is None, no file has an id.
     """

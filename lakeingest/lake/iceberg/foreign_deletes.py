@@ -99,7 +99,7 @@ class ForeignDeletes:
     def _deleted(
         self, names: Sequence[str], deletes: Sequence[ManifestEntry], rows: Sequence[ManifestEntry]
     ) -> Iterator[Positions]:
-        """The positions in the files `rows` that have, in the columns `names`, values of `deletes` of later commits."""
+        """The positions of rows of the files `rows` whose columns `names` have values of `deletes` of later commits."""
         parts = []
         for entry in deletes:
             values = read_rows(self.table, entry.data_file, names)
@@ -117,6 +117,7 @@ class ForeignDeletes:
         wanted = newest.select(keys).append_column(NUMBER, pa.array(np.arange(newest.num_rows)))
         for entry in rows:
             number = entry.sequence_number or 0
+            # skip a file if no delete is newer, or if it has none of the values by its bounds, which do not tell NULLs
             if number >= sequences.max() or not (with_nulls or self._may_have(entry.data_file, names[0], newest)):
                 continue
             found = _comparable(read_rows(self.table, entry.data_file, names), names, with_nulls=with_nulls)

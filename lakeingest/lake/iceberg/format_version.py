@@ -26,6 +26,7 @@ class RaiseVersion(UpgradeFormatVersionUpdate):
 
 @_apply_table_update.register(RaiseVersion)
 def _(update: RaiseVersion, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
+    """Apply the update. A table that has version 3 already gets only its `next_row_id`, which may be missing."""
     next_row_id = getattr(base_metadata, "next_row_id", None) or 0
     if base_metadata.format_version == THIRD:
         return base_metadata.model_copy(update={"next_row_id": next_row_id})

@@ -184,7 +184,7 @@ def published_snapshot(loaded: Table) -> int | None:
 
 
 def rank_of_build(built: Table) -> tuple[bool, int, str]:
-    """How advanced a built table is: published or not counts first, then the number of commits, then the name."""
+    """How advanced a built table is: first whether it is published, then its number of commits, then its name."""
     commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
     return published_snapshot(built) is not None, commits, built.name()[-1]
 

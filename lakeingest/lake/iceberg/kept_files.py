@@ -96,6 +96,7 @@ class KeptManifest(ManifestFile):
         return _entries.get((self.manifest_path, manifest_row_id(self)), living)
 
     def _read(self, io: FileIO) -> list[ManifestEntry]:
+        """Read all entries, also those of files that the manifest names as removed."""
         # PyIceberg reads only the fields of version 2
         with AvroFile[ManifestEntry](
             io.new_input(self.manifest_path),

@@ -116,6 +116,10 @@ class IcebergLogs:
         properties: _Properties | None = None,
         schema: Callable[[Transaction], int | None] = lambda _: None,
     ) -> Staged:
+        """Make one marked commit on staging and on main.
+
+        `schema` may add a schema to the transaction, and returns the id of the commit's schema; None: that of `staged`.
+        """
         def write(transaction: Transaction) -> None:
             assert_unmoved(transaction._table, staged)  # noqa: SLF001 - the table that the transaction is built on
             mark(transaction, progress, staged.version, changes, schema(transaction), kind=kind)

@@ -74,6 +74,7 @@ class RowDelta(_FastAppendFiles):
         rows, deletes = split_by_content(changes.added)
         by_files = Operation.OVERWRITE if changes.removed or deletes else Operation.APPEND
         self._kind = kind or by_files
+        # `_summary` puts `_kind` in the place of this operation, because PyIceberg counts no files for a `replace`
         super().__init__(by_files, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows
         self._deletes = deletes

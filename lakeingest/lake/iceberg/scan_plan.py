@@ -98,7 +98,7 @@ class _Deletes:
         self._of_partition: dict[Hashable, list[ManifestEntry]] = defaultdict(list)
         for delete in deletes:
             lower, upper = path_bounds(delete.data_file)
-            if lower is not None and lower == upper:
+            if lower is not None and lower == upper:  # all its positions are in one data file
                 self._of_path[lower].append(delete)
             else:
                 self._of_partition[place_of(delete.data_file)].append(delete)

@@ -56,7 +56,7 @@ class ShardedTarget(IcebergTarget):
         return super().create(schema, progress)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The types, as of each copy. The catalog has to allow the name of the shared table, too."""
+        """The types, as for any other copy. The catalog has to allow the name of the shared table, too."""
         assert_nameable(self.settings.catalog.type or "sql", self.settings.shown(schema.table))
         return super().types(schema)
 
@@ -68,7 +68,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """Rewriters as of each copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
+        """Rewriters, as for any other copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
         self._assert_fits(lift.after)
         return super().rewriters(staged, lift)
 

@@ -35,7 +35,7 @@ _TOTALS = (
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, as of _TOTALS."""
+    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, ordered as _TOTALS."""
 
     commit: int
     manifest_list: str

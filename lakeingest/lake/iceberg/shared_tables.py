@@ -68,7 +68,7 @@ class SharedTables:
     def __init__(
         self, settings: config.Target, catalog: Catalog, ownership: Ownership | None, waiting: File | None
     ) -> None:
-        """`waiting`: as of IcebergTarget."""
+        """`waiting`: as in IcebergTarget."""
         self._settings, self._catalog, self._ownership, self._waiting_folder = settings, catalog, ownership, waiting
         self._showing = threading.Lock()  # one commit at a time: each would find that another has moved main
         self._known: dict[int, Showing] = {}  # by snapshot, because a snapshot never changes
@@ -330,7 +330,7 @@ class SharedTables:
         return self._known[number]
 
     def _all_showings(self, loaded: Table) -> list[Showing]:
-        """What our snapshots of a shared table show. If many removed snapshots are known, they are forgotten."""
+        """What our snapshots of a shared table show. If many other snapshots are known, these are forgotten."""
         ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}

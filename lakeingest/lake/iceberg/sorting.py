@@ -47,8 +47,7 @@ def marks_of_new(schema: Schema, fields: Sequence[SortField]) -> dict[str, str]:
 def follow_sort_by(transaction: Transaction, table: TableId, wanted: Sequence[SortField]) -> None:
     """Let this commit give the table the order that pipeline.yml asks for, if it has another one.
 
-    Without `wanted`, only an order that we have set is removed. Raises PartitionsDiffer if the table has no such
-    column.
+    Without `wanted`, only an order that we have set is removed. Raises PartitionsDiffer as `_ids`.
     """
     metadata = transaction.table_metadata
     marked = metadata.properties.get(SORT_BY)
@@ -120,8 +119,9 @@ def _mark(fields: Sequence[SortField], ids: Sequence[int]) -> str:
 
 
 def _ids(table: TableId, metadata: TableMetadata, wanted: Sequence[SortField]) -> list[int]:
-    """The field ids of the `wanted` columns. If `sort_by` has not changed, they have their names of the last change.
+    """The field ids of the `wanted` columns.
 
+    If `sort_by` has not changed since the order was set, it names the columns as they were called at that time.
     Raises PartitionsDiffer if a column does not exist, or cannot be compared.
     """
     present = {column.field_id: column for column in metadata.schema().fields}

@@ -83,7 +83,7 @@ class IcebergTarget(port.Tables):
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
     ) -> None:
-        """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
+        """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as in `Audit`."""
         self.settings, self._places = settings, (str(settings.warehouse), settings.catalog_place)
         self._options, self._ownership = functools.cache(options or (lambda _: TableOptions())), ownership
         self._keeps_dropped, self._waiting_folder = keeps_dropped, waiting

@@ -122,6 +122,7 @@ def read_vector(table: TableFiles, vector: DataFile) -> "tuple[str, np.ndarray]"
 
 
 def _encoded(positions: "np.ndarray") -> bytes:
+    """The bytes of a vector with these positions: length, _VECTOR, bitmap and checksum."""
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     body = _VECTOR + bitmap.serialize()
@@ -129,6 +130,7 @@ def _encoded(positions: "np.ndarray") -> bytes:
 
 
 def _decoded(blob: bytes, size: int, location: str) -> BitMap64:
+    """The bitmap in the bytes of a vector. Raises StateUnreadable if they are damaged, or are not `size` bytes."""
     if len(blob) != size or size < _FRAME or blob[4:8] != _VECTOR:
         raise unreadable(location, f"it has no deletion vector of {size} bytes where the manifest says")
     body = blob[4:-4]
