@@ -120,6 +120,7 @@ class IcebergLogs:
 
         `schema` may add a schema to the transaction, and returns the id of the commit's schema; None: that of `staged`.
         """
+
         def write(transaction: Transaction) -> None:
             assert_unmoved(transaction._table, staged)  # noqa: SLF001 - the table that the transaction is built on
             mark(transaction, progress, staged.version, changes, schema(transaction), kind=kind)
