@@ -55,8 +55,8 @@ class Pointers:
 class Known:
     """What was found by a look at the metadata in the file `location`, which had this `size` and time of change.
 
-    `listings`: the files of the commit from which a run goes on, by the list of manifests, which comes first, and by
-    its manifests. None: they are not known, or a run would change something before it goes on.
+    `listings`, of the commit from which a run goes on: what its list of manifests lists, which comes first, and what
+    each of its manifests lists. None: this is not known, or a run would change something before it goes on.
     """
 
     location: str

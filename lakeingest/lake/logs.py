@@ -40,7 +40,7 @@ class Logs(Protocol):
         """
 
     def combine(self, staged: Staged) -> Staged:
-        """Put the rows of small files into fewer files if they are many, within each partition.
+        """If there are many small files, put their rows into fewer files, within each partition.
 
         Readers of the rows that were added since a commit see none of them again. Returns `staged` if there is nothing
         to do.

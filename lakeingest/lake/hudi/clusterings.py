@@ -45,9 +45,9 @@ class GroupFile:
 class Clustering:
     """A completed `replacecommit` of others.
 
-    `operation` is Hudi's name of what was done. `planned` has the name of the file that it read of each group; None: it
-    has no plan. `replaced` are the groups that readers do not read any more. `written` has the file of each new group.
-    `is_kept`: a savepoint keeps it.
+    `operation` is Hudi's name of what was done. `planned` has, for each group, the name of the file that was to be
+    read; None: there is no plan. `replaced` are the groups that readers do not read any more. `written` has the file of
+    each new group. `is_kept`: a savepoint keeps the clustering.
     """
 
     instant: str
@@ -236,10 +236,10 @@ def planned_clustering(folder: File) -> File | None:
 
 
 def remove_strays(folder: File) -> None:
-    """Delete the data files of writes that were taken out of the timeline, which their processes wrote late.
+    """Delete the data files that processes wrote after their writes had been taken out of the timeline.
 
-    No reader sees them now. After Hudi has archived the commits of their time, readers would take them for files of an
-    archived commit.
+    No reader sees these files now. After Hudi has archived the commits of that time, readers would take them for files
+    of an archived commit.
     """
     known = {file.name.partition(".")[0].partition("_")[0] for file in timeline(folder, "*.*")}
     first = first_write(folder)

@@ -81,7 +81,7 @@ def batch_readers(
 ) -> list[HudiRows] | None:
     """Readers of the columns `names` of the rows of a published commit, as `HudiRows` reads them within the bounds.
 
-    None if the table does not have the form that lakeingest gives it, so that other files may have rows, too.
+    None if the table does not have the form that lakeingest gives it, because other files may have rows, too.
     """
     if not has_known_form(folder):
         return None

@@ -113,8 +113,8 @@ def find_damage(
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
     Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
     does not have are removed from the set. With `notes`, a manifest or a list of them that has a note is not read.
-    `listings` gets what the list of manifests and each manifest lists, if these are few files. Of manifests that are
-    not read, it keeps what it had.
+    `listings` gets what the list of manifests and each manifest lists, if these are few files. For manifests that
+    are not read, `listings` keeps what it had.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it

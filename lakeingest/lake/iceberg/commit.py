@@ -274,7 +274,7 @@ class Request:
 
 
 def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple[TableRequirement, ...]:
-    """What the request of a transaction asserts; `branches` are those that it moves or removes."""
+    """What the request of a transaction asserts; `branches` are the branches that the request moves or removes."""
     if isinstance(transaction, CreateTableTransaction):
         return (AssertCreate(),)
     metadata = transaction._table.metadata  # noqa: SLF001 - PyIceberg offers no other way

@@ -16,7 +16,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A commit of one table: what it asserts and what it changes. `table` is the one that it was prepared on."""
+    """A commit of one table: what it asserts and what it changes. `table` is the table on which it was prepared."""
 
     table: Table
     requirements: tuple[TableRequirement, ...]

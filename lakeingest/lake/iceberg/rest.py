@@ -59,8 +59,8 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """Commit several tables by one request.
 
-        Raises NotOffered if the server does not have the request, CommitFailedException if it refuses it, HTTPError if
-        it fails.
+        Raises NotOffered if the server does not have the request, CommitFailedException if the server refuses it,
+        HTTPError if the server fails.
         """
         changes = ",".join(self._change(commit).model_dump_json() for commit in commits)
         url = self.url(_TRANSACTIONS, prefixed=True)

@@ -89,7 +89,7 @@ def _overlap(in_file: tuple[Any, Any] | None, limits: tuple[Any, Any]) -> bool:
 class _Deletes:
     """Finds the files of deletes that may have positions in a data file.
 
-    They are not older than the data file, and their paths include its path. They are of its partition; a file of
+    These files are not older than the data file, and their paths include its path. They are of its partition; a file of
     deletes for a single path may be of any partition. If a data file has a vector, no other deletes apply to it.
     """
 

@@ -35,7 +35,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """Recover the shard, and show it in the shared table as its own table shows it, if it was published."""
+        """Recover the shard. If it was published, show in the shared table what main of its own table shows."""
         staged = super().recover(table)
         if self.settings.is_shard(table) and staged is not None and staged.published is not None:
             self.shared.show(table, self._table(table))

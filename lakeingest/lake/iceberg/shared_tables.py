@@ -257,7 +257,7 @@ class SharedTables:
         return OneCreation.of(created)
 
     def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: those that it has.
+        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: its columns.
 
         Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
         the shared table would not find its values.

@@ -54,7 +54,7 @@ class TakeOver:
         """How this table becomes the copy of a table with the definition `schema`.
 
         `options`: with names of columns as the copy has them. `version`: of Iceberg's format, as the user wants it.
-        Raises NotOurTable with all reasons if it cannot.
+        Raises NotOurTable with all reasons if it cannot become the copy.
         """
         refusals = list(_refusals_of_form(loaded, schema, version))
         if refusals:

@@ -289,7 +289,7 @@ class IcebergTarget(port.Tables):
     def publish(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Staged:
-        """Check the commit, and move main to it, even if it is not the last on staging; with its position and form."""
+        """Check the commit, and move main to it, with its position and form. It need not be the last on staging."""
         return self._publishing.prepare(staged, schema, properties, audit).show()
 
     @property
@@ -346,7 +346,7 @@ class IcebergTarget(port.Tables):
         return self._entries.existing(table)
 
     def _table_with(self, table: TableId, version: int) -> Table:
-        """The table. Raises StaleWriter if it has no such commit, because it was dropped and made again."""
+        """The table. Raises StaleWriter if it lacks the commit, because it was dropped and made again."""
         if (loaded := self._table(table)).metadata.snapshot_by_id(version) is None:
             raise stale(table)
         return loaded
