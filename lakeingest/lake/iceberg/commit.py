@@ -70,7 +70,7 @@ def commit(
     """
     # the last one is sent; the others were sent earlier, and a delayed copy of each may still take effect
     requests = [Request.of(transaction)]
-    effective: list[Request] = []  # those of them that the table shows to have taken effect
+    effective: list[Request] = []  # the requests that the table shows to have taken effect
 
     def look() -> bool:
         """Whether a request took effect. If none did, and someone else has committed, prepare the next request.
@@ -282,7 +282,7 @@ def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple
     replaced_kinds = (
         AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
         AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
-        AssertDefaultSpecId,  # `_definition_assertions` has it, too
+        AssertDefaultSpecId,  # `_definition_assertions` asserts it, too
     )
     kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
     of_branches = (_branch_assertion(branch, _snapshot_of(metadata, branch)) for branch in sorted(branches))

@@ -25,7 +25,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.partitions import by_partition
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
-FILES = 8  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
+FILES = 8  # so many small data files, or files of deletes, lead to a compaction; in some tables fewer (`many_files`)
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a data file is rewritten if more than this share of its rows is deleted
 ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer

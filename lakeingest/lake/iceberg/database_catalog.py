@@ -33,7 +33,7 @@ class Swap:
 def _delete(change: tuple[Swap, StagedTable]) -> None:
     """Delete the metadata.json of a change that was not made: no row has ever named it."""
     swap, staged = change
-    with suppress(OSError):  # it is only left over
+    with suppress(OSError):  # then the file is only left over
         staged.io.delete(swap.after)
 
 

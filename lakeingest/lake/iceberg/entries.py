@@ -197,7 +197,7 @@ class Entries:
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own) or self._load_building(table)
-        if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # it will become the copy
+        if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # not the copy yet
             return None
         assert_copy(table, loaded)
         if is_building(loaded):

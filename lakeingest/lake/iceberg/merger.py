@@ -154,7 +154,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
         ascending = ascending[row_numbers]
     if not (ascending[1:] > ascending[:-1]).all():
         return None
-    places = np.searchsorted(ascending, values)  # for each value, the place that it has if it is there
+    places = np.searchsorted(ascending, values)  # for each value, its index in `ascending`, if the value is there
     is_there = places < len(ascending)
     is_there[is_there] = ascending[places[is_there]] == values[is_there]
     rows = row_numbers[places[is_there]]

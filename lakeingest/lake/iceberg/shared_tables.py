@@ -70,7 +70,7 @@ class SharedTables:
     ) -> None:
         """`waiting`: as in IcebergTarget."""
         self._settings, self._catalog, self._ownership, self._waiting_folder = settings, catalog, ownership, waiting
-        self._showing = threading.Lock()  # one commit at a time: each would find that another has moved main
+        self._showing = threading.Lock()  # one commit at a time: of several, all but one would find that main has moved
         self._known: dict[int, Showing] = {}  # by snapshot, because a snapshot never changes
         self._begun: dict[TableId, Schema] = {}  # the columns of shards that this run copies for the first time
 
@@ -316,7 +316,7 @@ class SharedTables:
         fields = []
         for column in merged:
             name = column.name.casefold()
-            of_type = types[name, column.kind]  # the wider type of a column is the type of one of the two
+            of_type = types[name, column.kind]  # one of the two tables has the type of the merged column
             changed = {"name": column.name, "required": name in folded_key, "doc": by_name[name].doc}
             fields.append(_numbered(of_type.model_copy(update=changed), column))
         return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
