@@ -18,7 +18,7 @@ class Foreign:
     """A foreign table that can be taken over.
 
     `version`: its last commit, which readers see. `rows`: the rows in its files, deleted ones included.
-    `equality_deletes`: its files of rows that are deleted by their values. `dropped`: its columns that the copy does
+    `equality_deletes`: the number of its files that delete rows by values. `dropped`: its columns that the copy does
     not have. `added`: the columns of the copy that it lacks. `widened`: its columns that get another type, which has
     every value. `stopped`: the tool, as the user names it. `changed`: when its last commit was made, in seconds since
     1970 by the tool's clock. `is_begun`: a run has taken it over before, and someone has removed its branch since then.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class JointAnswer:
     """What became of a commit of several tables. `are_seen`: for each table, whether readers are known to see it now.
 
-    `refusal`: why the catalog has not made it, although it is there and no table has moved; else ''. `is_final`: it has
-    no such commits.
+    `refusal`: why the catalog has not made the commit, although it answers and no table has moved; else ''. `is_final`:
+    the catalog has no commits of several tables.
     """
 
     are_seen: Sequence[bool]

@@ -4,7 +4,7 @@ copies.jsonl   for each known copy, the metadata that its catalog named, and wha
 
 A catalog in a file names the metadata of all tables in one answer. Metadata never changes: each commit, whoever makes
 it, has metadata of a new name. So as long as the catalog names the same metadata of a copy, and that file is as it was,
-a look at the copy would find the same again. Of any other copy nothing is known.
+a look at the copy would find the same again. If one of these conditions does not hold, nothing is known of the copy.
 
 What a look finds depends on pipeline.yml and on this program, too: all notes are void if either has changed.
 """
@@ -55,8 +55,8 @@ class Pointers:
 class Known:
     """What was found by a look at the metadata in the file `location`, which had this `size` and time of change.
 
-    `listings`: the files of the commit from which a run goes on, by the list of manifests, which comes first, and by
-    its manifests. None: they are not known, or a run would change something before it goes on.
+    `listings`, of the commit from which a run goes on: what its list of manifests lists, which comes first, and what
+    each of its manifests lists. None: this is not known, or a run would change something before it goes on.
     """
 
     location: str
@@ -67,7 +67,7 @@ class Known:
 
     @classmethod
     def of(cls, location: str, looked: Looked, listings: Listings | None) -> Self | None:
-        """What was found now; None if the metadata, or a file in the listings, is not on this machine."""
+        """What was found now, with the listings if they have few files. None if the metadata is not on this machine."""
         status = _status(location)
         if status is None:
             return None
@@ -76,7 +76,7 @@ class Known:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the metadata is there as it was."""
+        """Whether the metadata's file exists, and has not changed."""
         status = _status(self.location)
         return status is not None and (status.st_size, status.st_mtime_ns) == (self.size, self.changed_ns)
 
@@ -107,13 +107,13 @@ class Known:
 
 
 class Finding(Protocol):
-    """A format's own part of the notes."""
+    """What a format has to offer for the notes: it looks at copies, and trusts earlier looks."""
 
     def find(self, table: TableId) -> Known | None:
-        """What a look at the table finds now; None if nothing of it can be noted. Raises as a look does."""
+        """Look at the table. Returns what was found; None if nothing of it can be noted. Raises as a look does."""
 
     def trust(self, table: TableId, listings: Listings) -> None:
-        """All files of the commit from which the run goes on are there: these."""
+        """Note that all files in `listings`, those of the commit from which the run goes on, exist."""
 
 
 @dataclass(slots=True)
@@ -157,9 +157,9 @@ class KnownCopies:
         self.pointers, self._ownership = pointers, ownership
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool) -> dict[TableId, Known]:
-        """What a look would find now, of those of the tables of which that is known without a look.
+        """What a look would find now, for each of these tables of which it is known without a look.
 
-        With `whole`, only of those which a run would leave as they are when it opens them: all their files are there.
+        With `whole`, only tables that a run would leave as they are when it opens them, because all their files exist.
         """
         notes = self._notes
         pointers = self.pointers() if notes.texts else None
@@ -178,7 +178,10 @@ class KnownCopies:
         return found
 
     def store(self, tables: Iterable[TableId], finding: Finding) -> None:
-        """Note what is known of these tables, and of no other. `finding` is asked for those that have changed."""
+        """Note what is known of these tables, and of no other.
+
+        `finding` looks at tables that have changed, and at tables whose listings are not noted.
+        """
         pointers, notes = self.pointers(), self._notes
         if pointers is None:
             return
@@ -188,7 +191,7 @@ class KnownCopies:
             if known is not None and known.location == location and known.listings is not None:
                 texts[table] = notes.texts[table]
             elif location is not None:
-                with suppress(LakeIngestError):  # whoever looks at the copy next finds out why
+                with suppress(LakeIngestError):  # whoever looks at the copy next meets the error again
                     found = finding.find(table)
                     if found is not None and found.location == location:
                         texts[table] = json.dumps(found.to_json(), separators=(",", ":"))
@@ -196,7 +199,7 @@ class KnownCopies:
             lines = (f"{json.dumps(str(table))}\t{text}" for table, text in texts.items())
             with suppress(OSError, LakeIngestError):  # notes save work, and nothing else
                 self._file.put("\n".join([json.dumps(self._condition), *lines]).encode())
-            self.__dict__.pop("_notes", None)
+            self.__dict__.pop("_notes", None)  # so that the notes are read again
 
     @cached_property
     def _notes(self) -> _Notes:
@@ -208,6 +211,7 @@ class KnownCopies:
             return _EMPTY
 
     def _lines(self, contents: bytes) -> Iterator[tuple[TableId, str]]:
+        """Each table and the text of its note; none if the document was written under another condition."""
         condition, *lines = contents.decode().split("\n")
         if json.loads(condition) != self._condition:
             return

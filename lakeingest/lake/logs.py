@@ -26,21 +26,21 @@ class Logs(Protocol):
         properties: Mapping[str, str],
         lift: Lift | None,
     ) -> Staged:
-        """Add these files, give the table the columns after the lift, and let readers see that: one commit.
+        """Add these files, give the table the columns after the lift, and let readers see both, all in one commit.
 
         The commit carries this progress, and the table gets these properties. A lift may give older rows NULL in new
         columns, and nothing else.
         """
 
     def remove_before(self, staged: Staged, name: str, day: date, after: Callable[[int], Progress]) -> Staged:
-        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; none is read.
+        """Remove each file whose rows all have a time before this day (UTC) in the column `name`; no file is read.
 
         Readers see that at once. `after` gets the number of removed rows, and returns the progress. Returns `staged` if
         there is nothing to do.
         """
 
     def combine(self, staged: Staged) -> Staged:
-        """Put the rows of small files into fewer files if they are many, within each partition.
+        """If there are many small files, put their rows into fewer files, within each partition.
 
         Readers of the rows that were added since a commit see none of them again. Returns `staged` if there is nothing
         to do.

@@ -189,10 +189,10 @@ class Tables(Protocol):
         return None if looked is None else looked.staged
 
     def look(self, table: TableId) -> Looked | None:
-        """Return what `inspect` returns, with the table's properties as of the same time; None if that is None."""
+        """Return what `inspect` returns, with the table's properties at that time; None if `inspect` returns None."""
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:  # noqa: ARG002
-        """What `look` would return, of those tables of which that is known without a look; nothing of the others.
+        """What `look` would return, for each of these tables of which it is known without a look.
 
         With `whole`, only tables that `recover` would leave as they are.
         """
@@ -334,7 +334,7 @@ class Publishing(Protocol):
         `bounds` limit the first of these columns: rows outside of them may be left out. So may rows in which `flag`, a
         boolean column, is not true.
 
-        None if the commit has rows that only a reader such as Spark can tell from its files.
+        None if the commit has rows that only a reader such as Spark can find in its files.
         """
 
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:

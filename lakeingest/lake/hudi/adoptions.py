@@ -43,7 +43,7 @@ class HudiAdoptions:
         """Make this pipeline the owner: in the claim file and, if the table is published, by a commit.
 
         Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first. Raises
-        StaleWriter if another run publishes at the same time, or has rolled back the commit.
+        StaleWriter if another run publishes at the same time, or has rolled back our commit.
         """
         folder = self._folder(table)
         with self._target.storage_errors(), publish_lock(table, folder.final):
@@ -56,7 +56,7 @@ class HudiAdoptions:
     def _commit(self, folder: TableFolder, published: Instant) -> None:
         """Commit the properties of the `published` commit with the new owner and a new version.
 
-        Raises StaleWriter if another run has rolled back the commit.
+        Raises StaleWriter if another run has rolled back the new commit.
         """
         path = folder.current
         roll_back(path)  # first: a commit that the former owner has begun must not be completed after ours

@@ -47,7 +47,7 @@ def _type(kind: pa.DataType, namespace: str) -> Any:
 
 def _bytes(precision: int) -> int:
     """The number of bytes of a signed integer that holds every number with `precision` digits."""
-    return (int(10**precision - 1).bit_length() + 8) // 8
+    return (int(10**precision - 1).bit_length() + 8) // 8  # one bit more for the sign, rounded up to whole bytes
 
 
 def _sanitized(name: str) -> str:

@@ -26,9 +26,9 @@ RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 _PARTITION_PATH = "_hoodie_partition_path"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, _PARTITION_PATH, FILE_NAME)
 _BUCKET_DIGITS = 8
-_GROUPS = uuid.UUID("6c1d4e0a-0b1c-5f7e-9a43-52f0f3a1d9b7")  # of the names of groups in partitions
+_GROUPS = uuid.UUID("6c1d4e0a-0b1c-5f7e-9a43-52f0f3a1d9b7")  # the namespace of the UUIDs in names of groups
 Place = tuple[str, int]  # a partition, and a bucket in it
-# entries that say the calendar of dates before 1582, and the form of INT96; others may be those of an older schema
+# entries that say the calendar of dates before 1582, and the form of INT96; other entries may be of an older schema
 _CALENDAR_ENTRIES = {
     f"org.apache.spark.{name}".encode() for name in ("version", "legacyDateTime", "legacyINT96", "timeZone")
 }
@@ -195,7 +195,7 @@ def write_next_file(
 
 
 def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """The rows with all columns of `schema`, the schema of a data file of this place. Its name is still empty.
+    """The rows with all columns of `schema`, the schema of a data file of this place. FILE_NAME is still empty.
 
     `rows` have the column RECORD. `first` is the number of the first row in Hudi's `_hoodie_commit_seqno`. Rows that
     are DELETED are left out, unless the schema has DELETED. Raises Unfit if `rows` have a column that the schema does

@@ -57,7 +57,7 @@ def write_in_tasks(
                 for pass_number, part in rows_by_number(table, pass_numbers).items():
                     yield pass_number, (number, _to_bytes(part))
         except (Unfit, LakeIngestError) as error:
-            # yielded, not raised, so that Spark does not repeat the task; any pass would do, because each passes it on
+            # yielded, not raised, so that Spark does not repeat the task; any pass would do, because each hands it on
             yield 0, error.with_traceback(None)
 
     def write(pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:

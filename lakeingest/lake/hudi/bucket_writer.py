@@ -69,7 +69,7 @@ class BucketWriter:
     def _parts(self, bucket: int, rows: pa.Table | None, changes: pa.Table | None) -> Iterator[_Part]:
         """The groups of the bucket that need a file, each with its part of the bucket's rows and changes.
 
-        A group needs none if there are neither rows nor changes, nor a file with old rows. With partitions, a change
+        A group needs no file if there are neither rows nor changes, nor a file with old rows. With partitions, a change
         may put a row into another partition than that of its old row, so the old rows of all changes are left out.
         """
         if not self.fields:

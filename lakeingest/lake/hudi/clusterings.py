@@ -5,7 +5,7 @@ replace the old ones. No bucket has the new groups, so no writer would find a ke
 stay until someone cleans them. So our next commit first takes the clustering out of the timeline: readers see our files
 again, which have the same rows in their buckets.
 
-A clustering that is planned, or that someone is at, is taken back as well. It writes rows as they were when it was
+A clustering that is planned or in progress is taken back as well. It writes rows as they were when it was
 planned: after our next commit, it would take back our changes. Its process cannot complete it afterwards, because Hudi
 then asks for the entry `inflight`. A process that died leaves the same entries.
 
@@ -45,9 +45,9 @@ class GroupFile:
 class Clustering:
     """A completed `replacecommit` of others.
 
-    `operation` is Hudi's name of what was done. `planned` has the name of the file that it read of each group; None: it
-    has no plan. `replaced` are the groups that readers do not read any more. `written` has the file of each new group.
-    `is_kept`: a savepoint keeps it.
+    `operation` is Hudi's name of what was done. `planned` has, for each group, the name of the file that was to be
+    read; None: there is no plan. `replaced` are the groups that readers do not read any more. `written` has the file of
+    each new group. `is_kept`: a savepoint keeps the clustering.
     """
 
     instant: str
@@ -117,7 +117,7 @@ def clusterings_of(entries: Iterable[tuple[str, str, File]]) -> list[File]:
 
 
 def harm_in(folder: File, ours: Instant, found: Sequence[File], *, anew: bool = False) -> Harm | None:
-    """As `harm_of`, for these completed clusterings of a table. `ours` is our last commit.
+    """The harm as by `harm_of`, for the completed clusterings in the files `found`. `ours` is our last commit.
 
     The numbers of rows are read from the footers of files: once for the same clusterings, unless `anew`.
     """
@@ -132,12 +132,14 @@ def harm_in(folder: File, ours: Instant, found: Sequence[File], *, anew: bool = 
 
 
 def _look(folder: File, ours: Instant, found: Sequence[File]) -> Harm | None:
+    """As `harm_in`, with all entries and footers read now."""
     clusterings = [_clustering(folder, file) for file in found]
     replaced = {group for clustering in clusterings for group in clustering.replaced}
     visible = {file.name.partition("_")[0]: file for file in visible_files(folder, ours.time)}
     read = [group for group in visible if group in replaced]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         rows = dict(zip(read, pool.map(_rows, [visible[group] for group in read]), strict=True))
+    # only rows of replaced groups are compared: 0 stands for the number of rows of any other group
     shown = {group: GroupFile(file.name, rows.get(group, 0)) for group, file in visible.items()}
     return harm_of(clusterings, shown)
 
@@ -156,7 +158,7 @@ def _clustering(folder: File, completed: File) -> Clustering:
 
 
 def _name(folder: File, stat: Mapping[str, Any]) -> str:
-    """The name of a written file; with its folder if that is not the one of a partition of ours."""
+    """The name of a written file; with its folder if this is not the folder of a partition of ours."""
     path, partition = str(stat["path"]), str(stat["partitionPath"] or "")
     is_in_partition = bool(partition) and "/" not in partition and has_partitions(folder)
     return path.removeprefix(f"{partition}/") if is_in_partition else path
@@ -215,10 +217,10 @@ def _make_incomplete(folder: File, instant: str) -> None:
     # Step 2: from here on, the next writer removes the files of the clustering
     (entries / f"{instant}.commit.requested").write(b"")
     # Step 3: nobody can complete or begin the clustering any more. Readers fail on an `inflight` without its plan, so
-    # the plan goes last; then what someone has begun just before
+    # the plan goes last; then each `inflight` again, because someone may have written it just before
     for ending in (*_INFLIGHT, *_REQUESTED, *_INFLIGHT):
         (entries / f"{instant}{ending}").delete()
-    # Step 4: it may have been completed just before
+    # Step 4: someone may have completed the clustering just before step 3
     files.delete_all(_completions(folder, instant))
 
 
@@ -234,10 +236,10 @@ def planned_clustering(folder: File) -> File | None:
 
 
 def remove_strays(folder: File) -> None:
-    """Delete the data files of writes that were taken out of the timeline, which their processes wrote late.
+    """Delete the data files that processes wrote after their writes had been taken out of the timeline.
 
-    No reader sees them now. After Hudi has archived the commits of their time, readers would take them for files of an
-    archived commit.
+    No reader sees these files now. After Hudi has archived the commits of that time, readers would take them for files
+    of an archived commit.
     """
     known = {file.name.partition(".")[0].partition("_")[0] for file in timeline(folder, "*.*")}
     first = first_write(folder)

@@ -75,7 +75,7 @@ _METADATA = fastavro.parse_schema(  # only the fields that have a value: Hudi re
 class Commit:
     """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC.
 
-    `dictionaries`: of its data files, whose rows are alike, because a bucket has rows by chance.
+    `dictionaries`: which columns of its data files get one. The files are alike, because a bucket has rows by chance.
     """
 
     folder: File

@@ -1,6 +1,6 @@
 """The data files of our commits on a Hudi table: the newest file of each file group.
 
-Clusterings by others do not count: readers may read their files meanwhile, with the same rows (`clusterings`).
+Clusterings by others do not count: readers may read the files of a clustering, with the same rows (`clusterings`).
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -92,7 +92,7 @@ class TableFolder(ABC):
         return instant
 
     def take_back_clusterings(self) -> Sequence[str]:
-        """Let readers see our files again if others have clustered the table, or are at it. The caller holds its lock.
+        """Let readers see our files again if others cluster or clustered the table. The caller holds its lock.
 
         Returns the instants of the clusterings that were taken back.
 

@@ -77,7 +77,7 @@ class HudiHeld:
     files: Sequence[HudiFile]
 
     def faulty_deletes(self) -> list[str]:
-        """None: Hudi's copy-on-write tables have no files of deletes."""
+        """No faults: Hudi's copy-on-write tables have no files of deletes."""
         return []
 
 

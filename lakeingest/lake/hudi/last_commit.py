@@ -22,7 +22,7 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
     """
     entries = writes(folder)
     newest_foreign: Instant | None = None
-    newest_commit: Instant | None = None  # of others, and no clustering
+    newest_commit: Instant | None = None  # the newest one of others that is no clustering
     for instant in completed_instants(entries):  # the newest first
         if OWNER not in instant.properties:
             newest_foreign = newest_foreign or instant  # the first one found is the newest
@@ -49,8 +49,8 @@ def assert_harmless(
 ) -> Instant:
     """Our last commit, with the time as of which readers read it. Raises ForeignWrite if a clustering changed rows.
 
-    `clusterings` are those of the timeline. One before our last commit counts, too: it may have been completed while we
-    wrote that. `anew`: look again at files that were looked at before.
+    `clusterings` are those of the timeline. One before our last commit counts, too: someone may have completed it
+    while we wrote our commit. `anew`: look again at files that were looked at before.
     """
     harm = harm_in(folder, ours, clusterings, anew=anew)
     if harm is not None and harm.clustering.operation != CLUSTER:

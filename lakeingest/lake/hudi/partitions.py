@@ -47,7 +47,7 @@ class Partitions:
 
     @classmethod
     def of_new(cls, fields: Sequence[PartitionField]) -> Self:
-        """Those of a new copy."""
+        """The partitions of a new copy."""
         return cls(tuple(fields), ((),) * len(fields))
 
     @classmethod
@@ -77,7 +77,7 @@ class Partitions:
             )
 
     def after(self, schema: TableSchema, origins: Origins | None) -> "Partitions":
-        """The partitions of the copy when it has the columns of `schema`, all of whose rows are written anew.
+        """The partitions of the copy once all its rows are written anew with the columns of `schema`.
 
         `origins`: for each of these columns its name now; None: columns keep their names. Raises PartitionsDiffer if a
         column is gone, or if its partitions cannot be made of its new type.
@@ -164,12 +164,14 @@ def _moments(values: pa.Array) -> pa.Array:
 
 
 def _identity(value: Any, _number: int) -> str:
+    """The text of the value itself, in characters that a folder's name may have."""
     if isinstance(value, bytes):
         return value.hex() or _EMPTY
     text = f"{value:f}" if isinstance(value, Decimal) else str(value).lower() if isinstance(value, bool) else str(value)
     if not text:
         return _EMPTY
     coded = _CODED.sub(lambda match: _code(match[0]), text)
+    # the texts 'NULL' and 'EMPTY' must not get the names of NULL and ''
     return _code(coded[0]) + coded[1:] if coded in {_NULL, _EMPTY} else coded
 
 

@@ -1,12 +1,12 @@
 """Points of Hudi tables: a savepoint keeps the files of a commit, also from the cleaner of others.
 
 Hudi archives no commit after the oldest savepoint (`hoodie.archive.beyond.savepoint` is false). That must stay so: if
-it archived commits between a savepoint and the newest commit, readers would take their files for those of incomplete
+Hudi archived commits between a savepoint and the newest commit, readers would take their files for those of incomplete
 commits, and miss rows. So the timeline and the folder grow while a point is kept.
 
-Hudi knows one savepoint for a commit. If several points have the same commit, they share it, and its comment has their
-names. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schema
-`HoodieSavepointMetadata`.
+Hudi knows one savepoint for a commit. If several points have the same commit, they share the savepoint: its
+comment has their names. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro
+schema `HoodieSavepointMetadata`.
 """
 
 import io
@@ -56,7 +56,7 @@ class HudiPoints:
         self._target = target
 
     def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
-        """Write the savepoint, or add the name to the one that is there."""
+        """Write a savepoint of the commit, or add the name to the savepoint that the commit has."""
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             for instant in completed_instants(writes(folder)):
@@ -71,7 +71,7 @@ class HudiPoints:
         del kept
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            for file in _savepoints(folder, "*"):  # a run that died may not have stored of which commit it is
+            for file in _savepoints(folder, "*"):  # all: a run that died may not have stored the point's commit
                 names = _names(file)
                 if name not in names:
                     continue
@@ -85,7 +85,7 @@ class HudiPoints:
 
 
 def _savepoints(folder: File, instant: str) -> list[File]:
-    """The savepoints of commits with such an instant."""
+    """The savepoints of the commits whose instants match the pattern `instant`."""
     return timeline(folder, f"{instant}_*.savepoint")
 
 
@@ -108,6 +108,7 @@ def _save(folder: File, instant: str, name: str) -> None:
 
 
 def _write(folder: File, file: File, instant: str, names: list[str]) -> None:
+    """Write to `file` a savepoint of the commit `instant`, with these names of points."""
     in_partition: dict[str, list[str]] = {}
     for data_file in visible_files(folder, instant):
         in_partition.setdefault(relative_name(data_file, folder).rpartition("/")[0], []).append(data_file.name)

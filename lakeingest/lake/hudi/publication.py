@@ -70,7 +70,7 @@ class Publication:
         if self._replaces_all_files:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
-            return False  # the user wants statements: any other first publish has ended above
+            return False  # the user wants statements: all other first publishes have returned above
         path = self.folder.current
         _, merges = self._rows_and_merges
         added = self._added_rows

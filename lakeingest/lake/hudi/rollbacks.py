@@ -103,8 +103,8 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
     """The commits of others to remove, the newest first; and our last commit, or None if we have none.
 
-    These are the commits after our last commit, and each clustering before it: it was completed while we wrote the
-    commit, or it would have been taken back.
+    Commits of others to remove are those after our last commit, and each clustering before it. Such a clustering was
+    completed while we wrote our commit, which would have taken it back otherwise.
     """
     foreign: list[Instant] = []
     ours: Instant | None = None

@@ -156,7 +156,7 @@ class RowDelta:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A group that gets a new file. `changes` are those that come into it, `gone` as `write_next_file` has it."""
+    """A group that gets a new file. `changes`: those whose rows come into it. `gone`: as in `write_next_file`."""
 
     group: FileGroup
     changes: pa.Table
@@ -166,7 +166,7 @@ class _Changed:
         """Whether the newest file has a row with one of the keys in `gone`."""
         file = self.group.newest
         assert file is not None  # noqa: S101 - only groups with files are looked at
-        assert self.gone is not None  # noqa: S101 - only those of partitions
+        assert self.gone is not None  # noqa: S101 - only groups in partitions are looked at
         with parse_errors(str(file)), files.parquet(file) as opened:
             footer = opened.metadata.metadata or {}
             least, greatest = (footer.get(f"hoodie_{end}_record_key".encode()) for end in ("min", "max"))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _BATCH = 16 << 20
 _TASK = 8 << 20  # a task reads files of about so many bytes
+# readers need not know the calendar of later dates and times
 _CALENDARS_AGREE = pa.scalar(dt.datetime(1900, 1, 1), pa.timestamp("us"))
 _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
@@ -80,7 +81,7 @@ def batch_readers(
 ) -> list[HudiRows] | None:
     """Readers of the columns `names` of the rows of a published commit, as `HudiRows` reads them within the bounds.
 
-    None if the table does not have the form that lakeingest gives it, so that other files may have rows, too.
+    None if the table does not have the form that lakeingest gives it, because other files may have rows, too.
     """
     if not has_known_form(folder):
         return None

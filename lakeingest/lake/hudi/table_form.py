@@ -76,12 +76,12 @@ def has_partitions(folder: File) -> bool:
 
 
 def extractor_of(*, divided: bool) -> str:
-    """Hudi's class that makes the value of the partition column of a folder's name."""
+    """Hudi's class that makes the value of the partition column from a folder's name."""
     return "SinglePartPartitionValueExtractor" if divided else "MultiPartKeysValueExtractor"
 
 
 def make_partition(folder: File, partition: str, instant: str) -> None:
-    """Make the folder of a partition, which the commit of this instant is the first to write to, if it is missing."""
+    """Make the folder of a partition, if it is missing. `instant` is the commit that writes to the partition first."""
     (folder / partition).make_folder()
     described = folder / partition / PARTITION_METADATA
     if not described.exists():

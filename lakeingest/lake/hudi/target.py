@@ -76,7 +76,7 @@ class HudiTarget(StagedTarget[Instant]):
         open_spark: OpenSpark = no_spark,
         partitions_of: PartitionsOf | None = None,
     ) -> None:
-        """`partitions_of`: what pipeline.yml asks for; None: nobody asks, as in commands that make no copies."""
+        """`partitions_of`: what pipeline.yml asks for; None: nothing is compared, as in commands without copies."""
         super().__init__(staging, open_spark, keeps_dropped=keeps_dropped)
         self.settings, self._ownership, self._partitions_of = settings, ownership, partitions_of
         self._removals = staging.parent / "waiting"
@@ -199,9 +199,9 @@ class HudiTarget(StagedTarget[Instant]):
         bounds: Bounds | None = None,
         flag: str = "",  # noqa: ARG002 - files of Hudi have rows of both kinds
     ) -> list[HudiRows] | None:
-        """Readers of the newest file of each bucket. None also for a commit that is not the published one.
+        """Readers of the newest file of each bucket. None if the commit is not the published one.
 
-        None also if others have clustered the table: then readers see other files.
+        None also if others have clustered the table, because readers see other files then.
         """
         published = self._published(table)
         if published is None or published.version != version or published.read_at != published.time:

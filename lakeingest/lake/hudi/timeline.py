@@ -91,7 +91,8 @@ def commits_to_retain(folder: File, history: History) -> int:
     """The number of commits that Hudi must retain at its next write: Hudi takes a number, and no duration.
 
     The number is at least `history.least` and at most `history.most`. The duration `history.keep` counts only if the
-    user set it. It takes space: each publish rewrites whole files, and the old files stay while commits are retained.
+    user set it, because retained commits take space: each publish rewrites whole files, and the old files stay while
+    commits are retained.
     """
     young = 0  # the number of commits that are not older than `keep`
     if "keep" in history.model_fields_set:

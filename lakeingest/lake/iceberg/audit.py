@@ -34,25 +34,25 @@ ROWS = 2_000_000  # the keys of about so many rows at most are compared
 
 
 class Audit:
-    """The checks of a run's tables. It remembers which manifests of a table had all their files, and a few files."""
+    """The checks of a run's tables. It remembers which manifests were complete, and short listings."""
 
     def __init__(self, notes: File | None) -> None:
         """`notes` is the folder of the notes of manifests; None: every manifest is read."""
         self._notes = notes
         self._complete: defaultdict[TableId, set[str]] = defaultdict(set)  # as in the function `find_damage`
-        self._listings: defaultdict[TableId, dict[str, Sequence[ListedFile]]] = defaultdict(dict)  # as there, too
+        self._listings: defaultdict[TableId, dict[str, Sequence[ListedFile]]] = defaultdict(dict)  # as in `find_damage`
 
     def trust(self, table: TableId, listings: Listings) -> None:
-        """All files in these listings are there: the function `find_damage` has found so, or another look at them."""
+        """Note that all files in these listings exist. The caller has looked at them."""
         self._complete[table] |= listings.keys()
         self._listings[table] |= listings
 
     def listings(self, table: TableId, loaded: Table, version: int) -> Listings | None:
-        """What a snapshot and its manifests list, if the table's last check has found all of it; else None."""
+        """What a snapshot and its manifests list, if the table's last check has found all these files; else None."""
         snapshot, noted = loaded.metadata.snapshot_by_id(version), self._listings[table]
         if snapshot is None or (manifests := noted.get(path := snapshot.manifest_list)) is None:
             return None
-        others = [manifest for manifest in manifests if manifest[0] != path]
+        others = [manifest for manifest in manifests if manifest[0] != path]  # a note of a list has itself, too
         if not noted.keys() >= {other for other, _ in others}:
             return None
         length = len(loaded.io.new_input(path))
@@ -72,9 +72,9 @@ class Audit:
     def assert_publishable(self, table: TableId, loaded: Table, staged: Staged, audit: Auditing) -> None:
         """Check a snapshot. Raises StateUnreadable if a file is missing or damaged, or if two rows have the same key.
 
-        Raises AuditFailed if `audit` does, which gets what the snapshot holds.
+        Raises AuditFailed if `audit` does. `audit` is called with what the snapshot holds.
 
-        The first publish, and then one in `EVERY` commits, checks all files and keys.
+        The first publish, and the first one of each later group of commits, check all files and compare keys.
         """
         version, published = staged.version, staged.published
 
@@ -113,8 +113,8 @@ def find_damage(
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
     Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
     does not have are removed from the set. With `notes`, a manifest or a list of them that has a note is not read.
-    `listings` gets what the list of manifests and each manifest lists, if these are few files. Of manifests that are
-    not read, it keeps what it had.
+    `listings` gets what the list of manifests and each manifest lists, if these are few files. For manifests that
+    are not read, `listings` keeps what it had.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it

@@ -29,7 +29,7 @@ def truncated_lengths(metadata: TableMetadata) -> Mapping[int, int]:
 
 @lru_cache(maxsize=1_000)  # each publish asks some times, and PyIceberg makes the schema anew each time
 def _truncated_lengths(fields: tuple[NestedField, ...], properties: tuple[tuple[str, str], ...]) -> Mapping[int, int]:
-    """The same for a table with these columns and properties. Callers share the result, and do not change it."""
+    """`truncated_lengths` by a table's columns and properties. Callers share the result, and do not change it."""
     plan = compute_statistics_plan(sanitize_column_names(Schema(*fields)), dict(properties))
     return {
         field_id: column.mode.length
@@ -82,5 +82,5 @@ def _above_bytes(value: bytes, length: int) -> bytes | None:
     """The value if it has up to `length` bytes, else a greater value of up to this length; None: there is none."""
     if len(value) <= length:
         return value
-    kept = value[:length].rstrip(bytes([_LAST_BYTE]))  # a byte before it is raised
+    kept = value[:length].rstrip(bytes([_LAST_BYTE]))  # _LAST_BYTE cannot be raised, so a byte before it is
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

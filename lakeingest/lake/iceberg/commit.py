@@ -70,7 +70,7 @@ def commit(
     """
     # the last one is sent; the others were sent earlier, and a delayed copy of each may still take effect
     requests = [Request.of(transaction)]
-    effective: list[Request] = []  # those of them that the table shows to have taken effect
+    effective: list[Request] = []  # the requests that the table shows to have taken effect
 
     def look() -> bool:
         """Whether a request took effect. If none did, and someone else has committed, prepare the next request.
@@ -137,9 +137,9 @@ def commit_together(
     """Send the requests, each of another table, as one commit.
 
     `load` returns the current table of the request with this number. A request that is not known to have taken effect
-    may still do so later: send it again by `commit`, of which at most one copy takes effect. The whole is sent again
-    only if the answer says nothing, no request took effect, and each still can. This function raises no error of the
-    catalog, because whoever shows a table by itself finds the one that concerns it.
+    may take effect later: send it again by `commit`, because at most one copy of a request takes effect. All requests
+    are sent again only if the answer says nothing, no request took effect, and each still can. This function raises no
+    error of the catalog: whoever then commits each table by itself meets the errors that concern this table.
     """
     commits, none, unclear = [request.commit for request in requests], [False] * len(requests), ""
     for pause in PAUSES[:TRIES_TOGETHER]:
@@ -149,7 +149,7 @@ def commit_together(
         except NotOffered as error:
             return JointAnswer(none, str(error), is_final=True)
         except CommitFailedException as error:
-            refusal, is_refused = str(error), True  # or a second copy is refused: the tables show it
+            refusal, is_refused = str(error), True  # or only a second copy is refused: the tables show it
         except Exception as error:  # noqa: BLE001 - the tables show what happened
             is_refused, unclear = _is_final(error), f"{type(error).__name__}: {error}"
         else:
@@ -163,20 +163,21 @@ def commit_together(
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:
-    """For each request, whether its table shows that it took effect; and whether all of them are known to be able to.
+    """For each request, whether its table shows that it took effect; and whether all are known to be able to do so.
 
-    If the catalog is away, only the first tables are asked for: each answer may take a minute.
+    After an error of the catalog no further table is loaded, because each answer may take a minute.
     """
     failed = list[Exception]()
 
     def look(number: int) -> tuple[bool, bool]:
+        """Whether this request took effect, and whether it still can; False for both if its table cannot be loaded."""
         if failed:
             return False, False
         try:
             current = load(number)
-        except LakeIngestError:  # of this table alone: whoever shows it by itself meets the error again
+        except LakeIngestError:  # of this table alone: its own commit meets the error again
             return False, False
-        except Exception as error:  # noqa: BLE001 - whoever shows a table by itself meets it again
+        except Exception as error:  # noqa: BLE001 - the commit of each table by itself meets it again
             failed.append(error)
             return False, False
         took_effect = current is not None and requests[number].took_effect(current.metadata)
@@ -273,7 +274,7 @@ class Request:
 
 
 def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple[TableRequirement, ...]:
-    """What the request of a transaction asserts; `branches` are those that it moves or removes."""
+    """What the request of a transaction asserts; `branches` are the branches that the request moves or removes."""
     if isinstance(transaction, CreateTableTransaction):
         return (AssertCreate(),)
     metadata = transaction._table.metadata  # noqa: SLF001 - PyIceberg offers no other way
@@ -281,7 +282,7 @@ def _requirements(transaction: Transaction, branches: AbstractSet[str]) -> tuple
     replaced_kinds = (
         AssertRefSnapshotId,  # PyIceberg makes one requirement of each kind, also for several branches
         AssertCurrentSchemaId,  # PyIceberg's may be of a schema that becomes current within the transaction
-        AssertDefaultSpecId,  # `_definition_assertions` has it, too
+        AssertDefaultSpecId,  # `_definition_assertions` asserts it, too
     )
     kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
     of_branches = (_branch_assertion(branch, _snapshot_of(metadata, branch)) for branch in sorted(branches))

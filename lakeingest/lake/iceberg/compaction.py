@@ -25,7 +25,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.partitions import by_partition
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
-FILES = 8  # a commit compacts if there are so many small data files, or so many files of deletes; some tables sooner
+FILES = 8  # so many small data files, or files of deletes, lead to a compaction; in some tables fewer (`many_files`)
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a data file is rewritten if more than this share of its rows is deleted
 ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
@@ -66,9 +66,9 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
 def _compaction_of(
     table: TableFiles, present: Sequence[DataFile], new_deletes: Sequence[DataFile], many: int, most_rows: int
 ) -> tuple[FileChanges, int]:
-    """The changes that combine the files of one partition, with new files of deletes, and the rows read for them.
+    """The changes that combine the files of one partition, with new files of deletes, and the number of rows read.
 
-    `most_rows` as ROWS_AT_ONCE.
+    At most `most_rows` rows are read: files that would exceed this limit are left as they are.
     """
     rows, deletes = split_by_content(present)
     dead = read_deletes(table, [*deletes, *new_deletes])
@@ -84,7 +84,7 @@ def _rewritten(
     groups: Sequence[Sequence[DataFile]],
     dead: Positions,
 ) -> FileChanges:
-    """The changes that rewrite these groups of the files `rows`, and put the deletes in all other files into one."""
+    """The changes that rewrite `groups` of the files `rows`, and put the deletes of all other `rows` into one file."""
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     kept = [file for file in rows if file.file_path not in replaced_paths]
@@ -123,13 +123,13 @@ def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
 def many_files(loaded: Table) -> int:
     """How many small data files, or files of deletes, lead to a compaction.
 
-    Tables differ, so that those of one run do not all combine their files in the same round.
+    Tables have different numbers, so that not all tables of a run combine their files in the same round.
     """
     return FILES - loaded.metadata.table_uuid.int % max(1, FILES // 4)
 
 
 def small_files(rows: Sequence[DataFile], many: int) -> list[DataFile]:
-    """The small ones of these data files, if there are `many`: a few may stay."""
+    """The small ones of these data files, if there are at least `many`; else none, because a few may stay."""
     small = [file for file in rows if file.record_count < SMALL_ROWS]
     return small if len(small) >= many else []
 
@@ -142,7 +142,7 @@ def counts_of(dead: Positions) -> Mapping[str, int]:
 def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) -> list[list[DataFile]]:
     """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or one large file with many dead rows.
 
-    A single small file is rewritten only if it has many dead rows. `dead` has the number of those of each file.
+    A single small file is rewritten only if it has many dead rows. `dead` has the number of dead rows of each file.
     """
     groups: list[list[DataFile]] = []
     group_rows = 0

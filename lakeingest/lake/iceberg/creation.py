@@ -106,7 +106,7 @@ def _properties(table: TableId, form: Form, fields: Schema) -> dict[str, str]:
 
 
 def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -> None:
-    """Raises NotOurTable if the folder is in use. A new one is empty, but may be inside of another table's folder."""
+    """Raises NotOurTable if the folder is in use. A new folder is empty, but may be inside of another table's."""
     if is_new:
         assert_outside(io, table, location)
     else:
@@ -131,7 +131,7 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     """
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
-    # there is one if an earlier run has begun the table under its own name
+    # main has a snapshot if an earlier run has begun the table under its own name
     base = append_nothing(transaction, MAIN) if main is None else main.snapshot_id
     ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
     mark(transaction, progress, base)

@@ -1,8 +1,8 @@
 """The Parquet files of an Iceberg table: files of rows, and files with the positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". In version 3, `vectors` are in place of the latter. Each
-call writes new files, so retried and speculative tasks are harmless. The files are durable when the call returns, and
-belong to no table before a commit.
+Source: Iceberg's table specification, "Position Delete Files". In version 3, deletion vectors (`vectors`) are in
+place of the latter. Each call writes new files, so retried and speculative tasks are harmless. The files are durable
+when the call returns, and belong to no table before a commit.
 """
 
 import struct
@@ -107,7 +107,7 @@ def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead
             is_living[deleted[first:last] - begin] = False
             begin += rows.num_rows
             yield rows.filter(pa.array(is_living))
-    _assert_within(deleted, file, begin)
+    _assert_within(deleted, file, begin)  # `begin` is now the number of rows of the file
 
 
 def rows_in_footer(table: TableFiles, file: DataFile) -> int:
@@ -141,9 +141,9 @@ def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
 def found_deletes(
     table: TableFiles, positions: Positions, files: Iterable[DataFile]
 ) -> list[DataFile] | list[DeadRows]:
-    """What an executor returns of the positions of rows that it has found dead: their files of deletes.
+    """Write the positions of rows that an executor has found dead to files of deletes, and return these files.
 
-    In version 3 of the format only the commit writes them, as vectors.
+    In version 3 of the format the positions themselves are returned: the commit writes them as vectors.
     """
     return [DeadRows.of(positions)] if is_third(table.metadata) else write_deletes(table, positions, files)
 
@@ -208,7 +208,7 @@ def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
 
 
 def by_path(positions_of_files: Iterable[Positions]) -> Positions:
-    """The positions of several files of deletes as those of one. A position that is in two files is there twice."""
+    """The positions of several files of deletes, united. A position that is in two files is there twice."""
     parts = defaultdict(list)
     for positions in positions_of_files:
         for path, rows in positions.items():

@@ -33,12 +33,12 @@ class Swap:
 def _delete(change: tuple[Swap, StagedTable]) -> None:
     """Delete the metadata.json of a change that was not made: no row has ever named it."""
     swap, staged = change
-    with suppress(OSError):  # it is only left over
+    with suppress(OSError):  # then the file is only left over
         staged.io.delete(swap.after)
 
 
 class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
-    """A catalog in a database. It remembers the last metadata of each table, and parses only files of new names.
+    """A catalog in a database. It remembers the last metadata of each table, and parses only new files.
 
     Without that memory each version of metadata.json is parsed five times a publish. With 500 snapshots that takes 20
     ms each time.

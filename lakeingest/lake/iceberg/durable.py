@@ -36,7 +36,7 @@ class DurableFileIO(PyArrowFileIO):
         scheme, _, path = self.parse_location(location, self.properties)
         if scheme == "file":
             return _LocalFile(location, path, self.fs_by_scheme(scheme, None))
-        traffic.count(files=1)  # PyArrow does not say how long it became
+        traffic.count(files=1)  # PyArrow does not say how long the file became
         return out
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:

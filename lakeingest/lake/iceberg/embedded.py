@@ -1,6 +1,7 @@
 """The embedded catalog: a SQLite file, which PyIceberg's SQL catalog and Iceberg's JDBC catalog read and write, too.
 
-PyIceberg's needs SQLAlchemy: its import is a fifth of the time of a run that has nothing to do.
+PyIceberg's catalog needs SQLAlchemy, and its import takes a fifth of the time of a run that has nothing to do. So this
+catalog does without it.
 """
 
 import sqlite3
@@ -57,7 +58,7 @@ _NAMESPACE = "catalog_name = ? AND namespace = ?"
 
 
 class EmbeddedCatalog(DatabaseCatalog):
-    """A catalog in a SQLite file, which is made if it does not exist. The property `uri` is SQLAlchemy's for the file.
+    """A catalog in a SQLite file, which is made if it does not exist. The property `uri` is a URL of SQLAlchemy.
 
     Each method opens a connection and closes it, so threads and forks of this process share none.
     """
@@ -80,8 +81,8 @@ class EmbeddedCatalog(DatabaseCatalog):
     ) -> str:
         """The text of a namespace, with the blanks beside its dots: a database may be called `a. b`.
 
-        PyIceberg removes them, so that it does not find such a namespace again once it has split the text. Raises `err`
-        for a namespace without a part, or with a blank one.
+        PyIceberg removes the blanks, so that it does not find such a namespace again once it has split the text.
+        Raises `err` for a namespace without a part, or with a blank one.
         """
         parts = Catalog.identifier_to_tuple(identifier)
         Catalog.namespace_to_string(parts, err)
@@ -184,7 +185,7 @@ class EmbeddedCatalog(DatabaseCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Write the next metadata.json, and let the row name it if it still names the one before.
+        """Write the next metadata.json, and let the row of the table name it if the row still names the previous one.
 
         A table that does not exist is made. Raises CommitFailedException if a requirement does not hold or someone else
         has committed; TableAlreadyExistsError if someone else has made the table.
@@ -248,7 +249,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         return [(*self.identifier_to_tuple(text), name) for (name,) in names]
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
-        """Whether there is a table or a property of the namespace, or of one inside of it."""
+        """Whether there is a table or a property of the namespace, or of a namespace inside of it."""
         text = self.namespace_to_string(namespace, NoSuchNamespaceError)
         inside = text.replace("!", "!!").replace("_", "!_").replace("%", "!%") + ".%"
         rows = (
@@ -261,7 +262,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             return connection.execute(rows, (self.name, text, inside) * 2).fetchone() is not None
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces directly inside of a namespace, or those inside of none. Raises NoSuchNamespaceError."""
+        """The namespaces directly inside of another; without one, the outermost ones. Raises NoSuchNamespaceError."""
         if namespace:
             self._assert_namespace(namespace)
         outer = self.identifier_to_tuple(namespace)
@@ -280,6 +281,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists")
         text = self.namespace_to_string(namespace, NoSuchNamespaceError)
         with self._transaction() as connection:
+            # a namespace exists only by its rows, so it needs a property
             self._add_properties(connection, text, properties or {"exists": "true"})
 
     def _add_properties(self, connection: sqlite3.Connection, namespace: str, properties: Properties) -> None:

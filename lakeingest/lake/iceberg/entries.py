@@ -91,7 +91,7 @@ class Entries:
         return transaction
 
     def options(self, table: TableId) -> TableOptions:
-        """The options of the table in pipeline.yml; none for the tables of the ledger, which no pattern means."""
+        """The options of the table in pipeline.yml; the defaults for a table of the ledger, which no pattern names."""
         return TableOptions() if table.is_reserved else self._options(table)
 
     def is_our_place(self, table: TableId, location: str) -> bool:
@@ -175,7 +175,7 @@ class Entries:
         return loaded
 
     def find_changed(self, table: TableId) -> Table | None:
-        """The table as by `find`, but changes of its shape by others are no error.
+        """Find the table as `find` does, but raise no error if others have changed its shape.
 
         Raises NotOurTable if it is no copy; NotOurCopy if it belongs to another pipeline. A table that is being built
         under its own name, and names no owner and has no progress, belongs to nobody: any pipeline may continue it.
@@ -189,7 +189,7 @@ class Entries:
         return loaded
 
     def find_of_any_owner(self, table: TableId) -> Table | None:
-        """The table as by `find_changed`, but it may belong to another pipeline.
+        """Find the table as `find_changed` does, but it may belong to another pipeline.
 
         If the table is being built, its name for building is kept for later calls.
         """
@@ -197,7 +197,7 @@ class Entries:
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own) or self._load_building(table)
-        if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # it will become the copy
+        if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # not the copy yet
             return None
         assert_copy(table, loaded)
         if is_building(loaded):

@@ -61,9 +61,9 @@ def with_size_of_blob(vector: DataFile) -> DataFile:
 
 
 def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -> None:
-    """Give the data files of a manifest without an id of their first row the ids that they inherit.
+    """If a data file has no id of its first row, give it the id that it inherits from its manifest.
 
-    `first` is the id that the manifest has in the list of manifests. Without it, no file has an id.
+    `first` is the id that the manifest has in the list of manifests. If it is None, no file has an id.
     """
     following = first
     for entry in entries:

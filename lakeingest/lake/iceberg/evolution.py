@@ -64,7 +64,7 @@ class Form:
 
 
 def wanted_form(settings: config.Target, options: TableOptions, schema: TableSchema, of_copy: TableOptions) -> Form:
-    """The form that the source and pipeline.yml ask for. `of_copy` names columns as the copy does."""
+    """The form that the source and pipeline.yml ask for. `of_copy`: the options with the copy's names of columns."""
     properties = wanted_properties(settings, options, schema.comment)
     return Form.of(schema, properties, settings.catalog.type, of_copy, wanted_version(settings, options))
 

@@ -43,14 +43,14 @@ _ENTRY_FIELDS = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manife
 
 
 def nothing_held() -> AbstractSet[int]:
-    """No other table needs a snapshot."""
+    """The `Held` of a table whose snapshots no other table needs."""
     return frozenset()
 
 
 class AssertUnreferenced(ValidatableTableRequirement):
     """Asserts that no branch and no tag refers to these snapshots.
 
-    Someone may have made such a branch or tag after the table was loaded.
+    Someone may have made a branch or a tag there after the table was loaded.
     """
 
     type: Literal["assert-unreferenced"] = "assert-unreferenced"
@@ -257,8 +257,8 @@ def _remove(loaded: Table, removal: Removal) -> None:
     remaining = document.get("remaining", ())  # older releases did not store it
     if document["table"] != str(metadata.table_uuid) or not earlier.issubset(remaining):
         return
-    later = [each for each in later if not is_marked(each)]
-    manifests = (manifest for snapshot in later for manifest in snapshot.manifests(loaded.io))
+    by_others = [each for each in later if not is_marked(each)]
+    manifests = (manifest for snapshot in by_others for manifest in snapshot.manifests(loaded.io))
     used = {path for manifest in manifests for path in _files(manifest, loaded.io)}
     for path in document["files"]:
         if path not in used and is_below(loaded, path):

@@ -1,4 +1,4 @@
-"""What is found of copies, for the notes of `lake.known_copies`."""
+"""Looks at copies in an Iceberg catalog, for the notes of `lake.known_copies`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from lakeingest.lake.target import Looked, Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class IcebergFinding:
-    """`lake.known_copies.Finding`. `version`: that of Iceberg's format which users ask for, by table."""
+    """`lake.known_copies.Finding`. `version` returns the version of Iceberg's format that a table is to have."""
 
     target: Tables
     entries: Entries
@@ -24,7 +24,7 @@ class IcebergFinding:
     version: Callable[[TableId], int]
 
     def find(self, table: TableId) -> Known | None:
-        """What a look at the table finds now; None if there is no copy with its own name on this machine."""
+        """What a look at the table finds now; None if no copy with its own name is on this machine."""
         with self.target.storage_errors():
             loaded = self.entries.find_anew(table)
             staged = None if loaded is None or is_building(loaded) else resume_point(table, loaded)
@@ -36,7 +36,7 @@ class IcebergFinding:
             return Known.of(loaded.metadata_location, Looked(staged, dict(loaded.properties)), listings)
 
     def trust(self, table: TableId, listings: Listings) -> None:
-        """All files of the commit from which the run goes on are there: these."""
+        """Note that all files in `listings`, those of the commit from which the run goes on, exist."""
         self.audit.trust(table, listings)
 
     def _goes_on(self, table: TableId, loaded: Table, staged: Staged) -> bool:

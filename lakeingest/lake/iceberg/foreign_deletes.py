@@ -47,9 +47,9 @@ class ForeignDeletes:
     deletes: Sequence[ManifestEntry]
 
     def dead(self, key: Sequence[str]) -> Positions:
-        """The rows that are deleted, or have NULL in a column of the `key`, which no row of the source has.
+        """The positions of rows that are deleted, or that have NULL in the `key`, where no row of the source has NULL.
 
-        The positions ascend, each is there once. Raises as `read_rows`.
+        The positions in a file ascend, and each is there once. Raises as `read_rows`.
         """
         by_position = [entry for entry in self.deletes if not _is_by_equality(entry)]
         parts = [applying_positions(self.table, self.rows, by_position), *self._by_equality()]
@@ -58,7 +58,10 @@ class ForeignDeletes:
         return {path: np.unique(positions) for path, positions in united if len(positions)}
 
     def changes(self, dead: Positions) -> FileChanges:
-        """The changes after which only positions, each once, delete rows; NO_FILES if that holds already."""
+        """Write the positions `dead` to files, and return the changes that put these in place of all files of deletes.
+
+        NO_FILES, and nothing is written, if the files of deletes have exactly these positions already.
+        """
         kinds = {is_vector(entry.data_file) for entry in self.deletes}
         has_one_kind = kinds <= {is_third(self.table.metadata)} and not any(map(_is_by_equality, self.deletes))
         if has_one_kind and self._stores_exactly(dead):
@@ -81,7 +84,7 @@ class ForeignDeletes:
         )
 
     def _by_equality(self) -> Iterator[Positions]:
-        """The rows that files of deletes by equality delete."""
+        """The positions of the rows that files of deletes by equality delete."""
         groups = defaultdict[tuple[int, ...], list[ManifestEntry]](list)
         for entry in filter(_is_by_equality, self.deletes):
             groups[tuple(entry.data_file.equality_ids or ())].append(entry)
@@ -96,7 +99,7 @@ class ForeignDeletes:
     def _deleted(
         self, names: Sequence[str], deletes: Sequence[ManifestEntry], rows: Sequence[ManifestEntry]
     ) -> Iterator[Positions]:
-        """The rows of these files that have the values of such deletes, if these are of a later commit."""
+        """The positions of rows of the files `rows` whose columns `names` have values of `deletes` of later commits."""
         parts = []
         for entry in deletes:
             values = read_rows(self.table, entry.data_file, names)
@@ -104,16 +107,17 @@ class ForeignDeletes:
             parts.append(values.append_column(_SEQUENCE, number))
         if not sum(part.num_rows for part in parts):
             return
-        newest = pa.concat_tables(parts)
-        with_nulls = any(newest[name].null_count for name in names)  # else rows with NULL match no delete
-        newest = _comparable(newest, names, with_nulls=with_nulls)
-        keys = [name for name in newest.column_names if name != _SEQUENCE]
+        deleted = pa.concat_tables(parts)
+        with_nulls = any(deleted[name].null_count for name in names)  # else rows with NULL match no delete
+        deleted = _comparable(deleted, names, with_nulls=with_nulls)
+        keys = [name for name in deleted.column_names if name != _SEQUENCE]
         # the last delete of each value counts: it applies to all files that an earlier one applies to
-        newest = newest.group_by(keys, use_threads=False).aggregate([(_SEQUENCE, "max")])
+        newest = deleted.group_by(keys, use_threads=False).aggregate([(_SEQUENCE, "max")])
         sequences = newest[f"{_SEQUENCE}_max"].to_numpy()
         wanted = newest.select(keys).append_column(NUMBER, pa.array(np.arange(newest.num_rows)))
         for entry in rows:
             number = entry.sequence_number or 0
+            # skip a file if no delete is newer, or if it has none of the values by its bounds, which do not tell NULLs
             if number >= sequences.max() or not (with_nulls or self._may_have(entry.data_file, names[0], newest)):
                 continue
             found = _comparable(read_rows(self.table, entry.data_file, names), names, with_nulls=with_nulls)
@@ -121,7 +125,7 @@ class ForeignDeletes:
             yield {entry.data_file.file_path: at[sequences[by] > number]}
 
     def _may_have(self, file: DataFile, name: str, deleted: pa.Table) -> bool:
-        """Whether a data file may have a value of the column that is deleted, by the file's bounds."""
+        """Whether a data file may have, by its bounds, one of the `deleted` values of the column `name`."""
         field = self.table.metadata.schema().find_field(name)
         bounds = bounds_of(file, field)
         if bounds is None or not isinstance(field.field_type, IntegerType | LongType):  # bounds of texts may be short
@@ -130,7 +134,7 @@ class ForeignDeletes:
         return bool(bounds[0] <= ends["max"] and ends["min"] <= bounds[1])
 
     def _without_key(self, file: DataFile, key: Sequence[str]) -> "np.ndarray":
-        """The rows of a file with NULL in the key. The file is read only if its statistics do not tell that."""
+        """The positions of rows with NULL in the key. The file is read only if its statistics do not exclude them."""
         schema = self.table.metadata.schema()
         optional = [field for field in map(schema.find_field, key) if not field.required]
         counts = file.null_value_counts or {}
@@ -180,7 +184,7 @@ def _by_place(entries: Iterable[ManifestEntry]) -> Mapping[object, list[Manifest
 def _comparable(rows: pa.Table, names: Sequence[str], *, with_nulls: bool) -> pa.Table:
     """The rows in a form in which Arrow finds equal values by joining: floating-point numbers as their bits.
 
-    `with_nulls`: NULL is a value, too. Each column gets a companion that says where it is NULL.
+    `with_nulls`: NULL is a value, too. Each column gets a second one that says where it is NULL.
     """
     for place, name in enumerate(names):
         column = rows[name].combine_chunks()
@@ -193,7 +197,7 @@ def _comparable(rows: pa.Table, names: Sequence[str], *, with_nulls: bool) -> pa
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
-    """Some value of the type, which stands for NULL beside the companion."""
+    """Some value of the type. It stands for NULL, because a second column says where the first one is NULL."""
     if pa.types.is_boolean(kind):
         return pa.scalar(False)
     if pa.types.is_decimal(kind):

@@ -54,8 +54,8 @@ def copy_schema(
 ) -> CopySchema:
     """The schema of the copy of a table with the definition `schema` that takes over the table with this metadata.
 
-    `drop`: as in `Adopt`. With `keeps_dropped`, dropped columns stay for readers as new fields, which are NULL; but
-    those with parts, such as structs, go.
+    `drop`: as in `Adopt`. With `keeps_dropped`, dropped columns stay for readers as new fields, which are NULL. But
+    dropped columns with parts, such as structs, are removed.
     """
     foreign, ids = metadata.schema(), FieldIds(metadata.last_column_id)
     columns = schema.lake_columns

@@ -26,6 +26,7 @@ class RaiseVersion(UpgradeFormatVersionUpdate):
 
 @_apply_table_update.register(RaiseVersion)
 def _(update: RaiseVersion, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
+    """Apply the update. A table that has version 3 already gets only its `next_row_id`, which may be missing."""
     next_row_id = getattr(base_metadata, "next_row_id", None) or 0
     if base_metadata.format_version == THIRD:
         return base_metadata.model_copy(update={"next_row_id": next_row_id})
@@ -42,7 +43,7 @@ class _Writable(TableMetadataV3):
         by_alias: bool = True,  # noqa: FBT001, FBT002 - as PyIceberg
         **kwargs: Any,
     ) -> str:
-        # PyIceberg's class of version 3 refuses this; its other versions take the same way
+        # PyIceberg's class of version 3 refuses to be written; its classes of other versions are written in this way
         dump = IcebergBaseModel.model_dump_json
         return dump(self, exclude_none=exclude_none, exclude=exclude, by_alias=by_alias, **kwargs)
 
@@ -61,7 +62,7 @@ def writable(metadata: TableMetadata) -> TableMetadata:
 
 
 def raise_version(transaction: Transaction) -> None:
-    """Let the transaction give its table version 3 before all that follows."""
+    """Let the transaction give its table version 3, before the updates that it gets later."""
     transaction._stage((raised_version(),), ())  # noqa: SLF001 - Transaction refuses version 3
 
 
@@ -73,7 +74,7 @@ def raised_version() -> RaiseVersion:
 def assert_following(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
     """Raises CommitFailedException if a new snapshot's sequence number is not above that of the table.
 
-    Then someone has committed since. PyIceberg asks this for version 2 alone.
+    Such a number shows that someone has committed since. PyIceberg checks this for version 2 alone.
     """
     latest = metadata.last_sequence_number if isinstance(metadata, TableMetadataV3) else -1
     for update in updates:

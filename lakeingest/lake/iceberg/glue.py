@@ -18,7 +18,7 @@ class OrderedGlueCatalog(OrderedCatalog, FixedLocations, GlueCatalog):
 
     @staticmethod
     def _write_metadata_no_exist_check(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        """Write metadata.json of a bucket of tables, of any version of the format."""
+        """Write a metadata.json of any version of the format to an S3 table bucket."""
         GlueCatalog._write_metadata_no_exist_check(writable(metadata), io, metadata_path)  # noqa: SLF001
 
 

@@ -89,6 +89,7 @@ class IcebergFile:
         return self._living(names, most)
 
     def _living(self, names: Sequence[str], most: int | None = None) -> pa.Table:
+        """As `first_rows`; None for `most`: all rows of the file."""
         with storage_errors(self.name):
             rows = read_rows(self.table, self.task.file, names, most)
             dead = [self.deletes.of(file).get(self.name, _NONE) for file in self.task.delete_files]
@@ -133,9 +134,9 @@ class IcebergHeld:
         return split_by_content(tuple(_new_files(self._loaded, self._version, self._published)))
 
     def faulty_deletes(self) -> list[str]:
-        """Files of deletes that do not have the rows that the manifest says, or positions at which no row is.
+        """What is wrong with new files of deletes: the number of rows, rows that do not exist, or rows deleted twice.
 
-        Also data files with two vectors, and vectors that lack a row that is deleted for readers.
+        Also names data files with two vectors, and new vectors that lack a row that is deleted for readers.
         """
         rows_by_path = {file.name: file.rows for file in self.files}
         by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]
@@ -161,6 +162,7 @@ class IcebergHeld:
             yield f"{vector.file_path} lacks {len(lost)} rows of {path} that were deleted before"
 
     def _faults(self, file: DataFile, rows_by_path: Mapping[str, int]) -> Iterator[str]:
+        """The faults of one file of deletes. `rows_by_path` has the number of rows of each data file of the commit."""
         with storage_errors(file.file_path):
             positions_by_file = self._deletes.of(file)
         fault = miscount(file.file_path, file.record_count, sum(map(len, positions_by_file.values())))

@@ -27,16 +27,16 @@ from lakeingest.lake.target import Staged
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
 MERGING = f"{STAGING}_merge_"  # beginning of the names of branches on which statements merge
-SAME_ROWS = f"{STAGING}.same_rows"  # property of a commit: its base, if that has the same rows
+SAME_ROWS = f"{STAGING}.same_rows"  # property of a commit: its base, if the base has the same rows
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
-TAKEN = f"{STAGING}.taken_over"  # a property of foreign tables until the first publish of ours
+TAKEN = f"{STAGING}.taken_over"  # a property of a foreign table from its take-over until our first publish
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What another tool has left: its last snapshot, the schema of the table then, and the tool's name by the user."""
+    """What another tool has left: its last snapshot, the schema at that time, and the tool's name by the user."""
 
     snapshot: int
     schema: int
@@ -51,12 +51,12 @@ class Taken:
             return None
 
     def to_text(self) -> str:
-        """The property."""
+        """The value of the property TAKEN."""
         return json.dumps(asdict(self))
 
 
 def is_foreign(loaded: Table) -> bool:
-    """Whether another tool made the table, and no run has taken it over; or someone has removed staging since then."""
+    """Whether another tool made the table, and no run has taken it over; or someone has removed staging since."""
     is_given_up = TAKEN in loaded.properties and STAGING not in loaded.metadata.refs
     return OWNER not in loaded.properties or is_given_up
 
@@ -184,7 +184,7 @@ def published_snapshot(loaded: Table) -> int | None:
 
 
 def rank_of_build(built: Table) -> tuple[bool, int, str]:
-    """How advanced a built table is: published or not counts first, then the number of commits, then the name."""
+    """How advanced a built table is: first whether it is published, then its number of commits, then its name."""
     commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
     return published_snapshot(built) is not None, commits, built.name()[-1]
 

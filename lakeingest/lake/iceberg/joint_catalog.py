@@ -1,8 +1,8 @@
 """Catalogs that can commit several tables at once.
 
-Then no reader finds the commit of one of these tables, and not yet that of another. A catalog in a database does it in
-one transaction. A REST catalog does it by the request `transactions/commit`, if its server offers that: how much of it
-readers may see half depends on the server.
+So no reader finds the commit of one of these tables without that of another. A catalog in a database does it in
+one transaction. A REST catalog does it by the request `transactions/commit`, if its server offers that: whether
+readers may see a part of the commit for a moment depends on the server.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A commit of one table: what it asserts and what it changes. `table` is the one that it was prepared on."""
+    """A commit of one table: what it asserts and what it changes. `table` is the table on which it was prepared."""
 
     table: Table
     requirements: tuple[TableRequirement, ...]
@@ -33,7 +33,7 @@ class JointCatalog(ABC):
     @property
     @abstractmethod
     def commits_together(self) -> bool:
-        """Whether the catalog can."""
+        """Whether the catalog can commit several tables at once."""
 
     @abstractmethod
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:

@@ -1,7 +1,7 @@
 """What this process has read of files, and keeps: manifests, lists of manifests, columns of keys, deletes, large files.
 
-Each merge of a run that follows needs most of them again. Of files that another tool has written, which are larger than
-ours, neighbouring chunks need the same one. No such file ever changes, and no two have one name. Source:
+Each merge of a run that follows the source needs most of them again. Files of another tool are larger than ours, so
+neighbouring chunks need the same one. No file of these kinds ever changes, and no two have one name. Source:
 Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
 damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
 """
@@ -43,7 +43,7 @@ LARGE_ROWS = 200_000  # a file with so many rows may be needed by several chunks
 
 
 class Kept(Generic[Key, Value]):
-    """The values that were asked for last, up to a total size. A value of more than a part of it is not kept."""
+    """The values that were asked for last, up to a total size. A value larger than one of its `parts` is not kept."""
 
     def __init__(self, size: int, size_of: Callable[[Value], int], parts: int = 8) -> None:
         self._most, self._size_of = size // parts, size_of
@@ -64,14 +64,14 @@ class Kept(Generic[Key, Value]):
         return value
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Forget all values."""
         with self._lock:
             self._values.clear()
 
 
 # a table that is followed needs its newest list, of some 15 manifests
 _lists: Kept[str, "tuple[KeptManifest, ...]"] = Kept(2_000, len)
-# of some 4 KB each; the ids of rows depend on the list of manifests, too
+# of some 4 KB each; by path and first row id, because the list of manifests gives this id
 _entries: Kept[tuple[str, int | None], list[ManifestEntry]] = Kept(8_000, len)
 _columns: Kept[tuple[str, tuple[str, ...], int], pa.Table] = Kept(32 * _MEGABYTE, lambda columns: columns.nbytes)
 # two large files at most: a task compares a range with one of them, or with the end of one and the start of the next
@@ -96,6 +96,7 @@ class KeptManifest(ManifestFile):
         return _entries.get((self.manifest_path, manifest_row_id(self)), living)
 
     def _read(self, io: FileIO) -> list[ManifestEntry]:
+        """Read all entries, also those of files that the manifest names as removed."""
         # PyIceberg reads only the fields of version 2
         with AvroFile[ManifestEntry](
             io.new_input(self.manifest_path),
@@ -162,6 +163,6 @@ def _count(positions: Positions) -> int:
 
 
 def forget() -> None:
-    """Keep nothing, as a new process."""
+    """Forget all that was read, so that files are read again as by a new process."""
     for kept in (_lists, _entries, _columns, _living, _deletes):
         kept.forget()

@@ -51,9 +51,9 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
-    """Changes that put all positions that delete a row, each once, into one file, in place of all files of deletes.
+    """Write all positions that delete a row, each once, to one file. Returns changes that replace all deletes by it.
 
-    With partitions it is one file for each of them.
+    With partitions, one file is written for each of them.
 
     NO_FILES if every stored position deletes a row and is stored once, or if some deletes are not by position.
     """
@@ -112,7 +112,7 @@ def applying_positions(files: TableFiles, rows: Sequence[ManifestEntry], deletes
 
 
 def is_applying(delete: ManifestEntry, path: str, numbers: Mapping[str, int]) -> bool:
-    """Whether deletes apply to a data file. `numbers` has the sequence number of each data file of the snapshot."""
+    """Whether `delete` applies to the data file `path`. `numbers`: the sequence numbers of all data files."""
     return path in numbers and numbers[path] <= _sequence_number(delete)
 
 

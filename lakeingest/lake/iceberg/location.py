@@ -35,7 +35,7 @@ def new_location(settings: config.Target, table: TableId) -> str:
 
 
 def new_location_of(settings: config.Target, name: Name) -> str:
-    """A folder as of `new_location`, for a table with this name."""
+    """A folder as `new_location` returns it, for a table with this name."""
     return f"{_beginning_of(settings, name)}{uuid.uuid4().hex[:8]}"
 
 
@@ -53,7 +53,7 @@ def _beginning_of(settings: config.Target, table_name: Name) -> str:
 
 
 def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder that the user chose for a new copy; None if the catalog chooses it; else its path's `beginning`."""
+    """The folder that the user chose for a new copy; else None if the catalog chooses one; else its `beginning`."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 

@@ -31,7 +31,7 @@ from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Staged, Written
 
-MANY = 32  # small files, in all partitions: then they are combined
+MANY = 32  # so many small files, of all partitions together, are combined
 _EPOCH = dt.date(1970, 1, 1)
 _Properties = Mapping[str, str]
 
@@ -52,7 +52,7 @@ class IcebergLogs:
 
     def __init__(self, target: IcebergTarget) -> None:
         self._target = target
-        self._opened: dict[int, Table] = {}  # by version: as `writer` has loaded it, for the next `append`
+        self._opened: dict[int, Table] = {}  # the table that `writer` has loaded, by version, for the next `append`
 
     def writer(self, staged: Staged, lift: Lift | None) -> _LogWriter:
         """A writer with the field ids that the columns have after the lift."""
@@ -85,7 +85,7 @@ class IcebergLogs:
         return self._commit(staged, progress, FileChanges(tuple(added)), Operation.APPEND, properties, schema)
 
     def remove_before(self, staged: Staged, name: str, day: dt.date, after: Callable[[int], Progress]) -> Staged:
-        """Remove the files by their statistics."""
+        """Remove the files whose values of the column `name` are all before the day, by their statistics."""
         with self._target.storage_errors():
             loaded = self._loaded(staged)
             field = loaded.schema().find_field(name)
@@ -116,6 +116,11 @@ class IcebergLogs:
         properties: _Properties | None = None,
         schema: Callable[[Transaction], int | None] = lambda _: None,
     ) -> Staged:
+        """Make one marked commit on staging and on main.
+
+        `schema` may add a schema to the transaction, and returns the id of the commit's schema; None: that of `staged`.
+        """
+
         def write(transaction: Transaction) -> None:
             assert_unmoved(transaction._table, staged)  # noqa: SLF001 - the table that the transaction is built on
             mark(transaction, progress, staged.version, changes, schema(transaction), kind=kind)
@@ -126,7 +131,7 @@ class IcebergLogs:
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=version).commit()
 
         with self._target.storage_errors():
-            # a commit is refused if someone has made another one since, and looks at the table anew then
+            # a table loaded earlier will do: if someone has committed since, the commit is refused, and loads it anew
             loaded = self._opened.pop(staged.version, None) or self._loaded(staged)
             committed = self._target._commit(loaded, staged, progress, write)  # noqa: SLF001 - as below
         return replace(committed, progress=_shown(progress), published=committed.version)

@@ -31,7 +31,7 @@ class DeleteManifest(ManifestWriterV2):
     """A manifest of files of deletes."""
 
     def content(self) -> ManifestContent:
-        """What the files have."""
+        """The kind of the files that the manifest lists."""
         return ManifestContent.DELETES
 
     @property
@@ -48,7 +48,7 @@ class RowManifest3(ManifestWriterV2):
         return THIRD
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        """The file, whose entries have the fields of version 3."""
+        """A writer of the manifest's file, whose entries have the fields of version 3."""
         schema = self._with_partition(THIRD)
         return AvroOutputFile[ManifestEntry](
             output_file=self._output_file,
@@ -72,7 +72,7 @@ WRITERS = {
 
 
 def manifest_row_id(manifest: ManifestFile) -> int | None:
-    """The first id of the rows in a manifest's data files without such an id; None if they get none."""
+    """The first id for rows of a manifest's data files that have no first row id themselves; None if there is none."""
     found: int | None = _values(manifest)[_FIRST_ROW_ID]
     return found
 
@@ -82,13 +82,13 @@ def write_list(
 ) -> int:
     """Write the list of a snapshot's manifests in version 3. Returns the id that the next new row of the table gets.
 
-    A manifest of data files that has no first id gets one here, and with it all of its rows.
+    A manifest of data files that has no first row id gets one here, from which all its rows get their ids.
     """
     number, following = snapshot.sequence_number or 0, snapshot.first_row_id or 0
     records = []
     for manifest in manifests:
         values = _values(manifest)
-        for place in (_NUMBER, _LEAST_NUMBER):  # of a manifest that this commit has written
+        for place in (_NUMBER, _LEAST_NUMBER):  # unassigned in a manifest that this commit has written
             values[place] = number if values[place] == UNASSIGNED_SEQ else values[place]
         if manifest.content is ManifestContent.DATA and values[_FIRST_ROW_ID] is None:
             values[_FIRST_ROW_ID] = following

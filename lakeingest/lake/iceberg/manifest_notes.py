@@ -51,7 +51,7 @@ class ManifestNotes:
     def all_under(self, manifest_list: str) -> Mapping[str, Sequence[ListedFile]] | None:
         """What this list of manifests and each manifest in it lists; None if one of them has no note.
 
-        The list itself is the first of its files.
+        By its note, the list of manifests is itself the first file that it lists.
         """
         if manifest_list not in self._noted:
             return None
@@ -63,7 +63,7 @@ class ManifestNotes:
         return listings
 
     def note_list(self, path: str, length: int, manifests: Iterable[ManifestFile]) -> None:
-        """Note these manifests of a list."""
+        """Note the list of manifests in the file `path`: it lists itself first, then these manifests."""
         listed = [(manifest.manifest_path, manifest.manifest_length) for manifest in manifests]
         self._used[path] = [(path, length), *listed]
 

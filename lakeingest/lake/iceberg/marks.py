@@ -93,7 +93,7 @@ def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Tra
         raise_version(transaction)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     # after someone's compaction, deletes of rows in replaced files may remain, and summaries would count them
-    changes = NO_FILES  # files of position deletes may not be written any more
+    changes = NO_FILES  # in version 3, no files of position deletes may be written
     if not raises_version:
         changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
     # if readers see the commit `staged`, the new commit has the same rows as they see

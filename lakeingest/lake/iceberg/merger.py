@@ -104,7 +104,7 @@ class IcebergMerger:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
-            # all keys of the file, with the types of the changed keys; NULL in a deleted row of another tool
+            # all keys of the file, with the types of the changed keys; a deleted row of another tool may have NULL
             key_schema = pa.schema([candidates.field(name).with_nullable(True) for name in self.key])
             keys = read_columns(self.table, task.file, self.key).cast(key_schema)
             rows, numbers = matches(keys, candidates)
@@ -142,7 +142,7 @@ def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarr
 def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray, np.ndarray] | None":
     """The rows, ascending, of `keys` that equal a wanted value, and the index of that value in `wanted`.
 
-    None if the values are not fit to be searched: no integers, NULLs, one twice, or many that do not ascend.
+    None if `keys` cannot be searched: they are no integers, have NULL or a value twice, or are many and do not ascend.
     """
     integers, wanted_integers = as_integers(keys), as_integers(wanted)
     if integers is None or wanted_integers is None or integers.type != wanted_integers.type or integers.null_count:
@@ -154,7 +154,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
         ascending = ascending[row_numbers]
     if not (ascending[1:] > ascending[:-1]).all():
         return None
-    places = np.searchsorted(ascending, values)  # for each value, the place that it has if it is there
+    places = np.searchsorted(ascending, values)  # for each value, its index in `ascending`, if the value is there
     is_there = places < len(ascending)
     is_there[is_there] = ascending[places[is_there]] == values[is_there]
     rows = row_numbers[places[is_there]]

@@ -36,7 +36,7 @@ _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}  # of numpy, which
 def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
     """The spec of a new copy with these columns. Its fields have the names that Spark would give them.
 
-    A name that a column has gets underscores, because Iceberg gives a name only once.
+    If a column has the name of a field, the field gets underscores, because Iceberg gives a name only once.
     """
     taken = {column.name.casefold(): column.field_id for column in schema.fields}
     made = []
@@ -50,7 +50,7 @@ def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
 
 
 def marks_of_new(fields: Sequence[PartitionField]) -> dict[str, str]:
-    """The properties of a new copy that is divided so; none for a copy without partitions."""
+    """The properties of a new copy with these partitions; none for a copy without partitions."""
     return {PARTITION_BY: json.dumps([str(field) for field in fields])} if fields else {}
 
 
@@ -126,6 +126,7 @@ def divided(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, p
         of_rows, distinct = _values(field.transform, source, rows[source.name])
         numbers.append(of_rows)
         values.append(distinct)
+        # one number for each combination of values
         _, partitions = np.unique(partitions * len(distinct) + of_rows, return_inverse=True)
     order = np.argsort(partitions, kind="stable")
     _, starts = np.unique(partitions[order], return_index=True)
@@ -138,7 +139,7 @@ def divided(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, p
 def _values(
     transform: SpecTransform[Any, Any], source: NestedField, column: pa.ChunkedArray
 ) -> "tuple[np.ndarray, list[Any]]":
-    """For each row the number of its partition's value, and the values, in the form that manifests have."""
+    """For each row, the index of its transformed value in a list of values; and this list, in the form of manifests."""
     value_of: Callable[[Any], Any] = transform.transform(source.field_type)
     if isinstance(source.field_type, DateType | TimestampType | TimestamptzType):  # manifests have them as numbers
         is_date = isinstance(source.field_type, DateType)
@@ -150,7 +151,7 @@ def _values(
             column = pa.chunked_array([pa.array(rounded, mask=column.is_null().to_numpy())])
             value_of = _itself
     encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    distinct: dict[Any, int] = {None: 0}
+    distinct: dict[Any, int] = {None: 0}  # the value of NULL has the index 0
     found = [distinct.setdefault(value_of(value), len(distinct)) for value in encoded.dictionary.to_pylist()]
     return np.array([0, *found])[encoded.indices.fill_null(-1).to_numpy() + 1], list(distinct)
 

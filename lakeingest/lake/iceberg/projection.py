@@ -44,7 +44,7 @@ def project_batches(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str
 
 
 def _present(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:
-    """The names in the file of those of the columns that it has."""
+    """The names that these columns have in the file. Columns that the file lacks are left out."""
     names_by_id = _names_by_id(parquet.schema_arrow)
     field_ids = [schema.find_field(name).field_id for name in names]
     return [names_by_id[field_id] for field_id in field_ids if field_id in names_by_id]

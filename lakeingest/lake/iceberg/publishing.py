@@ -1,7 +1,8 @@
 """Publishes of Iceberg tables: each in a separate commit, or several in one commit, if the catalog can make one.
 
-Both assert the same of each table: that main and staging are where they were, and that nobody has changed the columns
-or the partitions. So it does not matter in which of the two a publish takes effect, nor whether both arrive.
+Commits of both kinds assert the same of each table: that main and staging are where they were, and that nobody has
+changed the columns or the partitions. So it does not matter by which kind of commit a publish takes effect, nor whether
+commits of both kinds arrive.
 """
 
 from collections.abc import Callable, Mapping, Sequence

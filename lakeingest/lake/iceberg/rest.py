@@ -52,15 +52,15 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
 
     @property
     def commits_together(self) -> bool:
-        """Whether the server offers it."""
+        """Whether the server offers the request for a commit of several tables."""
         offered = Endpoint(http_method=HttpMethod.POST, path=f"{API_PREFIX}/{_TRANSACTIONS}")
         return offered in self._supported_endpoints
 
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """Commit several tables by one request.
 
-        Raises NotOffered if the server does not have the request, CommitFailedException if it refuses it, HTTPError if
-        it fails.
+        Raises NotOffered if the server does not have the request, CommitFailedException if the server refuses it,
+        HTTPError if the server fails.
         """
         changes = ",".join(self._change(commit).model_dump_json() for commit in commits)
         url = self.url(_TRANSACTIONS, prefixed=True)

@@ -74,6 +74,7 @@ class RowDelta(_FastAppendFiles):
         rows, deletes = split_by_content(changes.added)
         by_files = Operation.OVERWRITE if changes.removed or deletes else Operation.APPEND
         self._kind = kind or by_files
+        # `_summary` puts `_kind` in the place of this operation, because PyIceberg counts no files for a `replace`
         super().__init__(by_files, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows
         self._deletes = deletes
@@ -85,7 +86,7 @@ class RowDelta(_FastAppendFiles):
         updates, requirements = (self._third_updates(), ()) if is_third(metadata) else super()._commit()
         kept_for_ever = [
             update.model_copy(update={"max_ref_age_ms": FOR_EVER})
-            if isinstance(update, SetSnapshotRefUpdate) and update.ref_name != MAIN_BRANCH  # which is kept anyway
+            if isinstance(update, SetSnapshotRefUpdate) and update.ref_name != MAIN_BRANCH  # main is kept anyway
             else update
             for update in updates
         ]
@@ -141,7 +142,7 @@ class RowDelta(_FastAppendFiles):
         """The manifests of the snapshot on which the commit builds.
 
         All manifests with removed files are replaced by two new ones, for rows and for deletes. Without that, a
-        compaction would write a new manifest for each of them. So are many manifests of vectors.
+        compaction would write a new manifest for each of them. Many manifests of vectors are replaced by one, too.
         """
         if self._parent_snapshot_id is None:
             return []

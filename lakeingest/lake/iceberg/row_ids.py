@@ -1,8 +1,8 @@
 """The ids of rows, which tables of version 3 have: a row keeps its id, and when it was changed last, in any other file.
 
-Source: Iceberg's table specification, "Row Lineage". A file without the two columns has the rows of one commit, whose
-ids follow from the id of the first. lakeingest deletes the old row of an update and adds the new one, which gets an id
-of its own: the specification leaves that to engines.
+Source: Iceberg's table specification, "Row Lineage". A file without the columns ROW_ID and CHANGED_AT has the rows of
+one commit. The ids of these rows follow from the id of the first row. lakeingest deletes the old row of an update and
+adds the new one, which gets an id of its own: the specification leaves that to engines.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _FIELDS = (
 
 
 def with_row_ids(table: TableFiles) -> TableFiles:
-    """The same table, whose rows have the two columns, too. No commit may name its schema."""
+    """In version 3, the table with a schema that also has ROW_ID and CHANGED_AT. No commit may name this schema."""
     metadata = table.metadata
     if not is_third(metadata):
         return table
@@ -39,7 +39,7 @@ def with_row_ids(table: TableFiles) -> TableFiles:
 
 
 def rows_with_ids(table: TableFiles, file: DataFile, names: Sequence[str], added_at: int | None) -> pa.Table:
-    """The columns `names` and the two columns of all rows of a data file, also of deleted ones.
+    """The columns `names`, ROW_ID and CHANGED_AT of all rows of a data file, also of deleted ones.
 
     `table` is one of `with_row_ids`; in version 2 there are no ids. `added_at`: the sequence number of the commit that
     added the file; None: the caller changes the rows. Then their last change is the commit that adds them again. The

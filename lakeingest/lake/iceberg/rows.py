@@ -16,7 +16,7 @@ from lakeingest.lake.iceberg.scan_plan import NotByPosition, files_with
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # a task reads files of about as many rows
-_SHARED_ROWS = 200_000  # the same of tasks that read all rows
+_SHARED_ROWS = 200_000  # the same number for the tasks of `batch_readers`
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class IcebergRows:
 def batch_readers(
     loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None = None, flag: str = ""
 ) -> list[IcebergRows] | None:
-    """Readers of the columns `names` of a snapshot's rows, for as many tasks as a few processors share.
+    """Readers of the columns `names` of a snapshot's rows, in tasks so small that a few processors share them.
 
     `bounds` limit the first of the columns: files that have no such rows are left out. So are files in which the
     boolean column `flag` is nowhere true.
@@ -75,8 +75,8 @@ def row_readers(
     """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
     `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
-    is empty if no file may have such rows. A reader reads files of about `most_rows` rows. Files in which the boolean
-    column `flag` is nowhere true are left out.
+    is empty if no file may have rows within `bounds`. A reader reads files of about `most_rows` rows. Files in which
+    the boolean column `flag` is nowhere true are left out.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = most_rows  # so that the first file begins a group

@@ -34,9 +34,8 @@ def files_with(
 ) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
 
-    None for the bounds, or for one of them: no limit. With `flag`, a boolean column, these rows also have it true.
-    Raises NotByPosition; StateUnreadable if a manifest
-    has an unknown partition spec.
+    None for the bounds, or for one of them: no limit. With `flag`, these rows are also true in this boolean column.
+    Raises NotByPosition; StateUnreadable if a manifest has an unknown partition spec.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
@@ -90,7 +89,7 @@ def _overlap(in_file: tuple[Any, Any] | None, limits: tuple[Any, Any]) -> bool:
 class _Deletes:
     """Finds the files of deletes that may have positions in a data file.
 
-    They are not older than the data file, and their paths include its path. They are of its partition; a file of
+    These files are not older than the data file, and their paths include its path. They are of its partition; a file of
     deletes for a single path may be of any partition. If a data file has a vector, no other deletes apply to it.
     """
 
@@ -99,7 +98,7 @@ class _Deletes:
         self._of_partition: dict[Hashable, list[ManifestEntry]] = defaultdict(list)
         for delete in deletes:
             lower, upper = path_bounds(delete.data_file)
-            if lower is not None and lower == upper:
+            if lower is not None and lower == upper:  # all its positions are in one data file
                 self._of_path[lower].append(delete)
             else:
                 self._of_partition[place_of(delete.data_file)].append(delete)

@@ -1,4 +1,4 @@
-"""A target whose copies are shards: readers find them in shared tables. Staging, commits and recovery are as of others.
+"""A target whose copies are shards: readers find them in shared tables. Staging and recovery are as usual.
 
 A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
 makes the second step if a run was killed in between. Until then readers see the shard as it was before.
@@ -35,7 +35,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """Recover the shard, and show it in the shared table as its own table shows it, if it was published."""
+        """Recover the shard. If it was published, show in the shared table what main of its own table shows."""
         staged = super().recover(table)
         if self.settings.is_shard(table) and staged is not None and staged.published is not None:
             self.shared.show(table, self._table(table))
@@ -56,7 +56,7 @@ class ShardedTarget(IcebergTarget):
         return super().create(schema, progress)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The types, as of each copy. The catalog has to allow the name of the shared table, too."""
+        """The types, as for any other copy. The catalog has to allow the name of the shared table, too."""
         assert_nameable(self.settings.catalog.type or "sql", self.settings.shown(schema.table))
         return super().types(schema)
 
@@ -68,7 +68,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """Rewriters as of each copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
+        """Rewriters, as for any other copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
         self._assert_fits(lift.after)
         return super().rewriters(staged, lift)
 
@@ -96,7 +96,7 @@ class ShardedTarget(IcebergTarget):
             self.shared.assert_fits(schema)
 
     def _held(self, table: TableId) -> Held:
-        """What returns the commits of a shard that snapshots of the shared table show."""
+        """A function that returns the commits of a shard that snapshots of the shared table show."""
         return functools.partial(self.shared.held, table) if self.settings.is_shard(table) else nothing_held
 
 
@@ -108,7 +108,7 @@ class ShardedAdoptions(IcebergAdoptions):
         self._sharded = target
 
     def adopt(self, table: TableId) -> None:
-        """Hand over the shard, then the table that shows it, from then on by this pipeline alone."""
+        """Hand over the shard, then the shared table. From then on only this pipeline shows shards there."""
         super().adopt(table)
         with self._target.storage_errors():
             self._sharded.shared.hand_over(table, self._owner.to_text())

@@ -1,6 +1,6 @@
 """The commits of shared tables: which commits of shards each of them shows, and their lists of manifests.
 
-A manifest is never of two shards, and keeps its sequence number. So deletes of a shard mean only its own files.
+A manifest is never of two shards, and keeps its sequence number. So deletes of a shard apply only to its own files.
 """
 
 import json
@@ -21,8 +21,8 @@ from lakeingest.errors import DAMAGED
 from lakeingest.lake.iceberg.history import MAIN
 from lakeingest.lake.iceberg.kept_files import manifests_of
 
-SHARDS = "lakeingest.shards"  # of a snapshot; of the table: its OWNER, for no source table has this name
-LISTS = "lakeingest.lists"
+SHARDS = "lakeingest.shards"  # property of a snapshot; also the OWNER of a shared table: it is no single copy
+LISTS = "lakeingest.lists"  # property of a shared table: the lists of manifests of its last commit
 _TOTALS = (
     "total-records",
     "total-data-files",
@@ -35,7 +35,7 @@ _TOTALS = (
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, as of _TOTALS."""
+    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, ordered as _TOTALS."""
 
     commit: int
     manifest_list: str
@@ -69,6 +69,7 @@ def add_commit(transaction: Transaction, listed: Mapping[str, Listed]) -> None:
 def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests: Sequence[ManifestFile]) -> Snapshot:
     """A snapshot that shows these commits of the shards. Its list of manifests is written."""
     metadata, table = transaction.table_metadata, transaction._table  # noqa: SLF001 - as above
+    # no manifest may have a greater number than its snapshot
     number = max(metadata.next_sequence_number(), *(manifest.sequence_number or 0 for manifest in manifests), 1)
     parent = metadata.current_snapshot_id if MAIN in metadata.refs else None
     snapshot_id, name = metadata.new_snapshot_id(), uuid.uuid4()

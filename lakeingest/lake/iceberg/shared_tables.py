@@ -1,7 +1,7 @@
 """Shared tables, in which readers find the rows of all shards (`core.shards`).
 
 A commit of a shared table writes no rows: its list of manifests has all manifests of the commits that the shards show.
-A manifest is never of two shards, and keeps its sequence number. So deletes of a shard mean only its own files.
+A manifest is never of two shards, and keeps its sequence number. So deletes of a shard apply only to its own files.
 
 The snapshot of a commit has the property `lakeingest.shards`: the commit of each shard that it shows. While a shared
 table has the snapshot, these commits stay in the tables of their shards, and with them their files. The table property
@@ -68,9 +68,9 @@ class SharedTables:
     def __init__(
         self, settings: config.Target, catalog: Catalog, ownership: Ownership | None, waiting: File | None
     ) -> None:
-        """`waiting`: as of IcebergTarget."""
+        """`waiting`: as in IcebergTarget."""
         self._settings, self._catalog, self._ownership, self._waiting_folder = settings, catalog, ownership, waiting
-        self._showing = threading.Lock()  # one commit at a time: each would find that another has moved main
+        self._showing = threading.Lock()  # one commit at a time: of several, all but one would find that main has moved
         self._known: dict[int, Showing] = {}  # by snapshot, because a snapshot never changes
         self._begun: dict[TableId, Schema] = {}  # the columns of shards that this run copies for the first time
 
@@ -88,6 +88,7 @@ class SharedTables:
         """
         table, loaded, of_shard = schema.table, self.assert_ours(schema.table), iceberg_schema(schema, {})
         shared = None if loaded is None else loaded.schema()
+        # the items are copied first, because other threads change them
         others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
         for begun in others:  # nobody sees them yet
             fields = self._fields_with(table, shared, begun)
@@ -139,7 +140,7 @@ class SharedTables:
             self._begun.pop(shard, None)
 
     def forget_dropped(self, shard: TableId) -> None:
-        """Let the rows of those shards leave whose own tables someone has dropped from the catalog; not of `shard`."""
+        """Remove the rows of shards, other than `shard`, whose own tables someone has dropped from the catalog."""
         with self._showing:
             if (loaded := self.assert_ours(shard)) is None:
                 return
@@ -156,7 +157,7 @@ class SharedTables:
     def hand_over(self, shard: TableId, owner: str) -> None:
         """Make the pipeline of the text `owner` the owner of the shared table of a shard, if there is one.
 
-        The commit moves main. So none that the former owner has prepared takes effect.
+        The commit moves main. So no commit that the former owner has prepared takes effect.
         """
         with self._showing:
             if (loaded := self.assert_ours(shard)) is None or loaded.properties.get(PIPELINE) == owner:
@@ -171,7 +172,7 @@ class SharedTables:
     def _commit(
         self, shard: TableId, loaded: Table, change: Callable[[Table, Transaction], Mapping[str, Listed]]
     ) -> None:
-        """Commit the lists that `change` returns, and what it adds to the transaction; old snapshots go."""
+        """Commit the lists that `change` returns, and what it adds to the transaction. Remove old snapshots, too."""
 
         def build(current: Table) -> Transaction:
             transaction = OneTransaction(current)
@@ -208,7 +209,7 @@ class SharedTables:
         return showing.commit_of(shard) == tip(copy, MAIN).snapshot_id
 
     def _last_of_ours(self, shard: TableId, loaded: Table) -> Snapshot:
-        """Our last commit, which readers see, or whose rows they see: someone may have compacted the table.
+        """Our commit that readers see, or whose rows they see because someone else has compacted the table since.
 
         Raises ForeignWrite if someone else has changed its rows or columns.
         """
@@ -226,7 +227,7 @@ class SharedTables:
             snapshot = None if parent is None else metadata.snapshot_by_id(parent)
         if snapshot is None:
             raise StateUnreadable(f"{shard}: {name} has no commit of lakeingest any more; drop it, and a run makes it")
-        # if someone has moved main to an older commit of ours, the columns are those of a later one
+        # if someone has moved main to an older commit of ours, the present columns may be those of a later one
         if not any(is_ours(each) and each.schema_id == metadata.current_schema_id for each in metadata.snapshots):
             [ours_schema] = [each for each in metadata.schemas if each.schema_id == snapshot.schema_id]
             changed = sorted(schema_differences(ours_schema, metadata.schema()))
@@ -256,7 +257,7 @@ class SharedTables:
         return OneCreation.of(created)
 
     def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: those that it has.
+        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: its columns.
 
         Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
         the shared table would not find its values.
@@ -295,7 +296,7 @@ class SharedTables:
         return lists
 
     def _fields_with(self, shard: TableId, shared: Schema | None, of_shard: Schema) -> list[NestedField]:
-        """The columns of the shared table with a shard of these columns. `shared`: its columns; None: it is new.
+        """The columns of the shared table once it has the shard. `shared`: its present columns; None: it is new.
 
         Raises UnsupportedTable if a column of the shard cannot be a column of the shared table.
         """
@@ -315,10 +316,10 @@ class SharedTables:
         fields = []
         for column in merged:
             name = column.name.casefold()
-            of_type = types[name, column.kind]  # the wider type of a column is the type of one of the two
+            of_type = types[name, column.kind]  # one of the two tables has the type of the merged column
             changed = {"name": column.name, "required": name in folded_key, "doc": by_name[name].doc}
             fields.append(_numbered(of_type.model_copy(update=changed), column))
-        return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # they come last
+        return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
 
     def _showing_of(self, snapshot: Snapshot) -> Showing:
         """Which commits of shards a commit of ours shows."""
@@ -329,7 +330,7 @@ class SharedTables:
         return self._known[number]
 
     def _all_showings(self, loaded: Table) -> list[Showing]:
-        """What the snapshots of a shared table show, as far as they are ours."""
+        """What our snapshots of a shared table show. If many other snapshots are known, these are forgotten."""
         ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}

@@ -39,7 +39,7 @@ def new_order(schema: Schema, fields: Sequence[SortField]) -> SortOrder:
 
 
 def marks_of_new(schema: Schema, fields: Sequence[SortField]) -> dict[str, str]:
-    """The property of a new copy that is sorted so; none for a copy that is not sorted."""
+    """The property of a new copy with this sort order; none for a copy that is not sorted."""
     ids = [schema.find_field(field.column).field_id for field in fields]
     return {SORT_BY: _mark(fields, ids)} if fields else {}
 
@@ -47,8 +47,7 @@ def marks_of_new(schema: Schema, fields: Sequence[SortField]) -> dict[str, str]:
 def follow_sort_by(transaction: Transaction, table: TableId, wanted: Sequence[SortField]) -> None:
     """Let this commit give the table the order that pipeline.yml asks for, if it has another one.
 
-    Without `wanted`, only an order that we have set is removed. Raises PartitionsDiffer if the table has no such
-    column.
+    Without `wanted`, only an order that we have set is removed. Raises PartitionsDiffer as `_ids`.
     """
     metadata = transaction.table_metadata
     marked = metadata.properties.get(SORT_BY)
@@ -90,7 +89,7 @@ def order_of(metadata: TableMetadata) -> SortOrder | None:
 
 
 def sorted_rows(schema: Schema, order: SortOrder, rows: pa.Table) -> pa.Table:
-    """The rows in this order. Rows that are equal in it keep their places to each other."""
+    """The rows in this order. Rows that are equal in this order stay in their former order."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys: list[tuple[str, str]] = []
     for place, field in enumerate(order.fields):
@@ -120,8 +119,9 @@ def _mark(fields: Sequence[SortField], ids: Sequence[int]) -> str:
 
 
 def _ids(table: TableId, metadata: TableMetadata, wanted: Sequence[SortField]) -> list[int]:
-    """The field ids of the columns. If pipeline.yml has not changed, columns have the names that they had then.
+    """The field ids of the `wanted` columns.
 
+    If `sort_by` has not changed since the order was set, it names the columns as they were called at that time.
     Raises PartitionsDiffer if a column does not exist, or cannot be compared.
     """
     present = {column.field_id: column for column in metadata.schema().fields}

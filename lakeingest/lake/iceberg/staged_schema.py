@@ -202,7 +202,7 @@ class IdsByName(FieldIds):
         super().__init__(0)
 
     def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
-        """A field with the id of its name and its type. So are the elements of a list."""
+        """A field whose id follows from its name and its type. So do the ids of the elements of a list."""
         number = field_id(name, str(kind))
         if isinstance(kind, ListType):
             elements = field_id(name, str(kind), "elements")

@@ -54,7 +54,7 @@ class TakeOver:
         """How this table becomes the copy of a table with the definition `schema`.
 
         `options`: with names of columns as the copy has them. `version`: of Iceberg's format, as the user wants it.
-        Raises NotOurTable with all reasons if it cannot.
+        Raises NotOurTable with all reasons if it cannot become the copy.
         """
         refusals = list(_refusals_of_form(loaded, schema, version))
         if refusals:
@@ -90,7 +90,7 @@ class TakeOver:
         )
 
     def dead(self, schema: TableSchema) -> Positions:
-        """The rows that the copy does not have, as `ForeignDeletes.dead`."""
+        """The positions of rows that the copy does not have, as by `ForeignDeletes.dead`."""
         foreign = self.copy.matched.origins
         return self.deletes.dead([foreign[name] or name for name in schema.key])
 
@@ -130,6 +130,7 @@ def refused(loaded: Table, schema: TableSchema, reasons: list[str]) -> NotOurTab
 
 
 def _refusals_of_form(loaded: Table, schema: TableSchema, version: int) -> list[str]:
+    """Why the table cannot be taken over, by the metadata of the table and the definition of its copy."""
     metadata, found = loaded.metadata, list[str]()
     if not schema.ordered:
         found.append("only the server knows the order of its keys, so its rows cannot be compared by ranges of keys")
@@ -150,6 +151,7 @@ def _refusals_of_form(loaded: Table, schema: TableSchema, version: int) -> list[
 
 
 def _refusals_of_files(loaded: Table, files: ForeignDeletes) -> list[str]:
+    """Why the table cannot be taken over, by its files."""
     found = list[str]()
     all_files = [entry.data_file for entry in (*files.rows, *files.deletes)]
     others = [file for file in all_files if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}]
@@ -172,8 +174,9 @@ def _refusals_of_files(loaded: Table, files: ForeignDeletes) -> list[str]:
 def _file_without_ids(loaded: Table, files: ForeignDeletes) -> str | None:
     """The path of a Parquet file of rows that has no field ids; None if there is none.
 
-    Only a table with a name mapping may have such files, which others read by the names of columns. So only of such a
-    table the footers are read: some tools give every table a mapping, and write field ids all the same.
+    Only a table with a name mapping may have such files, which others read by the names of columns. So the
+    footers of any other table are not read. With a name mapping they are, because some tools give every table a
+    mapping, and write field ids all the same.
     """
     if _NAME_MAPPING not in loaded.catalog.load_table(loaded.name()).properties:
         return None
@@ -182,6 +185,7 @@ def _file_without_ids(loaded: Table, files: ForeignDeletes) -> str | None:
 
 
 def _refusals_of_partitions(loaded: Table, schema: TableSchema, options: TableOptions, copy: CopySchema) -> list[str]:
+    """Why the table cannot be taken over, by its partitions and those that pipeline.yml asks for."""
     metadata = loaded.metadata
     wanted = [(field.source_id, field.transform) for field in new_spec(copy.schema, options.partitions).fields]
     present = [(field.source_id, field.transform) for field in metadata.spec().fields]

@@ -83,7 +83,7 @@ class IcebergTarget(port.Tables):
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
     ) -> None:
-        """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as of `Audit`."""
+        """`waiting`: the folder of the removals that wait; None: no old snapshot is removed. `notes`: as in `Audit`."""
         self.settings, self._places = settings, (str(settings.warehouse), settings.catalog_place)
         self._options, self._ownership = functools.cache(options or (lambda _: TableOptions())), ownership
         self._keeps_dropped, self._waiting_folder = keeps_dropped, waiting
@@ -105,7 +105,7 @@ class IcebergTarget(port.Tables):
 
     @property
     def finding(self) -> IcebergFinding:
-        """For the notes of `lake.known_copies`."""
+        """What looks at copies for the notes of `lake.known_copies`."""
         return IcebergFinding(self, self._entries, self._audit, self._wanted_version)
 
     def exists(self) -> bool:
@@ -137,7 +137,7 @@ class IcebergTarget(port.Tables):
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # another may be there
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # another run may have one
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -289,7 +289,7 @@ class IcebergTarget(port.Tables):
     def publish(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Staged:
-        """Check the commit, and move main to it, even if it is not the last on staging; with its position and form."""
+        """Check the commit, and move main to it, with its position and form. It need not be the last on staging."""
         return self._publishing.prepare(staged, schema, properties, audit).show()
 
     @property
@@ -325,12 +325,12 @@ class IcebergTarget(port.Tables):
         return leftovers.inventory(self._table(table))
 
     def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
-        """The configured way; else `row_delta`: a statement needs a current schema, no time ahead, and no row twice."""
+        """The configured way; `row_delta` if the schema is not current, a time is ahead, or a key may have two rows."""
         may = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id and not is_being_taken(loaded)
         return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _held(self, table: TableId) -> Held:  # noqa: ARG002 - shards need it
-        """What returns the commits of the table that another table shows, and that stay therefore."""
+        """A function that returns the commits of the table that another table shows, so that they have to stay."""
         return nothing_held
 
     def _waiting(self, table: TableId) -> Waiting | None:
@@ -346,7 +346,7 @@ class IcebergTarget(port.Tables):
         return self._entries.existing(table)
 
     def _table_with(self, table: TableId, version: int) -> Table:
-        """The table. Raises StaleWriter if it has no such commit, because it was dropped and made again."""
+        """The table. Raises StaleWriter if it lacks the commit, because it was dropped and made again."""
         if (loaded := self._table(table)).metadata.snapshot_by_id(version) is None:
             raise stale(table)
         return loaded

@@ -71,8 +71,8 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 class _Present:
     """The files of a snapshot that a commit of version 3 builds on.
 
-    `rows`: the data files by their paths. `vectors`: for the path of a data file its vectors. There is one, unless
-    somebody else has written another; then both count. `deletes`: files of position deletes, of version 2. `dangling`:
+    `rows`: the data files by their paths. `vectors`: for the path of a data file its vectors. There is one; if
+    somebody else has written another, both count. `deletes`: files of position deletes, of version 2. `dangling`:
     vectors that apply to no data file.
     """
 
@@ -122,12 +122,13 @@ class _Present:
         return groups
 
     def changes(self, dead: Positions, groups: Groups) -> FileChanges:
-        """The changes that delete these rows, and rewrite these groups of data files."""
+        """Write vectors and data files. Returns the changes that delete the rows `dead`, and rewrite these groups."""
         old = applying_positions(self.table, list(self.rows.values()), self.deletes)
         rewritten = [file for group in groups for file in group]
         touched = {*dead, *old, *(file.file_path for file in rewritten)}
         replaced = [entry for path in sorted(touched) for entry in self.vectors.get(path, ())]
         of_vectors = applying_positions(self.table, list(self.rows.values()), replaced)
+        # position deletes do not apply to a data file that has a vector
         all_dead = _united([dead, of_vectors, {path: old[path] for path in old.keys() - self.vectors.keys()}])
         added = self._rewritten(groups, all_dead)
         kept = {path: rows for path, rows in all_dead.items() if path not in {file.file_path for file in rewritten}}

@@ -1,8 +1,8 @@
 """Deletion vectors: for one data file, the positions of its deleted rows as a compressed bitmap.
 
 Source: Iceberg's table specification, "Deletion Vectors", and its Puffin specification, blob `deletion-vector-v1`. A
-Puffin file may have several vectors; manifests say where each of them begins. PyIceberg reads vectors, but whole files
-of them, and writes none.
+Puffin file may have several vectors; manifests say where each of them begins. PyIceberg reads only
+whole files of vectors, and writes none.
 """
 
 import json
@@ -33,7 +33,7 @@ _FRAME = 12  # the bytes of a vector besides its bitmap: length, _VECTOR and che
 class DeadRows:
     """The rows that a merge deletes: for the path of each data file, their positions as a bitmap.
 
-    Executors return them. Only the commit writes vectors, because a data file has one, whoever deletes rows of it.
+    Executors return them. Only the commit writes vectors, because a data file has only one, whoever deletes rows of it.
     """
 
     bitmaps: Mapping[str, bytes]
@@ -68,7 +68,7 @@ def write_vectors(
             {
                 "type": "deletion-vector-v1",
                 "fields": [_POSITION],
-                "snapshot-id": -1,
+                "snapshot-id": -1,  # the specification asks for -1 here, and in the next field
                 "sequence-number": -1,
                 "offset": end,
                 "length": len(blob),
@@ -122,6 +122,7 @@ def read_vector(table: TableFiles, vector: DataFile) -> "tuple[str, np.ndarray]"
 
 
 def _encoded(positions: "np.ndarray") -> bytes:
+    """The bytes of a vector with these positions: length, _VECTOR, bitmap and checksum."""
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     body = _VECTOR + bitmap.serialize()
@@ -129,6 +130,7 @@ def _encoded(positions: "np.ndarray") -> bytes:
 
 
 def _decoded(blob: bytes, size: int, location: str) -> BitMap64:
+    """The bitmap in the bytes of a vector. Raises StateUnreadable if they are damaged, or are not `size` bytes."""
     if len(blob) != size or size < _FRAME or blob[4:8] != _VECTOR:
         raise unreadable(location, f"it has no deletion vector of {size} bytes where the manifest says")
     body = blob[4:-4]

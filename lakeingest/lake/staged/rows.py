@@ -26,7 +26,7 @@ def rows_after_commits(
 
     Each commit names files of rows or files of changes, in the folder `staging`. All changes are applied to
     - the rows of the commits, if a copy begins: `visible` is None, or a commit starts the copy over
-    - otherwise, the rows that readers see, which `visible` returns. No commit has rows then.
+    - otherwise, the rows that readers see, which `visible` returns. In this case no commit has files of rows.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()

@@ -9,7 +9,7 @@ The rows of a commit are computed from three parts:
 - the rows of the waves of later commits
 - the changes of the merges of later commits, which are applied in their order
 
-A commit that `restarts` removes all earlier rows. Only this commit and those after it then count.
+A commit that `restarts` removes all earlier rows. From then on, only this commit and later ones count.
 """
 
 import uuid
@@ -175,9 +175,7 @@ class StagingFolder:
         key: Sequence[str] | None = None,
         partitions: Named | None = None,
     ) -> StagingCommit:
-        """Make a commit on the version `base`. `key` is a new primary key of the table; None: the key stays.
-
-        So it is with `partitions`.
+        """Make a commit on the version `base`. `key` and `partitions` are new ones; None: they stay.
 
         Raises StaleWriter if `base` is not the last version.
         """
@@ -211,7 +209,7 @@ class StagingFolder:
             self.path.sync()  # each time, so that a crash never leaves a commit after a removed one
 
     def write(self, rows: pa.Table) -> str:
-        """Write rows to a new file, durably. Returns the file's name. The table has the rows when a commit names it."""
+        """Write rows to a new file, durably. Returns its name. The table has the rows once a commit names the file."""
         name = self.new_file()
         with files.written(self.path / name) as path:
             pq.write_table(rows, path, compression="zstd", use_dictionary=repetitive_columns(rows))

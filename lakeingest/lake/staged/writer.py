@@ -37,7 +37,7 @@ class StagedMerger(StagedWriter):
 
     @property
     def looked_at(self) -> int:
-        """None: the publish finds the rows that are replaced."""
+        """0: mergers read no rows, because the publish finds the rows that are replaced."""
         return 0
 
     def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
