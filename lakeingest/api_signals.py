@@ -106,7 +106,10 @@ class SignalMethods(ABC):
         return shown_point(self.config, name)
 
     def create_point(self, name: str, *, wait: bool = True) -> "SignalResults":
-        """Keep the version of each copy as of now: by the run that is at work, or by a run that first catches up."""
+        """Keep the version of each copy as of now, under this name.
+
+        The run that is at work does so. Without such a run, this call starts a run, which first catches up.
+        """
         from lakeingest.commands.points import create_point
 
         with self._session() as session:
@@ -129,7 +132,7 @@ class SignalMethods(ABC):
         return listed(self.config, tables)
 
     def evidence(self, table: str) -> "KeptKeys":
-        """The rows of a table as they were when they failed, also of keys that have left the quarantine."""
+        """The rows of a table as they were when they failed a gate, also if their keys have left the quarantine."""
         from lakeingest.commands.quarantine import shown
 
         return shown(self.config, table)
@@ -137,9 +140,9 @@ class SignalMethods(ABC):
     def release(
         self, table: str, keys: Sequence[Any] = (), *, wait: bool = True, observe: "Observer | None" = None
     ) -> "SignalResults":
-        """Read the rows of these keys again, without keys those of all keys in quarantine.
+        """Read the rows of `keys` again; if `keys` is empty, the rows of all keys in quarantine.
 
-        A row that is sound now is published. One that fails again stays in quarantine.
+        A row that is sound now is published. A row that fails again stays in quarantine.
         """
         from lakeingest.commands.quarantine import release
         from lakeingest.pipeline.events import unobserved

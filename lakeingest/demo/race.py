@@ -49,7 +49,7 @@ class Lost:
 class Race(Report):
     """What became of the rows that were inserted while so many snapshots were taken.
 
-    `by_position` are the rows that are lost by File and Position, `by_gtids` the number of those by executed GTIDs.
+    `by_position` are the rows that File and Position loses. `by_gtids` is the number of rows that executed GTIDs lose.
     """
 
     snapshots: int

@@ -38,6 +38,7 @@ def timeline(lanes: Sequence[Lane], seconds: float) -> str:
 def joined(spans: Sequence[Span], most: int) -> list[Span]:
     """The spans in their order, at most `most` of them: those between which the time is shortest become one."""
     ordered, found = sorted(spans), list[Span]()
+    # so that fewer than `most` gaps are wider
     least_gap = (max(end for _, end in ordered) - ordered[0][0]) / most if ordered else 0.0
     for start, end in ordered:
         if found and start - found[-1][1] <= least_gap:

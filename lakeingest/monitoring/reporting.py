@@ -27,7 +27,7 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
         notifier = Notifier(config, observe)
         observe = notifier.observe
     if config.notify.openlineage is not None:
-        from lakeingest.monitoring.lineage import Lineage  # the same
+        from lakeingest.monitoring.lineage import Lineage  # it imports them, too
 
         lineage = Lineage(config, config.notify.openlineage, observe, follow=follow)
         observe = lineage.observe
