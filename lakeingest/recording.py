@@ -30,7 +30,7 @@ class Recorder:
         self._recorded: float | None = None  # by the monotonic clock; None if nothing is recorded yet
 
     def take(self, event: Any) -> None:
-        """Record that the run gets on, every EVERY_SECONDS. If the run follows, events that `is_recorded` are recorded, too."""
+        """Record that the run gets on, every EVERY_SECONDS; if the run follows, also at events that `is_recorded`."""
         if not self._committed.began:
             return
         now = time.monotonic()

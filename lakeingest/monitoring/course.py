@@ -46,7 +46,7 @@ class Samples:
 
     def add(self, at: float, value: float) -> None:
         """Add a sample; NaN for a value that is not known."""
-        if self._taken % self._each:
+        if self._taken % self._each:  # the last point has not all its samples yet
             self._points[-1] = at, _greater(self._points[-1][1], value)
         else:
             self._points.append((at, value))
@@ -150,6 +150,7 @@ class Course:
                 self.tables.setdefault(str(event.table), TableCourse()).readers = "left as it is"
 
     def _take_of_table(self, event: Event, table: TableCourse, at: float) -> None:
+        """Take an event about one table, whose course is `table`. It came `at` seconds after the run began."""
         match event:
             case Planned():
                 table.estimated = event.estimated_rows
@@ -195,6 +196,7 @@ class Course:
         self._rated = at, changes
 
     def _span(self, stage: str, seconds: float, end: float) -> None:
+        """Add a span of a stage, which took so many seconds up to `end`."""
         self.spans[stage] = _with_span(self.spans.get(stage, []), (max(0.0, end - seconds), end))
 
 

@@ -62,6 +62,7 @@ class Export:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
             self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
+        # a measurement is delivered at once, unless deliveries would take more than their share of the time
         pause = max(sum(self._costs.values()) / EXPORT_SHARE, 0.0 if isinstance(event, Measured) else EVERY_SECONDS)
         if time.monotonic() - self._delivered_at >= pause:
             self._deliver()

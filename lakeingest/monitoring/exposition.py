@@ -36,6 +36,7 @@ class _Collector(Collector):
 
 
 def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels, float]]) -> Metric:
+    """A metric with its values, in the form of Prometheus's library."""
     names, first = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
     if definition.kind == "summary":
         summary = SummaryMetricFamily(definition.name, definition.meaning, labels=names)

@@ -98,13 +98,14 @@ class Lineage:
                 return
 
     def _begin(self) -> _Run:
+        """The run of the pipeline. The first call tells that it has begun."""
         if self._run is None:
             self._run = _Run(self._config.name)
             self._tell("START", self._run)
         return self._run
 
     def _begun(self, table: TableId) -> _Run:
-        """The run of a table, which begins with its first event."""
+        """The run of a table. The first call for the table tells that it has begun."""
         if table not in self._tables:
             self._tables[table] = _Run(f"{self._config.name}.{table}", table)
             self._tell("START", self._tables[table])
@@ -114,6 +115,7 @@ class Lineage:
         self._tell(kind, run, error if kind == "FAIL" else "")
 
     def _tell(self, kind: Kind, run: _Run, error: str = "") -> None:
+        """Add an event of OpenLineage about a run to those that wait to be sent."""
         facets = {}
         if run.table is not None:
             parent = self._begin()

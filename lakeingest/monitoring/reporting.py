@@ -39,8 +39,8 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
     try:
         result = run(observe)
     except BaseException as error:
-        if not isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
-            if not isinstance(error, UsageError):  # no run has begun: it is a mistake in the command
+        if not isinstance(error, LeaseHeld | NotOurState):  # with these, another run owns the state, and reports
+            if not isinstance(error, UsageError):  # with a UsageError, no run has begun
                 report.end(Ending.of(None, error))
             _end(export, notifier, lineage, Ending.of(None, error))
         raise

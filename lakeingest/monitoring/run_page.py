@@ -153,6 +153,7 @@ class RunPage:
                 yield name, *(getattr(tables[name], count) for count in TableCourse.COUNTS)
 
     def _states(self) -> Iterator[Sequence[object]]:
+        """A row for each table: by its last measurement, or by the run's events if it was not measured."""
         measured = self._measures()
         for name in self._ordered(self._names()):
             table, measure = self.course.tables.get(name, TableCourse()), measured.get(name)

@@ -78,6 +78,7 @@ class Spans:
         self._run.end()
 
     def _add_work(self, event: Any) -> None:
+        """Add the span of the work that ends with this event. The work began `event.seconds` ago."""
         name, fields = WORK[type(event)]
         began = time.time() - event.seconds
         values = {field: getattr(event, field) for field in fields}
@@ -105,6 +106,7 @@ class Spans:
             self._round = None
 
     def _begun(self, name: str, began: float, around: Span | None, *links: Link) -> Span:
+        """A new span that began at `began`, within the span `around`; None: the span begins a trace of its own."""
         context = Context() if around is None else set_span_in_context(around, Context())
         attributes = {f"{_PREFIX}pipeline": self._pipeline}
         start = int(began * _NANOSECONDS)

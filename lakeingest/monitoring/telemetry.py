@@ -176,5 +176,5 @@ class _Ended(SpanProcessor):
     def put_back(self, spans: Iterable[ReadableSpan]) -> None:
         """Keep these spans again, in front of all others, as far as there is room for them."""
         room = MOST_SPANS - len(self._spans)
-        kept = list(spans)[-room:] if room > 0 else []
+        kept = list(spans)[-room:] if room > 0 else []  # `[-0:]` would be all
         self._spans.extendleft(reversed(kept))

@@ -47,6 +47,7 @@ def slack(doc: Mapping[str, Any]) -> dict[str, Any]:
     what = f"table {doc['table']}" if doc["table"] else "run"
     age = "" if doc["age_seconds"] is None else f", readers see it as of {spoken(doc['age_seconds'])} ago"
     reasons = [part for part in (doc["error"], doc["message"], doc["runbook"]) if part]
+    # `rstrip`: without reasons, the text does not end with a colon
     text = printable(f"{doc['pipeline']}: {what} {doc['occasion']}{age}: " + " · ".join(reasons)).rstrip(": ")
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
@@ -65,10 +66,11 @@ def post(
 
 
 def _post(url: str, doc: Mapping[str, Any], headers: Mapping[str, str]) -> Exception | None:
+    """Send a document, and try again if another try may succeed. Returns the last error; None if it has arrived."""
     headers = {"Content-Type": "application/json", **headers}
     request = Request(url, json.dumps(doc).encode(), headers)  # noqa: S310 - HTTP(S) only
     opener, failure = build_opener(_NoRedirects), None
-    for pause in (*PAUSES_SECONDS, None):
+    for pause in (*PAUSES_SECONDS, None):  # None: there is no pause after the last try
         try:
             with opener.open(request, timeout=ANSWER_SECONDS):
                 return None

@@ -102,7 +102,7 @@ class Workspace:
         return load_config(self.path, self.overrides)
 
     def make_suites_folder(self) -> Path:
-        """Make the folder of suites if it is missing, and return it: that of pipeline.yml, or else the default folder."""
+        """Make the folder of suites, of pipeline.yml or else the default one, if it is missing. Returns the folder."""
         quality = self.config.quality
         folder = quality.folder or quality.default_folder
         folder.mkdir(parents=True, exist_ok=True)
