@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SignalMethods(ABC):
-    """The methods of `Pipeline` that store signals and wait for them, and those for rows in quarantine."""
+    """The methods of `Pipeline` that store signals and wait for them, and the methods for rows in quarantine."""
 
     config: Config
 
@@ -39,7 +39,7 @@ class SignalMethods(ABC):
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read all rows of tables again, or those that `where` selects, or those with keys in `keys` or in [from_, to).
+        """Read rows of tables again: all rows, those that `where` selects, or those with keys in `keys` or [from_, to).
 
         With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
         is a value of the key's column, or a list of values in the order of the key's columns. With keys, only one table
@@ -108,7 +108,8 @@ class SignalMethods(ABC):
     def create_point(self, name: str, *, wait: bool = True) -> "SignalResults":
         """Keep the version of each copy as of now, under this name.
 
-        The run that is at work does so. Without such a run, this call starts a run, which first catches up.
+        The run that is at work does so. If no run is at work, this call starts one, which first catches up. With
+        `wait=False`, the call only stores a signal for the next run.
         """
         from lakeingest.commands.points import create_point
 

@@ -54,7 +54,7 @@ def replace_shared(path: Path, contents: bytes) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the modes of a folder and of the folders above it let other users, or its group, read or write in it.
+    """Whether the modes of a folder and of the folders above it let others, or the folder's group, read or write in it.
 
     False if the folder does not exist.
     """

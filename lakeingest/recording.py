@@ -45,7 +45,7 @@ class Recorder:
         self._write({"exit": 0, "error": None, **console.to_document(result)}, refused=self._is_refused(None))
 
     def fail(self, error: BaseException, result: Any) -> None:
-        """Record the error that ended the run, and the result of the run if it went on with other tables, else None.
+        """Record the error that ended the run. `result`: that of the run if it went on with other tables, else None.
 
         With NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run.
         """

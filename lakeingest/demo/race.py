@@ -47,7 +47,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Race(Report):
-    """What became of the rows that were inserted while so many snapshots were taken.
+    """What became of the rows that were inserted while the snapshots were taken.
 
     `by_position` are the rows that File and Position loses. `by_gtids` is the number of rows that executed GTIDs lose.
     """
@@ -90,7 +90,7 @@ class _Snapshot:
 
 
 def race(sample: SampleSource, most: int = SNAPSHOTS) -> Race:
-    """Take snapshots of a table while writers insert into it, until File and Position has lost a row; at most `most`.
+    """Take at most `most` snapshots of a table while writers insert into it. End when File and Position has lost a row.
 
     The table is in a database of its own. Raises OperatorNeeded if the server has no GTIDs.
     """

@@ -23,9 +23,9 @@ def in_background(work: Callable[[], Result]) -> Future[Result]:
 
 
 def outcomes(sending: Future[list[Exception | None]], count: int, seconds: float) -> list[Exception | None]:
-    """For each of `count` documents that are on their way, the error; None if it has arrived.
+    """Wait, for `seconds` at most, until `count` documents have arrived. Returns the error of each; None without one.
 
-    Waits for `seconds` at most. If `sending` takes longer, or fails as a whole, each document gets its error.
+    If `sending` takes longer, or fails as a whole, each document gets its error.
     """
     try:
         return sending.result(seconds)

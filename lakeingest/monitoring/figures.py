@@ -1,4 +1,4 @@
-"""The values of the metrics, collected from the events of a run. Another thread may read them meanwhile."""
+"""The values of the metrics, collected from the events of a run. Another thread may read them during the run."""
 
 import threading
 import time

@@ -98,14 +98,14 @@ class Lineage:
                 return
 
     def _begin(self) -> _Run:
-        """The run of the pipeline. The first call tells that it has begun."""
+        """The run of the pipeline. The first call adds the event of its begin to those that wait."""
         if self._run is None:
             self._run = _Run(self._config.name)
             self._tell("START", self._run)
         return self._run
 
     def _begun(self, table: TableId) -> _Run:
-        """The run of a table. The first call for the table tells that it has begun."""
+        """The run of a table. The first call for the table adds the event of its begin to those that wait."""
         if table not in self._tables:
             self._tables[table] = _Run(f"{self._config.name}.{table}", table)
             self._tell("START", self._tables[table])

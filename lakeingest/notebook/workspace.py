@@ -218,7 +218,7 @@ def _own_folder() -> tuple[Path, ExitStack]:
 
 
 def _of_practice(config: Config, table: str, folder: Path, *, companions: bool) -> tuple[str, ...]:
-    """The overrides with which a pipeline copies only this table, to a folder of its own, and tells nobody of it."""
+    """The overrides with which a pipeline copies only this table, to `folder`, and without metrics and notices."""
     values: dict[str, Any] = {
         "name": "practice",
         "tables.include": [f"re:{re.escape(table)}"],
