@@ -77,7 +77,7 @@ class Pipeline(SignalMethods):
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
         With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared. With
-        `suites`, the quality suites are asked of a sample of each table in the source.
+        `suites`, a sample of each table in the source is checked by the quality suites.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active_session
@@ -92,7 +92,7 @@ class Pipeline(SignalMethods):
         return plan(self.config, tables)
 
     def sample(self, table: str, rows: int = 5) -> "Sample":
-        """The table's first rows, read as a run would read a chunk, with its watermarks; nothing is changed."""
+        """The table's first rows and their watermarks, read as a run would read a chunk. Nothing is changed."""
         from lakeingest.commands.sample import sample
 
         return sample(self.config, table, rows)
@@ -154,10 +154,10 @@ class Pipeline(SignalMethods):
         Applications may write to the tables meanwhile. With `repair`, the rows that differ are read again, and compared
         once more; the result is the last comparison.
 
-        `sample` is the share of the chunks of each table that is compared; `seed` decides which chunks. After
-        `max_seconds` no new chunk is begun. `columns` are compared, with those of the key, and no others. A table of
-        which only a part was compared is never `equal`: its `share` and `columns` say what was compared, and `differs`
-        whether that differs.
+        `sample` is the share of each table's chunks that is compared; `seed` decides which chunks. After `max_seconds`
+        no new chunk is begun. Only `columns` and the key's columns are compared. If only a part of a table was
+        compared, the table is never `equal`: its `share` and `columns` say which part was compared, and `differs` says
+        whether this part differs.
         """
         from lakeingest.commands import repair as repairing
         from lakeingest.commands.extent import Extent
@@ -188,7 +188,10 @@ class Pipeline(SignalMethods):
         return published_versions(self.config, table)
 
     def rows(self, table: str, version: int | None = None) -> "pa.Table":
-        """The rows of a version of the copy, or else those that readers see now, in key order; needs no Spark."""
+        """The rows of a version of the copy; without `version`, the rows that readers see now. They are in key order.
+
+        Needs no Spark.
+        """
         from lakeingest.commands.past import rows
 
         return rows(self.config, table, version)
@@ -196,7 +199,7 @@ class Pipeline(SignalMethods):
     def at(self, *tables: str, time: str | None = None, gtid: str | None = None) -> "PastVersions":
         """The version of each copy as of a time of the source, or as of a GTID set; needs no source and no Spark.
 
-        Both are written as for `lakeingest at`. `rows` reads such a version.
+        `time` and `gtid` are written as for `lakeingest at`. The method `rows` reads one of these versions.
         """
         from lakeingest.commands.at import moment_of, versions_at
 
@@ -205,9 +208,9 @@ class Pipeline(SignalMethods):
     def wait(
         self, *tables: str, until: str | None = None, gtid: str | None = None, max_seconds: float | None = None
     ) -> "Waited":
-        """Wait until readers see all that the source has written by now, or the changes that an option names.
+        """Wait until readers see all that the source has written by now, or the changes that `until` or `gtid` names.
 
-        The options are written as for `lakeingest wait`. Raises Retryable after `max_seconds`; needs no Spark.
+        Both are written as for `lakeingest wait`. Raises Retryable after `max_seconds`; needs no Spark.
         """
         from lakeingest.commands.wait import goal_of, wait
 
@@ -236,8 +239,8 @@ class Pipeline(SignalMethods):
     def watch(self, *tables: str, max_minutes: float | None = None, every_seconds: float = 2.0) -> "Watched":
         """Watch how far the copies are while a run, in any process, follows the source; needs no Spark.
 
-        In a notebook, lag, throughput and freshness are drawn below the cell. It ends after `max_minutes`, at Ctrl-C,
-        or when the run has ended.
+        In a notebook, lag, throughput and freshness are drawn below the cell. The watch ends after `max_minutes`, at
+        Ctrl-C, or when the run has ended.
         """
         from lakeingest.notebook.watching import watch_in_picture
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SignalMethods(ABC):
-    """The methods of `Pipeline` that store signals and wait for them, and those for rows in quarantine."""
+    """The methods of `Pipeline` that store signals and wait for them, and the methods for rows in quarantine."""
 
     config: Config
 
@@ -39,7 +39,7 @@ class SignalMethods(ABC):
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read all rows of tables again, or those that `where` selects, or those with keys in `keys` or in [from_, to).
+        """Read rows of tables again: all rows, those that `where` selects, or those with keys in `keys` or [from_, to).
 
         With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
         is a value of the key's column, or a list of values in the order of the key's columns. With keys, only one table
@@ -106,7 +106,11 @@ class SignalMethods(ABC):
         return shown_point(self.config, name)
 
     def create_point(self, name: str, *, wait: bool = True) -> "SignalResults":
-        """Keep the version of each copy as of now: by the run that is at work, or by a run that first catches up."""
+        """Keep the version of each copy as of now, under this name.
+
+        The run that is at work does so. If no run is at work, this call starts one, which first catches up. With
+        `wait=False`, the call only stores a signal for the next run.
+        """
         from lakeingest.commands.points import create_point
 
         with self._session() as session:
@@ -129,7 +133,7 @@ class SignalMethods(ABC):
         return listed(self.config, tables)
 
     def evidence(self, table: str) -> "KeptKeys":
-        """The rows of a table as they were when they failed, also of keys that have left the quarantine."""
+        """The rows of a table as they were when they failed a gate, also if their keys have left the quarantine."""
         from lakeingest.commands.quarantine import shown
 
         return shown(self.config, table)
@@ -137,9 +141,9 @@ class SignalMethods(ABC):
     def release(
         self, table: str, keys: Sequence[Any] = (), *, wait: bool = True, observe: "Observer | None" = None
     ) -> "SignalResults":
-        """Read the rows of these keys again, without keys those of all keys in quarantine.
+        """Read the rows of `keys` again; if `keys` is empty, the rows of all keys in quarantine.
 
-        A row that is sound now is published. One that fails again stays in quarantine.
+        A row that is sound now is published. A row that fails again stays in quarantine.
         """
         from lakeingest.commands.quarantine import release
         from lakeingest.pipeline.events import unobserved

@@ -31,7 +31,7 @@ class Bars:
     """A bar for each table: of the rows that are copied, or of the ranges of keys that are compared."""
 
     progress: Progress
-    _bar_of: dict[TableId, TaskID] = field(default_factory=dict)  # tables without one are not planned in this run
+    _bar_of: dict[TableId, TaskID] = field(default_factory=dict)  # a table that this run did not plan has no bar
 
     def draw(self, event: Event) -> None:
         """Draw an event that begins or advances a bar. Other events are ignored, and waves of tables without a bar."""

@@ -140,6 +140,7 @@ def plan(
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
+    # without the first note, which says that these are estimates: the lines say so, too
     print_result(plans, as_json, [*console.plan_lines(plans, named=bool(tables)), *plans.notes[1:]])
 
 

@@ -75,7 +75,7 @@ def doctor(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show machine, versions, network and every precondition, without secrets; to a file, as a page for a report."""
+    """Show machine, versions, network and every precondition, without secrets. A file gets a page for a report."""
     from lakeingest.commands.doctor import doctor as diagnose
 
     result = diagnose(config, overrides or ())

@@ -30,7 +30,7 @@ PIPELINE = Path("pipeline.yml")
 
 
 def choose_log_format(value: str | None) -> str | None:
-    """Let the lines on stderr have this form; without a value, their form stays."""
+    """Let the lines on stderr have the form `value`, "text" or "json". None leaves their form as it is."""
     if value is not None:
         use_json(chosen=value == "json")
     return value
@@ -70,7 +70,7 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
 
 
 def print_result(result: Any, as_json: bool, lines: Any) -> None:
-    """Print a result as JSON, or without `as_json` these lines."""
+    """Print `result` as JSON if `as_json`; else print `lines`."""
     if as_json:
         typer.echo(json.dumps(console.to_document(result), default=str))
     else:

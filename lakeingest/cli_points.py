@@ -29,7 +29,7 @@ def points_command(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Keep a version of each copy as of one place in the binlog, so that readers see all tables as of one."""
+    """Keep a version of each copy as of one place in the binlog, so that readers see all tables as of this place."""
     from lakeingest.commands import points as stage
 
     if (name is None) != (action == "list"):

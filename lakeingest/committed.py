@@ -26,7 +26,8 @@ _OF_ROUNDS = Spooled | Merged | GateRun | Published
 def is_recorded(event: Event) -> bool:
     """Whether a run that follows stores its state with this event.
 
-    With events of each round it does not: the file is synced to the disk, and `Measured` follows within seconds.
+    The run does not store it with the events that come in every round: each time, the file would be synced to the disk,
+    and `Measured`, with which the state is stored, follows within seconds.
     """
     return not isinstance(event, _OF_ROUNDS)
 
@@ -58,7 +59,7 @@ class Committed:
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""  # the position up to which changes are spooled
-        self.began = False  # whether the run has begun to work, for which it holds the lease
+        self.began = False  # whether the run has begun to work: then it holds the lease
         self.caught_up = False  # whether the run has caught up with the source at least once
         self.following: Followed | None = None  # what following the source has cost so far
         self.fresh: dict[str, str | None] = {}  # by table, the time up to which readers see every change (ISO 8601)

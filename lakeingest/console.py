@@ -48,7 +48,7 @@ def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
 
 
 def kept_lines(results: "KeptKeys") -> Iterator[str]:
-    """Lines for each key in quarantine, or for each row of the evidence: then with the values of the row."""
+    """A line for each key in quarantine or row of the evidence; after a row of the evidence, a line with its values."""
     for kept in results:
         fails = "its evidence is lost" if kept.expectations is None else "; ".join(kept.expectations)
         since = "" if kept.position is None else f", as of {kept.position}, at {kept.quarantined_at}"
@@ -70,7 +70,7 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
 def observer(console: Console) -> Iterator[Observer]:
     """An observer for use within the block. On a terminal it draws progress bars and prints lines, elsewhere it logs.
 
-    It also logs on a terminal if the log is JSON.
+    If the log is JSON, the observer only logs, on a terminal, too.
     """
     line_of = line_maker()
     if not console.is_terminal or is_json():
@@ -118,7 +118,7 @@ def pipeline_line(config: "Config") -> str:
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """A line for each table of a run; then how the run ended, and how much it has in all."""
+    """A line for each table of a run; then how the run ended, and with how many rows in all."""
     errors = {stopped.table: stopped.error for stopped in result.stopped}  # the names of the errors' classes
     for outcome in result.tables:
         table = outcome.table

@@ -36,12 +36,12 @@ def share_like(folder: Path) -> None:
 def share_reading_like(folder: Path) -> None:
     """As `share_like`, but others can only read new files."""
     share_like(folder)
-    os.umask(os.umask(0o077) | 0o022)
+    os.umask(os.umask(0o077) | 0o022)  # the inner call returns the umask, which can only be read by setting it
 
 
 def replace_shared(path: Path, contents: bytes) -> None:
     """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
-    # until it is complete, it has another name and another ending
+    # until the file is complete, it has another name and another ending
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
@@ -54,7 +54,7 @@ def replace_shared(path: Path, contents: bytes) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the modes of a folder and of the folders above it let other users, or its group, read or write in it.
+    """Whether the modes of a folder and of the folders above it let others, or the folder's group, read or write in it.
 
     False if the folder does not exist.
     """

@@ -55,7 +55,7 @@ class NotBuiltYet(UsageError, ValueError):  # the validation of pipeline.yml col
 
 
 class CheckFailed(LakeIngestError):
-    """A check has failed. `cause` is the name of the runbook of what was found, if it has one."""
+    """A check has failed. If the problem that it found has its own runbook, `cause` is the name of this runbook."""
 
     exit_code = 1
     cause = ""

@@ -23,7 +23,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def _is_abort(error: BaseException) -> bool:
-    """Whether the library of the command line has made this error of Ctrl-C. Only the command line imports it."""
+    """Whether the error is the one that Typer raises at Ctrl-C. Only the command line imports Typer."""
     typer = sys.modules.get("typer")
     return typer is not None and isinstance(error, typer.Abort)
 
@@ -37,7 +37,7 @@ def _is_usage_error(error: BaseException) -> bool:
 
 
 def runbook(error: BaseException) -> str:
-    """The name of the runbook of an error that ends a command; '' for an interrupted one."""
+    """The name of the runbook of an error that ends a command; '' if a person has interrupted the command."""
     if isinstance(error, LakeIngestError):
         return error.runbook
     code = exit_code(error)
@@ -53,7 +53,7 @@ def message(error: BaseException) -> str:
         text = f"{reason} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
         text = str(error) or "interrupted; the last commit stays, and the same command goes on from there"
-    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:  # not the base class
+    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:  # an error of the base class is internal
         text = f"{error} (runbook: {error.runbook})"
     else:
         reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]

@@ -1,7 +1,7 @@
 """What a process imports late: modules that others import in any case, and that most commands never use.
 
-`_LATE` names them. Each is executed when somebody asks for one of its names. PyArrow also goes without pandas, whose
-import takes a fifth of a second, until somebody converts to pandas.
+`_LATE` names these modules. Each is executed when somebody asks for one of its names. PyArrow also goes without pandas,
+whose import takes a fifth of a second, until somebody converts to pandas.
 """
 
 import os
@@ -25,7 +25,7 @@ _LATE = frozenset(
         "strictyaml",  # reads PyIceberg's own file of settings
     }
 )
-# Names of them that PyIceberg asks for while it is imported, each with the module that has it, too.
+# The names of these modules that PyIceberg asks for while it is imported, each with another module that has it, too.
 _ELSEWHERE = {("pyarrow.compute", "Expression"): "pyarrow._compute"}
 _LOCK = RLock()  # while one thread executes a module, the others wait
 _executing: set[str] = set()
@@ -81,9 +81,9 @@ class _NoPandas(MetaPathFinder):
 
 
 def _execute(module: ModuleType) -> None:
-    """Execute a module that is still late. Does nothing while this thread is executing it: then it has its first names.
+    """Execute a module that is still late. The module does not find pandas, for which PyArrow's datasets look.
 
-    Without pandas, for which PyArrow's datasets look.
+    Does nothing if this thread is executing the module already: the module asks for names that it has defined by then.
     """
     spec = module.__spec__
     if spec is None or not isinstance(spec.loader, _LateLoader) or spec.name in _executing:
@@ -139,7 +139,10 @@ def import_pandas_later() -> None:
 
 
 def import_now() -> None:
-    """Execute what is imported and still late, in a process that forks others: they share its memory."""
+    """Execute the modules that are imported and still late. A process does so before it forks others.
+
+    The forked processes share the memory of the modules.
+    """
     with _LOCK:
         for name in sorted(_LATE & sys.modules.keys()):
             _execute(sys.modules[name])

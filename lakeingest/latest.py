@@ -1,4 +1,4 @@
-"""Values that are needed again and again: each is made of its contents once, and kept until others are met."""
+"""Values that are needed again and again: each is made once from stored contents, and kept until they change."""
 
 import hashlib
 import threading
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-MOST = 20_000  # keys, such as tables: of more, those that were asked for longest ago are made anew
+MOST = 20_000  # the most keys, such as tables: beyond them, the value that was asked for longest ago is dropped
 
 
 class Latest(Generic[Key, Value]):

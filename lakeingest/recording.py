@@ -13,15 +13,15 @@ from lakeingest.exits import exit_code, message
 from lakeingest.files.file import state_of
 from lakeingest.state import last_run, lease
 
-EVERY_SECONDS = 10.0  # how often a bounded run records that it gets on
+EVERY_SECONDS = 10.0  # between two records of a run that gets on
 
 
 class Recorder:
-    """Writes `last_run.json`. `committed` collects the same events before `take` gets them.
+    """Writes `last_run.json`. `committed` collects each event before `take` gets it.
 
     While a run is at work, its exit code is None. Nothing is written before the run holds the lease, so the record of
     another run stays as it is. `set_keys`: the keys of pipeline.yml that the command line changed, without the values,
-    for some values are secrets.
+    because some values are secrets.
     """
 
     def __init__(self, config: Config, committed: Committed, set_keys: Sequence[str], *, follow: bool) -> None:
@@ -30,7 +30,7 @@ class Recorder:
         self._recorded: float | None = None  # by the monotonic clock; None if nothing is recorded yet
 
     def take(self, event: Any) -> None:
-        """Record that the run gets on, if it is time for that. A run that follows may last for weeks."""
+        """Record that the run gets on, every EVERY_SECONDS; if the run follows, also at events that `is_recorded`."""
         if not self._committed.began:
             return
         now = time.monotonic()
@@ -45,7 +45,7 @@ class Recorder:
         self._write({"exit": 0, "error": None, **console.to_document(result)}, refused=self._is_refused(None))
 
     def fail(self, error: BaseException, result: Any) -> None:
-        """Record the error that ended the run, and the result of the run if it went on with other tables, else None.
+        """Record the error that ended the run. `result`: that of the run if it went on with other tables, else None.
 
         With NotOurState the state folder is another pipeline's, and keeps the outcome of that pipeline's run.
         """

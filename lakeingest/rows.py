@@ -105,7 +105,7 @@ def source_rows(rows: pa.Table, schema: TableSchema, *, nullable: bool = False) 
 
 
 def optional(fields: pa.Schema) -> pa.Schema:
-    """The same columns, each of which may have NULL."""
+    """The columns `fields`, but each of them may have NULL."""
     return pa.schema([field.with_nullable(True) for field in fields])
 
 

@@ -31,7 +31,7 @@ def is_json() -> bool:
 
 
 def log(text: str, level: str, **facts: Any) -> None:
-    """Print a line of the log on stderr: with its time, date and zone, and its level; as JSON with the facts, too."""
+    """Print a line of the log on stderr: with date, time, zone and level; a line in JSON also has the facts."""
     _write(json.dumps(_document(text, level, facts)) if _Form.is_json else log_line(text, level))
 
 
@@ -46,7 +46,7 @@ def say(text: str) -> None:
 
 
 def say_error(text: str, **facts: Any) -> None:
-    """Print the error with which a command ends on stderr; as JSON with the facts."""
+    """Print on stderr the error with which a command ends; a line in JSON also has the facts."""
     _write(json.dumps(_document(text, "error", facts)) if _Form.is_json else f"lakeingest: {printable(text)}")
 
 

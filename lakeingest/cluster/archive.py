@@ -26,7 +26,7 @@ LOCK = Path(__file__).with_name("requirements.lock")  # the hashes of the packag
 PYTHON = "3.11"
 PROCESSOR = "generic"  # the processor for which kernels are compiled and under whose name a job finds them
 _ARCHIVES = 3  # the number of archives into which the packages are divided
-# Files that no job imports. NumPy's tests are not among them, because NumPy imports a module of its tests
+# Files that no job imports. The first pattern leaves out no tests of NumPy, which imports a module of them
 _LEFT_OUT = (
     "[!n]*/tests/*",
     "numba/tests/*",

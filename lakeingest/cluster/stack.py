@@ -73,7 +73,7 @@ def read_parameters(text: str) -> dict[str, str]:
 def stack_outputs(name: str, region: str) -> dict[str, str] | None:
     """The values of the stack for `submit.emr-serverless`, by their keys; None if there is no such stack.
 
-    A stack that is being made, or could not be made, is none. Raises the errors of `amazon.translate_errors`.
+    A stack that is being made, or could not be made, counts as none. Raises the errors of `amazon.translate_errors`.
     """
     doing = f"CloudFormation says nothing of the stack {name}"
     client = amazon.client("cloudformation", region)

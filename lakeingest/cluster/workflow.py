@@ -49,7 +49,7 @@ def _workflow(name: str, pipeline: str, job: Mapping[str, Any]) -> dict[str, Any
         "mainPythonFileUri": job["main_python_file_uri"],
         "args": list(job["args"]),
         "archiveUris": list(job["archive_uris"]),
-        # each job of a workflow would have the same token
+        # without the variable of the job's token, because all jobs of the workflow would have the same token
         "properties": {key: value for key, value in job["properties"].items() if JOB not in key},
     }
     return {**doc, "id": name}

@@ -190,7 +190,7 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
 
 
 def from_archive(suite: str, work: Path, download: Callable[[list[str]], Result]) -> Result:
-    """What `download` returns for the first archive of the machine's apt with which it succeeds.
+    """Call `download` for each archive of the machine's apt until a call succeeds, and return the result of this call.
 
     `download` gets the apt-get command whose only packages are those of this archive's `suite`; the command keeps its
     state in `work`. Raises OperatorNeeded if no archive has what `download` wants.

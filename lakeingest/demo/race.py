@@ -47,9 +47,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Race(Report):
-    """What became of the rows that were inserted while so many snapshots were taken.
+    """What became of the rows that were inserted while the snapshots were taken.
 
-    `by_position` are the rows that are lost by File and Position, `by_gtids` the number of those by executed GTIDs.
+    `by_position` are the rows that File and Position loses. `by_gtids` is the number of rows that executed GTIDs lose.
     """
 
     snapshots: int
@@ -63,6 +63,7 @@ class Race(Report):
         """A row for each kind of low watermark."""
         losers = len({lost.snapshot for lost in self.by_position})
         yield "File and Position", self.snapshots, losers, len(self.by_position)
+        # snapshots that lost rows by executed GTIDs are not counted one by one, because none is expected
         yield "executed GTIDs (lakeingest)", self.snapshots, min(self.by_gtids, 1), self.by_gtids
 
     @property
@@ -89,7 +90,7 @@ class _Snapshot:
 
 
 def race(sample: SampleSource, most: int = SNAPSHOTS) -> Race:
-    """Take snapshots of a table while writers insert into it, until File and Position has lost a row; at most `most`.
+    """Take at most `most` snapshots of a table while writers insert into it. End when File and Position has lost a row.
 
     The table is in a database of its own. Raises OperatorNeeded if the server has no GTIDs.
     """

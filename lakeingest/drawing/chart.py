@@ -37,7 +37,7 @@ def bars(title: str, values: Sequence[float], label: str, colour: str = "blue") 
 
     Of more than BARS_MAX values, each bar is the mean of several that follow each other.
     """
-    size = math.ceil(len(values) / BARS_MAX) or 1
+    size = math.ceil(len(values) / BARS_MAX) or 1  # `or 1`: without values
     means = [sum(part) / len(part) for part in (values[at : at + size] for at in range(0, len(values), size))]
     top, plot = _nice(max(means, default=0.0)), _WIDTH - _LEFT - _RIGHT
     each = plot / max(len(means), 1)
@@ -63,7 +63,7 @@ def lines(title: str, points: Points, label: str) -> str:
     known = [value for value in points.ys if not math.isnan(value)]
     top = _nice(max(known, default=0.0))
     start, end = (points.xs[0], points.xs[-1]) if points.xs else (0.0, 0.0)
-    span = (end - start) or 1.0
+    span = (end - start) or 1.0  # never 0, because it is a divisor
     colour = COLOURS[points.colour]
     places = [
         (_LEFT + (x - start) / span * (_WIDTH - _LEFT - _RIGHT), _y(y, top))

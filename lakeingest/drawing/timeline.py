@@ -26,7 +26,7 @@ class Lane:
 
 def timeline(lanes: Sequence[Lane], seconds: float) -> str:
     """The lanes of so many seconds, below each other, and the axis of the time. Names are data."""
-    rows = "".join(_row(lane, max(seconds, 1e-9)) for lane in lanes)
+    rows = "".join(_row(lane, max(seconds, 1e-9)) for lane in lanes)  # never 0, because it is a divisor
     ticks = "".join(f"<span>{shown(_tick(seconds * part / _TICKS))}</span>" for part in range(_TICKS + 1))
     return (
         '<div style="display: grid; grid-template-columns: fit-content(12em) minmax(0, 1fr); gap: 3px 8px;'
@@ -38,6 +38,7 @@ def timeline(lanes: Sequence[Lane], seconds: float) -> str:
 def joined(spans: Sequence[Span], most: int) -> list[Span]:
     """The spans in their order, at most `most` of them: those between which the time is shortest become one."""
     ordered, found = sorted(spans), list[Span]()
+    # so that fewer than `most` gaps are wider
     least_gap = (max(end for _, end in ordered) - ordered[0][0]) / most if ordered else 0.0
     for start, end in ordered:
         if found and start - found[-1][1] <= least_gap:

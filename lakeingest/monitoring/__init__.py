@@ -1,1 +1,1 @@
-"""What a run tells the outside: log lines, report, metrics, spans, notices and lineage. Nothing of that can fail it."""
+"""What a run tells the outside: log lines, report, metrics, spans, notices and lineage. No failure here fails it."""

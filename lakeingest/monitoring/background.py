@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result]) -> Future[Result]:
-    """Begin the work. Whoever waits for the future must set a limit."""
+    """Begin the work in a thread of its own. Whoever waits for the future, which gets the result, must set a limit."""
     future = Future[Result]()
 
     def run() -> None:
@@ -23,9 +23,9 @@ def in_background(work: Callable[[], Result]) -> Future[Result]:
 
 
 def outcomes(sending: Future[list[Exception | None]], count: int, seconds: float) -> list[Exception | None]:
-    """For each of `count` documents that are on their way, the error; None if it has arrived.
+    """Wait, for `seconds` at most, until `count` documents have arrived. Returns the error of each; None without one.
 
-    Waits for `seconds` at most. What has not ended by then, or fails as a whole, has failed for each document.
+    If `sending` takes longer, or fails as a whole, each document gets its error.
     """
     try:
         return sending.result(seconds)

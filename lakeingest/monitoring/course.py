@@ -1,6 +1,6 @@
 """The course of a run: what its events have said so far, for reports and for live displays.
 
-Its memory is bounded, but for eight bytes for each wave and each chunk, and what it keeps of each table.
+Its memory is bounded, except for eight bytes for each wave and each chunk, and what it keeps of each table.
 """
 
 import math
@@ -30,15 +30,15 @@ from lakeingest.pipeline.events import (
     WaveCommitted,
 )
 
-SPANS_MAX = 400  # of a stage; at twice as many, the nearest become one
-SAMPLES_MAX = 480  # of a value over time; then two neighbours become one
+SPANS_MAX = 400  # of a stage; if it has more than twice as many, the nearest are joined into one
+SAMPLES_MAX = 480  # of a value over time; if there are so many, each two neighbours become one
 HAPPENINGS_MAX = 100
 # What a course counts, or shows as a span; the lines of all other events are kept as happenings
 _COUNTED = Opened | Planned | WaveCommitted | RowsReread | Spooled | Merged | GateRun | Published | Measured
 
 
 class Samples:
-    """A value over time, as (seconds of the run, value). Where samples become one, the greatest value stays."""
+    """A value over time, as (seconds of the run, value). A point of several samples has the greatest value."""
 
     def __init__(self) -> None:
         self._points: list[tuple[float, float]] = []
@@ -46,7 +46,7 @@ class Samples:
 
     def add(self, at: float, value: float) -> None:
         """Add a sample; NaN for a value that is not known."""
-        if self._taken % self._each:
+        if self._taken % self._each:  # the last point has not all its samples yet
             self._points[-1] = at, _greater(self._points[-1][1], value)
         else:
             self._points.append((at, value))
@@ -69,11 +69,11 @@ class Samples:
 class TableCourse:
     """What a run has told of a table so far.
 
-    `estimated`: the rows of the table, as the server estimates them; once all are copied, their number. `rows` were
-    copied in `waves`, which took `seconds`. `reread` rows were read again. `applied` change rows were merged;
-    `inserted`, `updated` and `deleted` count keys. `gates`: by stage, the last gate; the last one of all comes last.
-    `readers`: what readers see, in words; '' if the run has not changed that. `error` has stopped the table; None after
-    its next publish. `spans` are those of its waves.
+    `estimated`: the number of the table's rows by the server's estimate; the exact number once all rows are copied.
+    `rows` were copied in `waves`, which took `seconds`. `reread` rows were read again. `applied` change rows were
+    merged; `inserted`, `updated` and `deleted` count keys. `gates`: by stage, the last gate of the stage; the newest
+    gate comes last. `readers`: what readers see, in words; '' if the run has not changed it. `error`: what has stopped
+    the table; None again after the table's next publish. `spans`: when the table's waves were at work.
     """
 
     COUNTS: ClassVar[tuple[str, ...]] = ("rows", "waves", "reread", "inserted", "updated", "deleted", "publishes")
@@ -150,6 +150,7 @@ class Course:
                 self.tables.setdefault(str(event.table), TableCourse()).readers = "left as it is"
 
     def _take_of_table(self, event: Event, table: TableCourse, at: float) -> None:
+        """Take an event about one table, whose course is `table`. It came `at` seconds after the run began."""
         match event:
             case Planned():
                 table.estimated = event.estimated_rows
@@ -171,7 +172,7 @@ class Course:
                 table.updated, table.deleted = table.updated + event.updated, table.deleted + event.deleted
             case GateRun():
                 self._span("gates", event.seconds, at)
-                table.gates.pop(event.stage, None)
+                table.gates.pop(event.stage, None)  # so that the newest gate comes last
                 table.gates[event.stage] = event
             case Published():
                 self._span("publishes", event.seconds, at)
@@ -190,11 +191,12 @@ class Course:
         self.lags.add(at, float(max(lags)) if lags else math.nan)
         self.ages.add(at, max(0.0, now - min(moments)) if moments else math.nan)
         (before, changes_before), changes = self._rated, sum(table.applied for table in self.tables.values())
-        if before and at > before:
+        if before and at > before:  # `before` is 0 at the first measurement
             self.rates.add(at, (changes - changes_before) / (at - before))
         self._rated = at, changes
 
     def _span(self, stage: str, seconds: float, end: float) -> None:
+        """Add a span of a stage, which took so many seconds up to `end`."""
         self.spans[stage] = _with_span(self.spans.get(stage, []), (max(0.0, end - seconds), end))
 
 
@@ -204,7 +206,7 @@ def _with_span(spans: list[Span], span: Span) -> list[Span]:
 
 
 def _greater(one: float, other: float) -> float:
-    """The greater value; the other one if one is not known."""
+    """The greater of two values; if one of them is NaN, the other one."""
     if math.isnan(one) or math.isnan(other):
         return other if math.isnan(one) else one
     return max(one, other)

@@ -120,7 +120,7 @@ def _heartbeat(event: Measured, quiet_seconds: float) -> str:
     return f"following, nothing to say for {spoken(quiet_seconds)}: {', '.join(facts)}"
 
 
-# Behind the line of a merge whose changes the rows may have already
+# Ends the line of a merge if the copied rows may have some of its changes already
 _REPEATED = "; without GTIDs, all changes since the binlog file began, most of which the copied rows had already"
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lakeingest.monitoring.telemetry import Telemetry
 
 EVERY_SECONDS = 10.0  # between two deliveries while nothing is measured
-EXPORT_SHARE = 0.002  # of a processor's time for deliveries, so that many tables make them rarer
+EXPORT_SHARE = 0.002  # of a processor's time may go to deliveries; with many tables, deliveries are rarer
 
 
 @dataclass(slots=True)
 class _Remote:
-    """A place that figures are sent to beside the run: what sends them, at most each `every` seconds."""
+    """A place that figures are sent to beside the run: `send` sends them, at most once in `every` seconds."""
 
     send: Callable[[], None]
     every: float = 0.0
@@ -62,21 +62,22 @@ class Export:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
             self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
+        # a measurement is delivered at once, unless deliveries would take more than their share of the time
         pause = max(sum(self._costs.values()) / EXPORT_SHARE, 0.0 if isinstance(event, Measured) else EVERY_SECONDS)
         if time.monotonic() - self._delivered_at >= pause:
             self._deliver()
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any], error: str = "") -> None:
-        """Deliver the figures of the whole run. `stages` are the costs of its stages, `error` names what ended it."""
+        """Deliver the figures of the whole run: `stages` are the costs of its stages, `error` names what ended it."""
         self._figures.end(exit_code, caught_up=caught_up, stages=stages, error=error)
-        if not self._figures.is_measured:  # the run has ended before that: what readers see is as the last run left it
+        if not self._figures.is_measured:  # no measurement yet: what readers see is as the last run left it
             with suppress(LakeIngestError):
                 self._know_last()
         if self._telemetry is None:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
             self._try("opentelemetry", partial(self._telemetry.end, exit_code, error), delivers=False)
-        self._note_sent(2 * PUSH_SECONDS)
+        self._note_sent(2 * PUSH_SECONDS)  # so that no earlier delivery is still at work, and the last one can begin
         self._deliver(last=True)
         self._note_sent(2 * PUSH_SECONDS)
 
@@ -86,7 +87,7 @@ class Export:
         measures, kept_until = read_measures(state)
         if measures:
             self._figures.know(measures, kept_until)
-        else:  # the last run had no metrics: the times are known, and the objectives
+        else:  # the last run had no metrics: only times are stored; pipeline.yml has the objectives
             notes = read_fresh(state)
             objectives = {table: tables.of(table).max_staleness for table in notes}
             self._figures.know_fresh({table: note.as_of for table, note in notes.items()}, objectives)
@@ -125,7 +126,7 @@ class Export:
             self._costs["textfile"] = _timed(partial(write_textfile, self._settings.textfile, self._registry))
 
     def _note_sent(self, seconds: float = 0.0) -> None:
-        """Note how deliveries have ended; if some are still at work, wait for all of them for so many seconds."""
+        """Note how deliveries have ended. For those that are still at work, wait `seconds` in all; if 0, leave them."""
         deadline = time.monotonic() + seconds
         for key, remote in self._remotes.items():
             sending = remote.sending
@@ -139,7 +140,7 @@ class Export:
     def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:
         """Do the work. If it fails, tell the observer, unless it failed for the same reason before.
 
-        `delivers`: its success shows that figures arrive again.
+        `delivers`: the work delivers figures, so its success shows that they arrive again.
         """
         try:
             work()
@@ -156,7 +157,7 @@ class Export:
 
 
 def _timed(send: Callable[[], None]) -> float:
-    """Do the work. Returns the CPU seconds that it took in this thread."""
+    """Call `send`. Returns the CPU seconds that the call took in this thread."""
     cpu = time.thread_time()
     send()
     return time.thread_time() - cpu

@@ -22,7 +22,7 @@ PUSH_SECONDS = 5.0  # how long a gateway may take to answer
 
 
 class _Collector(Collector):
-    """Gives the figures to the library, with the label `pipeline`."""
+    """Gives the figures to Prometheus's library, with the label `pipeline`."""
 
     def __init__(self, pipeline: str, figures: Figures) -> None:
         self.pipeline, self.figures = pipeline, figures
@@ -36,6 +36,7 @@ class _Collector(Collector):
 
 
 def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels, float]]) -> Metric:
+    """A metric with its values, in the form of Prometheus's library."""
     names, first = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
     if definition.kind == "summary":
         summary = SummaryMetricFamily(definition.name, definition.meaning, labels=names)
@@ -51,19 +52,22 @@ def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels
 
 
 def registry_of(pipeline: str, figures: Figures) -> CollectorRegistry:
-    """The figures as the library takes them."""
+    """A registry of Prometheus's library, which has the figures as they are when it is asked."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(pipeline, figures))
     return registry
 
 
 def write_textfile(path: Path, registry: CollectorRegistry) -> None:
-    """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
+    """Replace the text file by the figures, at once. Whoever may list its folder may read it, and nobody else.
+
+    Raises OSError.
+    """
     replace_shared(path, generate_latest(registry))
 
 
 def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
-    """Answer requests for the figures in threads of their own. Returns what ends that. Raises OSError."""
+    """Answer requests for the figures in threads of their own. Returns a function that ends it. Raises OSError."""
     server, thread = start_http_server(port, address, registry)
 
     def end() -> None:
@@ -75,16 +79,16 @@ def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], 
 
 
 def push(settings: Metrics, pipeline: str, registry: CollectorRegistry) -> None:
-    """Replace what the push gateway has of this pipeline. Raises OSError if it does not take it.
+    """Replace the figures of this pipeline in the push gateway. Raises OSError if the gateway does not take them.
 
-    No message has a part of the URL, because a proxy before the gateway may want a token there.
+    No message has a part of the URL, because the URL may have a token for a proxy before the gateway.
     """
     handler: Callable[..., Any] = default_handler
     if settings.push_user is not None:
         handler = partial(
             basic_auth_handler, username=settings.push_user, password=settings.push_password.get_secret_value()
         )
-    assert settings.push is not None  # noqa: S101 - the caller has asked
+    assert settings.push is not None  # noqa: S101 - the caller pushes only if it is set
     try:
         push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
     except HTTPError as error:

@@ -1,4 +1,4 @@
-"""The values of the metrics, collected from the events of a run. Another thread may read them meanwhile."""
+"""The values of the metrics, collected from the events of a run. Another thread may read them during the run."""
 
 import threading
 import time
@@ -87,13 +87,13 @@ class Figures:
                 self._counts["run_caught_up"] = {(): 1.0}
 
     def know(self, measures: Iterable[Measure], kept_until: float | None) -> None:
-        """Take over how far an earlier run has found the tables."""
+        """Take over what an earlier run has measured. `kept_until`: the source keeps the binlog until this time."""
         with self._lock:
             self._kept_until = kept_until
             self._states = self._of_tables(tuple(measures))
 
     def know_fresh(self, as_of: Mapping[TableId, float], objectives: Mapping[TableId, timedelta | None]) -> None:
-        """Take over up to when readers see every change. `objectives`: the greatest age that each table may have."""
+        """Take over, by table, the time up to which readers see every change, and the greatest age that is allowed."""
         known: dict[Labels, float] = {
             (str(table),): most.total_seconds() for table, most in objectives.items() if most is not None
         }
@@ -102,7 +102,7 @@ class Figures:
             self._states = {"max_staleness_seconds": known}
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = (), error: str = "") -> None:
-        """The run has ended with this exit code. `stages` are its `StageCost`s, `error` is the name of its error."""
+        """Note how the run has ended. `stages` are its `StageCost`s, and `error` is the name of its error."""
         with self._lock:
             self._seconds = time.monotonic() - self._began
             costs = {(stage.stage,): stage for stage in stages}
@@ -142,7 +142,7 @@ class Figures:
         self._states = _of_load(event.load) | self._of_tables(event.tables)
 
     def _of_tables(self, tables: Sequence[Measure]) -> Values:
-        """The values of measures. The times among them are kept, because ages are those of the moment."""
+        """The values of measures, except for their times: these are kept for `values`, which makes ages of them."""
         self._as_of = _known(tables, "as_of")
         self._proven_since = _known(tables, "proven_since")
         return {
@@ -169,7 +169,7 @@ class Figures:
 
 
 def _exit_code(error: str) -> str:
-    """The exit code of the error of this name; '' if there is none, or none of this version."""
+    """The exit code of the error of this name; '' if the name is empty, or if this version has no such error."""
     kind = named(error)
     return "" if kind is None else str(kind.exit_code)
 

@@ -1,8 +1,8 @@
 """Lineage: events of OpenLineage say which table of the source each copy is made from, and how its runs end.
 
 The whole pipeline is a job without datasets, and each of its tables a job below it, with one input and one output, so
-that no table seems to come from another one. Events are sent beside the run, in order. What does not arrive waits, and
-is given up at the end of the run.
+that no table seems to come from another one. Events are sent beside the run, in order. An event that does not arrive is
+sent again later. The events that have not arrived at the end of the run are given up.
 """
 
 import time
@@ -36,7 +36,7 @@ from lakeingest.version import VERSION
 
 AT_ONCE = 50  # events in one group
 MOST = 10_000  # events that wait; older ones are given up
-AGAIN_SECONDS = 60.0  # after an event that has not arrived
+AGAIN_SECONDS = 60.0  # the pause after an event that has not arrived
 END_SECONDS = 30.0  # how long the end of a run waits for events to arrive
 Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 _SPEC = "https://openlineage.io/spec"
@@ -81,7 +81,10 @@ class Lineage:
         self._send()
 
     def end(self, exit_code: int, error: str, *, whole: bool) -> None:
-        """The run has ended. `error` names what ended it, '' for nothing; `whole`: it has ended all tables at once."""
+        """Tell how the run has ended, and wait until the server has all events, for END_SECONDS at most.
+
+        `error` names what ended the run; '' if nothing did. `whole`: the error has ended all tables at once.
+        """
         kind: Kind = "ABORT" if exit_code == EXIT_INTERRUPTED else "FAIL" if error else "COMPLETE"
         for run in self._tables.values():
             its_kind: Kind = "COMPLETE" if run.published else "ABORT"
@@ -89,19 +92,20 @@ class Lineage:
         self._end(self._begin(), kind, error)
         deadline, self._not_before = time.monotonic() + END_SECONDS, 0.0
         while self._waiting or self._sent is not None:
-            self._note_arrivals(max(0.001, deadline - time.monotonic()))
+            self._note_arrivals(max(0.001, deadline - time.monotonic()))  # with 0, what is on its way is not noted
             self._send()
             if self._sent is None or time.monotonic() >= deadline:  # the server does not take them
                 return
 
     def _begin(self) -> _Run:
+        """The run of the pipeline. The first call adds the event of its begin to those that wait."""
         if self._run is None:
             self._run = _Run(self._config.name)
             self._tell("START", self._run)
         return self._run
 
     def _begun(self, table: TableId) -> _Run:
-        """The run of a table, which begins with its first event."""
+        """The run of a table. The first call for the table adds the event of its begin to those that wait."""
         if table not in self._tables:
             self._tables[table] = _Run(f"{self._config.name}.{table}", table)
             self._tell("START", self._tables[table])
@@ -111,6 +115,7 @@ class Lineage:
         self._tell(kind, run, error if kind == "FAIL" else "")
 
     def _tell(self, kind: Kind, run: _Run, error: str = "") -> None:
+        """Add an event of OpenLineage about a run to those that wait to be sent."""
         facets = {}
         if run.table is not None:
             parent = self._begin()
@@ -169,8 +174,8 @@ def source_dataset(config: Config, table: TableId) -> dict[str, str]:
 
 
 def target_dataset(target: Target, table: TableId) -> dict[str, str]:
-    """The copy of a table by its name in the catalog; where other machines cannot ask the catalog, in the warehouse."""
-    address = target.catalog.without_secrets.split(",")[0]  # of several metastores, all of which have the same tables
+    """The copy of a table in its catalog, as OpenLineage names it; if the catalog has no address, in the warehouse."""
+    address = target.catalog.without_secrets.split(",")[0]  # the first of several metastores: all have the same tables
     if target.catalog.type == "hive":
         address = f"hive://{address.partition('://')[2]}"
     return {"namespace": address or target.warehouse.uri, "name": ".".join(target.shown(table))}

@@ -41,12 +41,16 @@ class Notifier:
                 self._send(*notices_of_tables(self._told(), event.tables, time.time()))
 
     def end(self, error: str = "", message: str = "") -> None:
-        """The run has ended, with this error if one has ended it at once. Send that, and wait for the arrival."""
+        """Send notices of how the run has ended, and wait until they have arrived.
+
+        `error` names the error that has ended the run at once, and `message` is its message; '' without such an error.
+        """
         self._note_arrivals(END_SECONDS)
         self._send(*notices_of_run(self._told(), error), message)
         self._note_arrivals(END_SECONDS)
 
     def _told(self) -> dict[str, Known]:
+        """By table, what notices that have arrived have told. It is read from the state folder once."""
         if self._known is None:
             self._known = {}
             with suppress(LakeIngestError):
@@ -57,6 +61,7 @@ class Notifier:
         """Begin to send the notices that somebody wants."""
         webhook = self._config.notify.webhook
         all_wanted = [notice for notice in notices if notice.occasion in self._config.notify.on]
+        # `left`: the tables whose notices are not sent this time
         wanted, left = all_wanted[:MOST], {notice.table for notice in all_wanted[MOST:]}
         self._next = {table: known for table, known in after.items() if table not in left}
         self._sending = wanted
@@ -91,7 +96,7 @@ class Notifier:
         self._arrived(failed)
 
     def _arrived(self, failed: set[str]) -> None:
-        """The notices of all tables have arrived, except those of the tables in `failed`: store what was told."""
+        """Store what was told, now that the notices of all tables have arrived, except of the tables in `failed`."""
         before = self._told()
         arrived = {table: told for table, told in self._next.items() if table not in failed}
         after = before | arrived

@@ -27,7 +27,7 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
         notifier = Notifier(config, observe)
         observe = notifier.observe
     if config.notify.openlineage is not None:
-        from lakeingest.monitoring.lineage import Lineage  # the same
+        from lakeingest.monitoring.lineage import Lineage  # it imports them, too
 
         lineage = Lineage(config, config.notify.openlineage, observe, follow=follow)
         observe = lineage.observe
@@ -39,8 +39,8 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
     try:
         result = run(observe)
     except BaseException as error:
-        if not isinstance(error, LeaseHeld | NotOurState):  # another run owns the state, and reports
-            if not isinstance(error, UsageError):  # no run has begun: it is a mistake in the command
+        if not isinstance(error, LeaseHeld | NotOurState):  # with these, another run owns the state, and reports
+            if not isinstance(error, UsageError):  # with a UsageError, no run has begun
                 report.end(Ending.of(None, error))
             _end(export, notifier, lineage, Ending.of(None, error))
         raise

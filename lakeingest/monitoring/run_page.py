@@ -133,7 +133,7 @@ class RunPage:
             yield str(stopped.table), stopped.error, stopped.message
 
     def _lanes(self) -> list[Lane]:
-        """A lane for each stage; that of the waves has one for each table, if it is not alone."""
+        """A lane for each stage. Below the lane of the waves, a lane for each table, if several tables have waves."""
         course, lanes = self.course, list[Lane]()
         for stage in _STAGES:
             if stage not in course.spans:
@@ -153,6 +153,7 @@ class RunPage:
                 yield name, *(getattr(tables[name], count) for count in TableCourse.COUNTS)
 
     def _states(self) -> Iterator[Sequence[object]]:
+        """A row for each table: by its last measurement, or by the run's events if it was not measured."""
         measured = self._measures()
         for name in self._ordered(self._names()):
             table, measure = self.course.tables.get(name, TableCourse()), measured.get(name)
@@ -174,7 +175,7 @@ class RunPage:
         others = [(name, gate) for name, gate in gates if gate.failed or gate.warnings]
         if gates:
             yield f"<h2>Gates</h2><p>{len(gates) - len(others):,} of {len(gates):,} gates passed without a warning.</p>"
-        others.sort(key=lambda one: not one[1].failed)
+        others.sort(key=lambda one: not one[1].failed)  # failed gates come first, then those with only warnings
         rows = ((name, gate.stage, gate.evaluated, gate.failed, gate.warnings, gate.seconds) for name, gate in others)
         yield from _section("", _GATES, rows)
 

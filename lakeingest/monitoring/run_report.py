@@ -58,7 +58,7 @@ class RunReport:
         self._stored = in_background(lambda: store_report(state_of(self._config), name, page))
 
     def _kind(self, ending: Ending | None) -> Kind:
-        """The kind of the run. A run that has lasted so long that it has stored a report keeps the name of this one."""
+        """The kind of the run, in the report's name. If the run has stored a report before, the name stays the same."""
         if ending is None or self._has_stored:
             return ""
         if ending.code == Retryable.exit_code:

@@ -1,8 +1,8 @@
 """The spans of a run for OpenTelemetry: what it did, when, and how long that took, from its events.
 
-A bounded run is one trace. A run that follows does not end, so from then on each measurement ends a trace of its own: a
-round, which is linked to the run. Spans have the counts of events and names of tables, but no message of an error,
-which could have values of rows.
+A bounded run is one trace. A run that follows does not end. Once it has caught up, each measurement ends a trace of its
+own: a round, which is linked to the run. Spans have the counts of events and names of tables, but no message of an
+error, which could have values of rows.
 """
 
 import time
@@ -55,7 +55,7 @@ class Spans:
         self._follows = False
 
     def observe(self, event: Event) -> None:
-        """Add the span of an event that ends work, or say on the span around it what has gone wrong."""
+        """Add the span of the work that an event ends. A failure is noted on the span of the run, or of the round."""
         match event:
             case Following():
                 self._follows = True
@@ -70,7 +70,7 @@ class Spans:
                 self._add_work(event)
 
     def end(self, exit_code: int, error: str) -> None:
-        """The run has ended with this exit code, and with the error of this name; '': with none."""
+        """End the span of the run, with its exit code and the name of the error that ended it; '' if none did."""
         self._end_round()
         self._run.set_attribute(f"{_PREFIX}exit_code", exit_code)
         if exit_code not in {0, EXIT_INTERRUPTED}:
@@ -78,6 +78,7 @@ class Spans:
         self._run.end()
 
     def _add_work(self, event: Any) -> None:
+        """Add the span of the work that ends with this event. The work began `event.seconds` ago."""
         name, fields = WORK[type(event)]
         began = time.time() - event.seconds
         values = {field: getattr(event, field) for field in fields}
@@ -89,7 +90,10 @@ class Spans:
         span.end()
 
     def _around(self, began: float) -> Span:
-        """The span that work belongs to which began then: the run, or the round of a run that follows."""
+        """The span around work that began at `began`: the run's, or if the run follows, that of the current round.
+
+        Begins a round if there is no current round.
+        """
         if not self._follows:
             return self._run
         if self._round is None:
@@ -102,6 +106,7 @@ class Spans:
             self._round = None
 
     def _begun(self, name: str, began: float, around: Span | None, *links: Link) -> Span:
+        """A new span that began at `began`, within the span `around`; None: the span begins a trace of its own."""
         context = Context() if around is None else set_span_in_context(around, Context())
         attributes = {f"{_PREFIX}pipeline": self._pipeline}
         start = int(began * _NANOSECONDS)

@@ -1,7 +1,7 @@
-"""Metrics and spans of a run for OpenTelemetry, by its SDK. Where they go, its variables OTEL_* say.
+"""Metrics and spans of a run for OpenTelemetry, by its SDK. The SDK's variables OTEL_* say where they go.
 
-The SDK starts no thread here: one of its own would begin again in each worker that is forked from this process, and
-would send everything twice. Its caller sends instead, beside the run.
+The SDK starts no thread here: a thread of the SDK would begin again in each worker that is forked from this process,
+and would send everything twice. Instead, the caller of `Telemetry` calls `send`, beside the run.
 """
 
 import logging
@@ -36,7 +36,7 @@ _UNITS = {"seconds": "s", "seconds since 1970": "s", "bytes": "By", "0 or 1": ""
 
 
 class Telemetry:
-    """The metrics and spans of one run. Raises ValueError for variables that ask for what there is not."""
+    """The metrics and spans of one run. Raises ValueError if a variable asks for something that is not supported."""
 
     def __init__(self, pipeline: str, figures: Figures, began: float) -> None:
         """`began`: when the run began, in seconds since 1970."""
@@ -49,7 +49,7 @@ class Telemetry:
         self._reader: PeriodicExportingMetricReader | None = None
         if _is_wanted("METRICS"):
             self._exporter = _MetricExporter(session=self._session)
-            # never by a clock: `send` has it collected
+            # the reader never collects by a clock: `send` lets it collect
             self._reader = PeriodicExportingMetricReader(self._exporter, export_interval_millis=math.inf)
             provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
             self._add_instruments(provider.get_meter(SCOPE, VERSION))
@@ -67,7 +67,7 @@ class Telemetry:
             self._spans.observe(event)
 
     def end(self, exit_code: int, error: str) -> None:
-        """The run has ended; `error` names what ended it."""
+        """End the span of the run. `error` names what ended the run."""
         if self._spans is not None:
             self._spans.end(exit_code, error)
 
@@ -98,12 +98,12 @@ class Telemetry:
 
 
 def _unit(unit: str) -> str:
-    """The unit as UCUM has it; what is counted stands in braces, and Prometheus adds it to no name."""
+    """The unit in UCUM. What is counted is in braces, so that Prometheus does not add it to the name of the metric."""
     return _UNITS.get(unit, f"{{{unit.replace(' ', '_')}}}")
 
 
 def _is_wanted(signal: str) -> bool:
-    """Whether this signal is to be sent. Raises ValueError where its variables ask for what there is not."""
+    """Whether to send the signal METRICS or TRACES. Raises ValueError if a variable asks for something unsupported."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = os.environ.get(f"OTEL_{signal}_EXPORTER") or "otlp"
@@ -120,27 +120,27 @@ def _is_wanted(signal: str) -> bool:
 
 
 def _of_signal(signal: str, name: str) -> str:
-    """The value of a variable: that of the signal, else that of all signals."""
+    """The value of the variable `name` for METRICS or TRACES, or else that for all signals; '' if neither is set."""
     of_all = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}", "")
     return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or of_all
 
 
 class _MetricExporter(OTLPMetricExporter):
-    """Knows whether the last metrics have arrived, which its reader does not tell."""
+    """Knows whether the last metrics have arrived, because the reader that calls it does not tell."""
 
     has_arrived = False
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: object
     ) -> MetricExportResult:
-        """Send them."""
+        """Send the metrics, and note whether they have arrived."""
         result = super().export(metrics_data, timeout_millis, **kwargs)
         self.has_arrived = result is MetricExportResult.SUCCESS
         return result
 
 
 class _Session(Session):
-    """A client that knows the last answer, and goes to no other address, where headers could be another's to read."""
+    """A client that knows the last answer, and follows no redirect, so that no other server can read the headers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Session(Session):
         self._status = response.status_code
 
     def assert_arrived(self, arrived: bool) -> None:  # noqa: FBT001 - an assertion
-        """Raise OSError, with the status of the answer, if it has not arrived. It has no part of the URL."""
+        """Raise OSError, with the status of the last answer, unless `arrived`. The error has no part of the URL."""
         status, self._status = self._status, None
         if not arrived:
             raise OSError("the collector does not answer" if status is None else f"the collector answers {status}")
@@ -170,11 +170,11 @@ class _Ended(SpanProcessor):
             self._spans.append(span)
 
     def taken(self, most: int) -> list[ReadableSpan]:
-        """The oldest spans, which are kept no more."""
+        """Take out and return the oldest spans, at most `most`."""
         return [self._spans.popleft() for _ in range(min(most, len(self._spans)))]
 
     def put_back(self, spans: Iterable[ReadableSpan]) -> None:
         """Keep these spans again, in front of all others, as far as there is room for them."""
         room = MOST_SPANS - len(self._spans)
-        kept = list(spans)[-room:] if room > 0 else []
+        kept = list(spans)[-room:] if room > 0 else []  # `[-0:]` would be all
         self._spans.extendleft(reversed(kept))

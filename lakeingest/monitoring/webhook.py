@@ -21,7 +21,7 @@ _TOO_MANY, _SERVER_FAILS = 429, 500  # statuses of HTTP, after which another try
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Another address may be another's, or plain text."""
+    """Follows no redirect, because the new address may be somebody else's, or may be without TLS."""
 
     def redirect_request(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str) -> None:
         """Return None, so that no redirect is followed: then urllib raises HTTPError."""
@@ -43,10 +43,11 @@ def document(pipeline: str, notice: Notice, message: str) -> dict[str, Any]:
 
 
 def slack(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a notice as a message of Slack. Names from the source call nobody and format nothing."""
+    """The document of a notice as a message of Slack. Names from the source cannot mention people or format text."""
     what = f"table {doc['table']}" if doc["table"] else "run"
     age = "" if doc["age_seconds"] is None else f", readers see it as of {spoken(doc['age_seconds'])} ago"
     reasons = [part for part in (doc["error"], doc["message"], doc["runbook"]) if part]
+    # `rstrip`: without reasons, the text does not end with a colon
     text = printable(f"{doc['pipeline']}: {what} {doc['occasion']}{age}: " + " · ".join(reasons)).rstrip(": ")
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
@@ -54,7 +55,7 @@ def slack(doc: Mapping[str, Any]) -> dict[str, Any]:
 def post(
     url: str, docs: Iterable[Mapping[str, Any]], headers: Mapping[str, str] = MappingProxyType({})
 ) -> list[Exception | None]:
-    """Send the documents one by one, each several times if necessary. For each, the error; None if it has arrived.
+    """Send the documents one by one, and try each several times. Returns the error of each; None if it has arrived.
 
     After a document that has not arrived, the others are not tried.
     """
@@ -65,10 +66,11 @@ def post(
 
 
 def _post(url: str, doc: Mapping[str, Any], headers: Mapping[str, str]) -> Exception | None:
+    """Send a document, and try again if another try may succeed. Returns the last error; None if it has arrived."""
     headers = {"Content-Type": "application/json", **headers}
     request = Request(url, json.dumps(doc).encode(), headers)  # noqa: S310 - HTTP(S) only
     opener, failure = build_opener(_NoRedirects), None
-    for pause in (*PAUSES_SECONDS, None):
+    for pause in (*PAUSES_SECONDS, None):  # None: there is no pause after the last try
         try:
             with opener.open(request, timeout=ANSWER_SECONDS):
                 return None

@@ -1,6 +1,6 @@
 """What notebooks need besides `Pipeline`: a place to work, and runbooks as pages. Live displays are here, too.
 
-It needs Jupyter (`pip install 'lakeingest[notebook]'`). A run without a notebook imports none of it.
+This package needs Jupyter (`pip install 'lakeingest[notebook]'`). A run without a notebook imports none of it.
 """
 
 from lakeingest.notebook.beside import Beside

@@ -40,7 +40,7 @@ class Progress:
             self._course.take(event, seconds, time.time())
 
     def end(self, seconds: float, error: BaseException | None) -> None:
-        """The run has ended after so many seconds, with this error or without one."""
+        """Note that the run has ended after so many seconds; `error` is None if it had no error."""
         with self._lock:
             self._seconds = seconds
             if error is None:

@@ -14,7 +14,7 @@ _ORIGIN = {OP, POSITION, COMMITTED_AT, GTID}
 def replayed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> pa.Table:
     """Apply the changes of `Pipeline.changelog`, from its beginning. Returns the rows that are left, in key order.
 
-    `key`: the names of the key's columns. The rows are those of the last batch's columns.
+    `key`: the names of the key's columns. The rows have the columns of the last batch.
     """
     added = {OPS[RowKind.INSERT], OPS[RowKind.UPDATE_AFTER]}
     taken = {OPS[RowKind.DELETE], OPS[RowKind.UPDATE_BEFORE]}
@@ -23,11 +23,11 @@ def replayed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> pa.Table:
     for batch in batches:
         fields = pa.schema([field for field in batch.schema if field.name not in _ORIGIN])
         for row in batch.to_pylist():
-            found = tuple(row[name] for name in key)
+            key_values = tuple(row[name] for name in key)
             if row[OP] in added:
-                rows[found] = row
+                rows[key_values] = row
             elif row[OP] in taken:
-                rows.pop(found, None)
+                rows.pop(key_values, None)
             elif row[OP] == TRUNCATE:
                 rows.clear()
     left = pa.Table.from_pylist([{name: row.get(name) for name in fields.names} for row in rows.values()], fields)

@@ -55,7 +55,7 @@ class Workspace:
 
     @classmethod
     def onboarding(cls) -> Self:
-        """A place for a new pipeline: of the user's, or of the sample source.
+        """A place for a new pipeline: on the user's source if the environment names it, or else on a sample source.
 
         Raises UsageError if LAKEINGEST_CONFIG names no file, and LAKEINGEST_SOURCE no source for it.
         """
@@ -102,7 +102,7 @@ class Workspace:
         return load_config(self.path, self.overrides)
 
     def make_suites_folder(self) -> Path:
-        """The folder of suites. If pipeline.yml names none and the default folder is not there, it is made."""
+        """Make the folder of suites, of pipeline.yml or else the default one, if it is missing. Returns the folder."""
         quality = self.config.quality
         folder = quality.folder or quality.default_folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class Workspace:
         return f"a row was written to {printable(str(folder))}"
 
     def race(self) -> "Race":
-        """The race of `demo.race`, on the sample source; on a sample source of its own if the source is the user's."""
+        """The race of `demo.race` on the sample source; if the source is the user's, on a sample source of its own."""
         from lakeingest.demo.race import race
 
         if self.sample is not None:
@@ -187,7 +187,7 @@ class Workspace:
 
 
 def _started_sample(folder: Path, stack: ExitStack) -> SampleSource:
-    """The sample source, which ends when the stack is closed. Its password is in the variable MYSQL_PASSWORD."""
+    """Start the sample source, which ends when the stack is closed. Its password is in the variable MYSQL_PASSWORD."""
     sample = stack.enter_context(sample_source(folder / "server"))
     os.environ[PASSWORD] = sample.server.password
     return sample
@@ -218,7 +218,7 @@ def _own_folder() -> tuple[Path, ExitStack]:
 
 
 def _of_practice(config: Config, table: str, folder: Path, *, companions: bool) -> tuple[str, ...]:
-    """The overrides with which a pipeline copies only this table, to a folder of its own, and tells nobody of it."""
+    """The overrides with which a pipeline copies only this table, to `folder`, and without metrics and notices."""
     values: dict[str, Any] = {
         "name": "practice",
         "tables.include": [f"re:{re.escape(table)}"],

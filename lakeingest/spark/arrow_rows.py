@@ -21,7 +21,7 @@ def as_dataframe(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
 
 
 def _as_message(schema: pa.Schema, batch: pa.RecordBatch) -> bytearray:
-    """A batch in Arrow's form for streams."""
+    """A batch with its schema, in Arrow's IPC stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as stream:
         stream.write_batch(batch)

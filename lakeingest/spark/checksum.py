@@ -29,7 +29,7 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 @contextmanager
 def batches_of(spark: "SparkSession", row_count: int) -> Iterator[None]:
-    """Inside the block, Spark's Python workers get at most so many rows at once: a whole batch is in memory."""
+    """Inside the block, Spark's Python workers get at most `row_count` rows at once, to hold no more in memory."""
     before = spark.conf.get(_BATCH_SETTING)
     spark.conf.set(_BATCH_SETTING, row_count)
     try:

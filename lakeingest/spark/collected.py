@@ -18,7 +18,7 @@ def collected(rows: "DataFrame") -> pa.Table | None:
 
 
 def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Each batch as a row of one value: its bytes in Arrow's form for streams."""
+    """Each batch as a row of one value: the batch and its schema in Arrow's IPC stream format."""
     for batch in batches:
         if batch.num_rows:
             sink = pa.BufferOutputStream()

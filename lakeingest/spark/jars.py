@@ -104,8 +104,8 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 def retrieve(module: str, cache: Path, pattern: str, java: Path | None = None) -> tuple[bool, str]:
     """Let Ivy fetch what a module in its XML needs, to the paths of this pattern.
 
-    Returns whether it has fetched everything, and what it says last, above all of failures. `cache`: the folder of
-    Ivy's files. `java`: the home of Java; None: the Java on PATH.
+    Returns whether Ivy has fetched everything, and its messages of failures, or else its last message. `cache`: the
+    folder of Ivy's files. `java`: the home of Java; None: the Java on PATH.
     """
     program = (shutil.which("java") or "java") if java is None else str(java / "bin" / "java")
     with tempfile.TemporaryDirectory(prefix="lakeingest-") as work:

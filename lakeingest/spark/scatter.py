@@ -76,7 +76,7 @@ def prepare(
 
 def warm_up(spark: "SparkSession") -> None:
     """Start Spark's Python workers, so that no task has to wait for their imports, which take seconds."""
-    scatter(spark, len, [(), ()], 2)
+    scatter(spark, len, [(), ()], 2)  # two tasks that only take the length of an empty tuple
 
 
 def _task_of(

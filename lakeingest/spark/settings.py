@@ -70,9 +70,9 @@ def runs_here(config: Config, master: str | None = None) -> bool:
 
 
 def needs_session(config: Config) -> bool:
-    """Whether runs need a session of Spark: for tasks on other machines, for the user's suites, where Spark writes.
+    """Whether runs need a session of Spark: if tasks run on other machines, if there are suites, or if Spark writes.
 
-    Other runs start one only for rows that were not checked while they were copied, which are few.
+    Other runs start a session only for rows that were not checked while they were copied, which are few.
     """
     by_spark = config.target.format != "iceberg" or config.target.way_of_merging == "statement"
     return by_spark or config.quality.suites is not None or not runs_here(config)
