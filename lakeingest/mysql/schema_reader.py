@@ -43,7 +43,7 @@ _COLUMNS = (
     "TABLE_NAME, COLUMN_NAME, COLUMN_DEFAULT, IS_NULLABLE, CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,"
     " DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE, EXTRA, COLUMN_COMMENT, GENERATION_EXPRESSION"
 )
-_MADE: Latest[tuple[TableId, Choices], TableSchema] = Latest()
+_MADE: Latest[TableId, TableSchema] = Latest()
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -188,12 +188,10 @@ class _Descriptions:
         if not rows or not type_and_comment:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
         indexes = self.indexes.of_table(table.name)
-        contents = repr((self.is_mariadb, type_and_comment, self.columns.names, rows, self.indexes.names, indexes))
-
-        def make() -> TableSchema:
-            return self._schema(table, choices, *type_and_comment)
-
-        return _MADE.of((table, choices), contents.encode(errors="surrogateescape"), make)
+        # the text of the choices, because choices that are equal may give other names in the copy
+        described = self.columns.names, rows, self.indexes.names, indexes
+        contents = repr((choices, self.is_mariadb, type_and_comment, described)).encode(errors="surrogateescape")
+        return _MADE.of(table, contents, lambda: self._schema(table, choices, *type_and_comment))
 
     def _schema(self, table: TableId, choices: Choices, table_type: str, comment: str) -> TableSchema:
         rows, indexes = self.columns.dicts(table.name), self.indexes.dicts(table.name)

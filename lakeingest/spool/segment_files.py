@@ -20,7 +20,7 @@ from lakeingest.files.file import Draft, File
 from lakeingest.rows import TRANSACTIONS, Part, change_schema, with_definition
 from lakeingest.spool.manifest import Manifest
 
-_GROUP_BYTES = 32 << 20  # how many bytes of rows, of all tables, are buffered: small row groups are slow to read
+_GROUP_BYTES = 64 << 20  # how many bytes of rows, of all tables, are buffered: small row groups are slow to read
 
 
 class SegmentFiles:

@@ -51,12 +51,13 @@ def test_clocks_that_jump_lose_nothing(pipe: Pipe) -> None:
 
 def test_history_is_kept_for_longer_while_the_clock_is_ahead(pipe: Pipe) -> None:
     """The source's clock says that it is not yet as old."""
-    history, source = pipe.config.target.history, Source(pipe.config.source, pipe.connection)
-    assert with_longer_keeps(pipe.config, source) is pipe.config
-    with clock_ahead(timedelta(days=-40)):
+    history = pipe.config.target.history
+    with Source.open(pipe.config.source) as source:
         assert with_longer_keeps(pipe.config, source) is pipe.config
-    with clock_ahead(timedelta(days=40)):
-        longer = with_longer_keeps(pipe.config, source)
+        with clock_ahead(timedelta(days=-40)):
+            assert with_longer_keeps(pipe.config, source) is pipe.config
+        with clock_ahead(timedelta(days=40)):
+            longer = with_longer_keeps(pipe.config, source)
     assert longer.target.history.keep.days - history.keep.days in {39, 40}
     assert longer.changelog.keep.days - pipe.config.changelog.keep.days in {39, 40}
     assert longer.target.history.least == history.least

@@ -10,7 +10,6 @@ from lakeingest.commands.plan import plan
 from lakeingest.commands.signal import ask
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.new_names import unnamed
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
@@ -18,6 +17,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, SchemaChanged
 from lakeingest.pipeline.events import Lifted, StartedOver, WaveCommitted
 from lakeingest.pipeline.joining import recopying
+from lakeingest.pipeline.joining.known_names import assert_names_known
+from lakeingest.pipeline.run.table_run import TableRun
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines
 from tests.e2e.test_erasure import texts
@@ -152,12 +153,12 @@ def test_a_column_that_is_renamed_while_its_table_begins_again_stays_left_out(
     pipe.run()
     pipe.sql("ALTER TABLE t MODIFY id BIGINT", "INSERT INTO t VALUES (3, 30, 3)")
 
-    def unnamed_then_rename(*definitions: TableSchema) -> tuple[str, ...]:
-        monkeypatch.setattr(recopying, "unnamed", unnamed)  # the column is renamed once
+    def check_then_rename(table: TableRun, current: TableSchema) -> None:
+        assert_names_known(table, current)
+        monkeypatch.undo()  # the column is renamed once
         pipe.sql("ALTER TABLE t RENAME COLUMN s TO n")
-        return unnamed(*definitions)
 
-    monkeypatch.setattr(recopying, "unnamed", unnamed_then_rename)
+    monkeypatch.setattr(recopying, "assert_names_known", check_then_rename)
     with pytest.raises(SchemaChanged, match="n may be that column under another name"):
         pipe.run()
     assert "n" not in shown(pipe.spark, pipe.config.target, TableId(pipe.database, "t")).columns

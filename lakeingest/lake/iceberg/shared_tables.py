@@ -324,19 +324,19 @@ class SharedTables:
     def _showing_of(self, snapshot: Snapshot) -> Showing:
         """Which commits of shards a commit of ours shows."""
         number = snapshot.snapshot_id
-        if number not in self._known:
+        if (known := self._known.get(number)) is None:
             assert snapshot.summary is not None  # noqa: S101 - it is ours
-            self._known[number] = Showing.of_text(snapshot.summary.additional_properties[SHARDS])
-        return self._known[number]
+            known = self._known[number] = Showing.of_text(snapshot.summary.additional_properties[SHARDS])
+        return known
 
     def _all_showings(self, loaded: Table) -> list[Showing]:
         """What our snapshots of a shared table show. If many other snapshots are known, these are forgotten."""
         ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}
-        for number in [number for number in self._known if number not in present]:
+        for number in [number for number in [*self._known] if number not in present]:
             if len(self._known) > len(present) + WORTH:
-                del self._known[number]
+                self._known.pop(number, None)  # another thread may have forgotten it
         return showings or [NOTHING]
 
     def _expire(self, transaction: Transaction) -> None:

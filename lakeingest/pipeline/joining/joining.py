@@ -13,6 +13,7 @@ from lakeingest.errors import Retryable, SplitUnstable, of_table
 from lakeingest.pipeline.binlog.coverage import watched_from
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
+from lakeingest.pipeline.joining.known_names import assert_names_known
 from lakeingest.pipeline.joining.over_gap import (
     definition_of_rows,
     go_on_over_gap,
@@ -59,7 +60,9 @@ def join(run: OpenRun) -> None:
     # Step 2: read the definitions and the foreign keys that are in force at the starts
     for table in _joining(run):
         with working_on(edges, table), of_table():
-            table.joins_by(edges.source.stable_schema(table.id, table.schema.choices))
+            definition = edges.source.stable_schema(table.id, table.schema.choices)
+            assert_names_known(table, definition)  # DDL may have come since the definition was read first
+            table.joins_by(definition)
     _leave_out_failed(run)
     if _joining(run):
         know_foreign_keys(edges, binlog)

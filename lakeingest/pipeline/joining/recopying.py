@@ -6,13 +6,11 @@ these are most rows after a tool for schema changes has swapped two tables. A fi
 source's rows is dropped, and the table is copied from its first chunk.
 """
 
-from collections.abc import Sequence
-
-from lakeingest.core.new_names import revealed, unnamed
 from lakeingest.core.position import Place
 from lakeingest.core.recopying import Altered, Recopy, recopy
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged, of_table
+from lakeingest.pipeline.joining.known_names import assert_names_known
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -59,11 +57,10 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     with of_table():
         current = run.edges.source.schema(table.id, table.options.choices)
-    if names := revealed(table.schema, current):
-        fail(run.edges, table, _may_be_hidden(table, names))
-        return False
-    if names := unnamed(table.schema, current):
-        fail(run.edges, table, _may_lose_name(table, names))
+    try:
+        assert_names_known(table, current)
+    except SchemaChanged as error:
+        fail(run.edges, table, error)
         return False
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
     # by the definition that was checked: the source may have another one by now, with new names
@@ -77,27 +74,6 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
         clear_failure(run.edges, table)  # removes its stored failure
     table.note_recopies(recopies)
     return True
-
-
-def _may_be_hidden(table: TableRun, names: Sequence[str]) -> SchemaChanged:
-    """The error for a table whose new columns may have values that the user leaves out or hides."""
-    columns = ", ".join(names)
-    return SchemaChanged(
-        f"{table.id}: a column that tables.options leaves out or hides is gone, and {columns} may be that column under"
-        f" another name; name {columns} in `columns`, too, or let `lakeingest resnapshot {table.id}` copy it as it is"
-    )
-
-
-def _may_lose_name(table: TableRun, names: Sequence[str]) -> SchemaChanged:
-    """The error for a table whose new columns may be columns to which the user gave other names in the copy."""
-    columns = ", ".join(names)
-    renamed = ", ".join(
-        f"{column.renamed_from}: {column.name}" for column in table.schema.columns if column.renamed_from
-    )
-    return SchemaChanged(
-        f"{table.id}: a column that tables.options renames ({renamed}) is gone, and {columns} may be that column; name"
-        f" the new column in `rename`, or let `lakeingest resnapshot {table.id}` copy {columns} by that name"
-    )
 
 
 def _drop_small_copy(run: OpenRun, table: TableRun, schema: TableSchema) -> bool:
