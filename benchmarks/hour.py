@@ -35,7 +35,7 @@ from benchmarks.workload import FIRST, Changes, rebuild
 from lakeingest import Pipeline
 from lakeingest.config import CATALOG, Config, parse_config
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 
 TABLES = tuple(TableId("benchmark", f"hour_{number}") for number in range(1, 6))

@@ -22,7 +22,7 @@ from benchmarks.processes import Program
 from benchmarks.source import READER, administrator, serve_orders
 from lakeingest import Pipeline
 from lakeingest.config import FORMATS
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.spark.session import stop_active_session
 

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from benchmarks.clock import report
 from benchmarks.source import CHANGES, ORDERS, end_of, start_of
 from lakeingest.config import Source, Tls
-from lakeingest.core import change
-from lakeingest.core.chunks import Chunk, chunks_between
-from lakeingest.core.position import FILE_START, GtidSet
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FILE_START, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk, chunks_between
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from benchmarks.spark_jdbc import session
 from benchmarks.workload import LIVE
 from lakeingest.config import Source, Tls
-from lakeingest.core.checksum import Checksum
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.proofs.checksum import Checksum
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.mysql.checksum import range_checksums
 from lakeingest.mysql.connection import connect

@@ -12,7 +12,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from benchmarks.clock import report
-from lakeingest.core.position import FILE_START
+from lakeingest.core.binlog.position import FILE_START
 
 
 def from_wire(host: str, port: int, user: str, files: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ from benchmarks.source import READER, administrator, serve_orders
 from benchmarks.workload import FIRST, LIVE, Changes, rebuild
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.spark.session import open_session
 

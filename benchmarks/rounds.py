@@ -25,7 +25,7 @@ from benchmarks.participants import NotMeasured
 from benchmarks.processes import Program
 from benchmarks.source import READER
 from benchmarks.workload import FIRST, LIVE, TINY, TINY_ROWS, Changes, rebuild
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 
 SNAPSHOT, CATCHUP = "snapshot", "catchup"

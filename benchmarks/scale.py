@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scale_costs import AT_ONCE, CHUNK_ROWS, Costs, measure
-from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows
+from lakeingest.core.figures.bill import UNIT_COSTS, cpu_of_rows
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT
 from lakeingest.pipeline.run.executors import CHUNK_CONNECTIONS, DRIVER_CONNECTIONS
 

@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from benchmarks.source import orders
 from lakeingest.config import Config, Source, parse_config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.change import DELETED
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Cost
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.witness import ChunkLook, Looked
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.proofs.witness import ChunkLook, Looked
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.waves.chunks import BYTES_MAX, SECONDS_MAX, Cost
+from lakeingest.core.waves.splits import Split, Splits
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target, Written

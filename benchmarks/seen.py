@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 
 _ADDED, _ROWS = 1, 0  # of an entry of a manifest, and of a manifest's content
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pymysql
 
-from lakeingest.core.position import FilePosition, file_start
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, file_start
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.mysql.connection import literal
 

@@ -9,7 +9,7 @@ import numpy as np
 import pymysql
 
 from benchmarks.source import ORDERS
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 
 LIVE = TableId(ORDERS.database, "live")
 TINY = TableId(ORDERS.database, "tiny")

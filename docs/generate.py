@@ -15,9 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from lakeingest import Config, cli
-from lakeingest.core.schema import Column, Kind, SourceType
+from lakeingest.core.tables.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
-from lakeingest.lake.iceberg.types import iceberg_type
+from lakeingest.lake.iceberg.files.types import iceberg_type
 from lakeingest.monitoring.definitions import DEFINITIONS
 from lakeingest.mysql import session
 from tests.e2e.ddl_kinds import KINDS

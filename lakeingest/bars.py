@@ -13,7 +13,7 @@ from rich.progress import (
 )
 
 from lakeingest.core.printable import printable
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.events import ComparisonBegun, Event, Planned, RangeCompared, WaveCommitted
 
 COLUMNS = (

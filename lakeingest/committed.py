@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakeingest.core.following import Followed
-from lakeingest.core.shown import iso_time
+from lakeingest.core.figures.following import Followed
+from lakeingest.core.figures.shown import iso_time
 from lakeingest.pipeline.events import (
     Event,
     Following,

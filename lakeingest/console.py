@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from lakeingest.core.bill import priced
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.bill import priced
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite, LakeIngestError, NotOurCopy
 from lakeingest.monitoring.event_lines import level, line_maker
 from lakeingest.pipeline.events import Event, Observer, in_turn

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 
 BATCH_ROWS = 4_096
 INSTANT = pa.timestamp("us", "UTC")

@@ -10,9 +10,9 @@ from rich.console import Console
 from lakeingest import console
 from lakeingest.commands.plan import ColumnPlan, CopyPlan, TablePlan
 from lakeingest.committed import Committed
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring.event_lines import line_maker
 from lakeingest.pipeline.events import (
     ComparisonBegun,

@@ -67,7 +67,7 @@ def test_each_file_of_a_journey_leads_to_the_next(title: str) -> None:
 @pytest.mark.parametrize(
     "journey",
     [
-        "`lakeingest/cli.py` and `lakeingest/core/wave.py`",  # two modules that do not know each other
+        "`lakeingest/cli.py` and `lakeingest/core/waves/wave.py`",  # two modules that do not know each other
         "`lakeingest/errors.py` and `infra/monitoring/dashboard.json` by `lag_bytes`",  # a name that one of them lacks
         "`lakeingest/exits.py` and `lakeingest/runbooks/UnsupportedValue.md`",  # the module names no runbooks
     ],

@@ -4,10 +4,10 @@ import datetime as dt
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import (
     change_schema,

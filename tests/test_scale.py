@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.scale import KEPT, Copy, Follow, Outcome, copy, draw, follow, main, over, waves
 from benchmarks.scale_costs import CHUNK_ROWS, Costs, measure
-from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows
+from lakeingest.core.figures.bill import UNIT_COSTS, cpu_of_rows
 
 FREE = Costs(
     row_bytes=200.0,

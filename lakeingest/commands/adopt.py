@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lakeingest.commands.report import Report
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_adoptions

@@ -2,7 +2,7 @@
 
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
-from lakeingest.core.signals import agenda
+from lakeingest.core.copies.signals import agenda
 from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target

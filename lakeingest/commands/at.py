@@ -13,10 +13,10 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.since import parse_gtids, parse_time
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.freshness import committed_at
-from lakeingest.core.position import GtidSet, Position
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import iso_time
+from lakeingest.core.binlog.position import GtidSet, Position
+from lakeingest.core.figures.freshness import committed_at
+from lakeingest.core.figures.shown import iso_time
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from lakeingest.commands.report import Report
 from lakeingest.commands.resnapshot import key_values
 from lakeingest.config import Config
-from lakeingest.core.cascades import family
-from lakeingest.core.position import Position
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.cascades.cascades import family
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions
 from lakeingest.mysql.binlog_source import BinlogSource

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
 from lakeingest.pipeline.changelog.reading import Changed, Part
 from lakeingest.spool.followed import Altered
 

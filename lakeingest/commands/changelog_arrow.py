@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from lakeingest.commands.change_lines import DDL, OPS, TRUNCATE, is_truncate, positions
 from lakeingest.commands.changelog_json import ChangelogJson
-from lakeingest.core import change
-from lakeingest.core.change import OP, POSITION, RowKind
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import OP, POSITION, RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Changelog, Copied, Part
 from lakeingest.rows import INSTANT, table_schema
 from lakeingest.spool.followed import Altered

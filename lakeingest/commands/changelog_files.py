@@ -17,11 +17,11 @@ from lakeingest.commands.changelog import changelog_of, since_of
 from lakeingest.commands.changelog_arrow import DDL_LINE, ORIGIN, batch_of
 from lakeingest.commands.changelog_folder import ChangelogFolder, StagedCopy
 from lakeingest.config import Config
-from lakeingest.core.change import OP, POSITION
-from lakeingest.core.change_files import rows_at_end, rows_of_file
-from lakeingest.core.log_columns import DDL_JSON
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.change_files import rows_at_end, rows_of_file
+from lakeingest.core.companions.log_columns import DDL_JSON
+from lakeingest.core.tables.change import OP, POSITION
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.files.file import File
 from lakeingest.lake.formats import open_versions

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from lakeingest.config import Config
 from lakeingest.config.place import Place as Folder
 from lakeingest.config.stores import STORES
-from lakeingest.core.change_files import SUFFIX, is_name, name_of, name_of_copied
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.change_files import SUFFIX, is_name, name_of, name_of_copied
 from lakeingest.core.file_names import file_name, inside
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, Retryable, StateUnreadable, UsageError
 from lakeingest.files import file as files
 from lakeingest.files.file import File, at, document

@@ -32,9 +32,9 @@ from lakeingest.commands.change_lines import (
     time_encoder,
     values_of_added,
 )
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.spool.followed import Altered
 

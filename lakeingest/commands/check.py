@@ -17,11 +17,11 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.suites_on_source import suite_conditions
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.condition import Checked
-from lakeingest.core.position import is_in_one_of
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import is_in_one_of
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import (
     BinlogGone,
     LakeIngestError,

@@ -3,8 +3,8 @@
 import math
 
 from lakeingest.commands.extent import Extent
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving import comparison
 from lakeingest.pipeline.proving.comparison import ChunkPlan

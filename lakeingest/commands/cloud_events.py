@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from lakeingest.commands.change_lines import is_truncate, json_text, positions
 from lakeingest.commands.changelog_json import RowObjects, ddl_members, encoder, json_committed_at, origins
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.spool.followed import Altered
 

@@ -7,11 +7,11 @@ from typing import Self
 from lakeingest.config import Config
 from lakeingest.config.companions import CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY
 from lakeingest.config.formats import table_name
-from lakeingest.core.companion import SUFFIXES, Standing, companion_of, is_companion, read_to_of
-from lakeingest.core.history_table import history_id
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import Shown
-from lakeingest.core.transaction_list import transactions_table
+from lakeingest.core.companions.companion import SUFFIXES, Standing, companion_of, is_companion, read_to_of
+from lakeingest.core.companions.history_table import history_id
+from lakeingest.core.companions.transaction_list import transactions_table
+from lakeingest.core.figures.shown import Shown
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_companions
 from lakeingest.lake.preflight import Copies, copies

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakeingest.config import Config
-from lakeingest.core.freshness import Fresh, age, fresh_as_of
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import Shown, iso_time
+from lakeingest.core.figures.freshness import Fresh, age, fresh_as_of
+from lakeingest.core.figures.shown import Shown, iso_time
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.target import Staged
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakeingest.commands.change_lines import statement, values_of_added
 from lakeingest.commands.debezium_types import connect_field, encoder
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
 
 # The fields of a column: name, type, whether the field is optional

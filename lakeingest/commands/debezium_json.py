@@ -21,10 +21,10 @@ from typing import Any
 from lakeingest.commands.change_lines import is_truncate, json_text, positions
 from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact_json
 from lakeingest.commands.debezium_types import connect_field, encoder
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import FilePosition, file_name
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import FilePosition, file_name
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Copied, Part
 from lakeingest.spool.followed import Altered
 

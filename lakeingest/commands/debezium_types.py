@@ -21,8 +21,8 @@ from lakeingest.commands.change_lines import (
     json_vector,
     time_encoder,
 )
-from lakeingest.core.kinds import is_cast_number
-from lakeingest.core.schema import EWKB, Column, Kind
+from lakeingest.core.tables.kinds import is_cast_number
+from lakeingest.core.tables.schema import EWKB, Column, Kind
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DAY = date(1970, 1, 1)

@@ -16,10 +16,10 @@ from itertools import pairwise
 import pyarrow as pa
 
 from lakeingest.config import Config
-from lakeingest.core.chunks import BYTES_MAX, even_step, first_rows
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import FIRST_EPOCH
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import FIRST_EPOCH
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import BYTES_MAX, even_step, first_rows
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable

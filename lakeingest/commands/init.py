@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from lakeingest.config import Source
 from lakeingest.config.source import Tls
 from lakeingest.config.tables import Tables
-from lakeingest.core.proposed_partitions import ProposedPartitions
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.proposed_partitions import ProposedPartitions
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UsageError
 from lakeingest.mysql.connection import connect, literal
 from lakeingest.mysql.date_spread import proposed_partitions

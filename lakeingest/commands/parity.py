@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.condition import Checked
-from lakeingest.core.position import FIRST_EPOCH, GtidSet
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FIRST_EPOCH, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SchemaChanged, UnsupportedEvent
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import start_of_newest

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.history_table import FROM_POSITION, TO_POSITION, history_id, in_history
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.companions.history_table import FROM_POSITION, TO_POSITION, history_id, in_history
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable, UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_companions, open_target, open_versions

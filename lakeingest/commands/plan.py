@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
-from lakeingest.core.clocks import spoken
-from lakeingest.core.following import Bound, bound_of
-from lakeingest.core.position import FIRST_EPOCH
-from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
+from lakeingest.core.binlog.position import FIRST_EPOCH
+from lakeingest.core.figures.bill import UNIT_COSTS, cpu_of_rows, dollars, priced
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.following import Bound, bound_of
+from lakeingest.core.tables.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.foreign_tables import Foreign
 from lakeingest.lake.preflight import Copies, copies

@@ -8,10 +8,10 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.signal import Reporter, SignalResults, ask
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.freshness import committed_at
-from lakeingest.core.points import Point, checked_name
-from lakeingest.core.shown import iso_time
-from lakeingest.core.signals import Action
+from lakeingest.core.copies.points import Point, checked_name
+from lakeingest.core.copies.signals import Action
+from lakeingest.core.figures.freshness import committed_at
+from lakeingest.core.figures.shown import iso_time
 from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import Observer, unobserved

@@ -8,7 +8,7 @@ from typing import Any
 from lakeingest.commands.drawn_rows import ROWS, draw_rows
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.quality.proposal import Proposal, propose, suite_text
 from lakeingest.quality.suites import write_suite

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from lakeingest.config import Config, Source
 from lakeingest.config.endpoints import is_plain_text
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 
 # For each mode of TLS that is not safe, the reason
 _WEAK = {

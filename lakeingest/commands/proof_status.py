@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.proof import Budget, RangeProof, Round, State
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import iso_time
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.shown import iso_time
+from lakeingest.core.proofs.proof import Budget, RangeProof, Round, State
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import state_of
 from lakeingest.state.proofs import read_budget, read_proofs
 

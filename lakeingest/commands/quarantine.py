@@ -9,10 +9,10 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.resnapshot import scope_of
 from lakeingest.commands.signal import Reporter, SignalResults, ask, chosen_tables
 from lakeingest.config import Config
-from lakeingest.core.keys import Key
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import Action
+from lakeingest.core.copies.signals import Action
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import Scope
 from lakeingest.errors import UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target

@@ -16,9 +16,9 @@ import pyarrow as pa
 from lakeingest.commands.past import ShownRows, rows_shown
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
 from lakeingest.core.printable import printable
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, OperatorNeeded, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied

@@ -13,10 +13,10 @@ from lakeingest.commands.signal import ask
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.commands.verify import compare_tables, verify
 from lakeingest.config import Config
-from lakeingest.core.checksum import Difference
-from lakeingest.core.keys import Key
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import Action
+from lakeingest.core.copies.signals import Action
+from lakeingest.core.proofs.checksum import Difference
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.waves.scope import Scope
 from lakeingest.errors import SourceMoved
 from lakeingest.mysql.key_values import key_of_difference
 from lakeingest.mysql.source import Source

@@ -13,8 +13,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from lakeingest.core.figures.shown import iso_time
 from lakeingest.core.printable import printable
-from lakeingest.core.shown import iso_time
 from lakeingest.drawing.page import page, shown, wide
 from lakeingest.drawing.table import Side, cell_text, html_table, sides_of
 

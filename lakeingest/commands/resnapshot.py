@@ -6,9 +6,9 @@ from typing import Any
 
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.scope import OVER_GAP, WHOLE, Scope
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.scope import OVER_GAP, WHOLE, Scope
 from lakeingest.errors import UsageError
 from lakeingest.mysql.key_values import bound_of, parse_key
 from lakeingest.mysql.source import Source

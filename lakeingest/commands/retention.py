@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.position import Position, files_after, is_in_one_of
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Position, files_after, is_in_one_of
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.source import Source
 from lakeingest.spool.spool import Spool
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.bill import Bill
-from lakeingest.core.position import Position
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.figures.bill import Bill
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_target, package_of
 from lakeingest.monitoring.reporting import reported

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Low
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FIRST_EPOCH, FilePosition, Low
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.errors import UsageError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.chunk_reader import read_chunk

@@ -15,9 +15,9 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.config.tables import table_named
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import OPEN, Action, Signal, State
+from lakeingest.core.copies.signals import OPEN, Action, Signal, State
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import Scope
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target

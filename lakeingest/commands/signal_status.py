@@ -6,11 +6,11 @@ from datetime import datetime
 
 from lakeingest.commands.retention import Retention
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.position import Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.signals import OPEN, Action, Signal, State, agenda
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.rollbacks import Rollback

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pydantic import TypeAdapter
 
 from lakeingest.config.duration import Duration
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.reading import ReadTo
 from lakeingest.errors import StateUnreadable, UsageError
 from lakeingest.pipeline.changelog.positions import Since
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from lakeingest.commands.retention import Retention
 from lakeingest.config import Config
-from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, Position, bytes_between, is_in_one_of
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.preflight.foreign_keys import count_unlogged_keys
 from lakeingest.mysql.preflight.server import Server

@@ -18,12 +18,12 @@ from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.commands.source_state import SourceState, ask_source
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.clocks import spoken
-from lakeingest.core.following import Followed
-from lakeingest.core.position import Position
-from lakeingest.core.quarantine import note_of_quarantine
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.copies.quarantine import note_of_quarantine
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.following import Followed
+from lakeingest.core.figures.shown import SHOWN, Shown
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import Copies, copied, copies

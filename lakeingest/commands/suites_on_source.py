@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.drawn_rows import ROWS, DrawnRows, draw_rows
 from lakeingest.config import Config
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ConfigError, LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.quality.gates import run_gate

@@ -13,7 +13,7 @@ from lakeingest.commands.check import CheckResult, warning
 from lakeingest.config import Config
 from lakeingest.config.endpoints import endpoints_of
 from lakeingest.config.load import read_document, references, validate
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 from lakeingest.errors import ConfigError, NotBuiltYet
 from lakeingest.quality import suites
 

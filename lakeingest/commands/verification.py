@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from lakeingest.commands.extent import share_text
 from lakeingest.commands.report import Report
-from lakeingest.core.checksum import Checksum, Difference
-from lakeingest.core.keys import Key
-from lakeingest.core.schema import TableId
+from lakeingest.core.proofs.checksum import Checksum, Difference
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.pipeline.proving.comparison import ChunkPlan
 from lakeingest.state.stopped import most_serious

@@ -11,9 +11,9 @@ from lakeingest.commands.chunk_plan import plan_chunks
 from lakeingest.commands.extent import WHOLE, Extent
 from lakeingest.commands.verification import TableVerification, Verifications
 from lakeingest.config import Config, Source
-from lakeingest.core.cascades import family
-from lakeingest.core.checksum import Checksum
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.cascades.cascades import family
+from lakeingest.core.proofs.checksum import Checksum
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import (
     CatalogAway,
     LakeIngestError,

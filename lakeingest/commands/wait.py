@@ -11,12 +11,12 @@ from lakeingest.commands.signal_status import Signals
 from lakeingest.commands.since import parse_gtids, parse_time
 from lakeingest.commands.status import status
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.freshness import complete_to, fresh_as_of
-from lakeingest.core.goal import Before, Goal, Written, is_seen
-from lakeingest.core.position import GtidSet, Position, is_before
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown, iso_time
+from lakeingest.core.binlog.goal import Before, Goal, Written, is_seen
+from lakeingest.core.binlog.position import GtidSet, Position, is_before
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.freshness import complete_to, fresh_as_of
+from lakeingest.core.figures.shown import SHOWN, Shown, iso_time
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded, Retryable, SourceDiverged, UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copies

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from lakeingest.commands.report import Report
 from lakeingest.commands.status import Statuses, status
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.position import FilePosition, bytes_between, is_in_one_of
+from lakeingest.core.binlog.position import FilePosition, bytes_between, is_in_one_of
+from lakeingest.core.figures.clocks import spoken
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.mysql.source import Source

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
-from lakeingest.core.schema import RESERVED
+from lakeingest.core.tables.schema import RESERVED
 
 
 class Changelog(Frozen):

@@ -4,9 +4,9 @@ These options are fixed: no pattern of `tables.options` applies to companions.
 """
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.history_table import HISTORY, IS_CURRENT
-from lakeingest.core.log_columns import LOGGED_AT
-from lakeingest.core.schema import TableId
+from lakeingest.core.companions.history_table import HISTORY, IS_CURRENT
+from lakeingest.core.companions.log_columns import LOGGED_AT
+from lakeingest.core.tables.schema import TableId
 
 CHANGELOG_KEY, HISTORY_KEY, TRANSACTIONS_KEY = "changelog.table", "history", "changelog.transactions"
 # versions that have ended are in files of their own, so that whoever asks for the current ones reads no others

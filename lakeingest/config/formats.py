@@ -12,9 +12,9 @@ from lakeingest.config.spark_line import spark_line
 from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES, store_of
 from lakeingest.config.target import FormatName, Target
-from lakeingest.core.change import DATABASE, TABLE
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.change import DATABASE, TABLE
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded
 
 EXTENSIONS = "spark.sql.extensions"

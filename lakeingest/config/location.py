@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 
 _FIELD = re.compile(r"\{(\w*)\}")
 _UNSAFE = re.compile(r"[^\w$-]", re.ASCII)  # characters that PyIceberg, Spark or DuckDB change in a URI

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, WithJ
 from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
-from lakeingest.core.schema import RESERVED
+from lakeingest.core.tables.schema import RESERVED
 
 _SHARE = re.compile(r"(?P<number>\d+(\.\d+)?)%", re.ASCII)
 _PERCENT = 100

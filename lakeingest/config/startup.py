@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.binlog.position import FilePosition, GtidSet
 from lakeingest.errors import StateUnreadable
 
 _FORMS = {

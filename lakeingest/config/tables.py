@@ -14,11 +14,11 @@ from lakeingest.config.duration import Duration
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.startup import StartAt
 from lakeingest.config.table_properties import Properties
-from lakeingest.core import partitioning, sorting
-from lakeingest.core.casts import CASTS
-from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.row_filter import parse
-from lakeingest.core.schema import Choices, TableId, TableSchema
+from lakeingest.core.tables import partitioning, sorting
+from lakeingest.core.tables.casts import CASTS
+from lakeingest.core.tables.column_choice import ColumnChoice
+from lakeingest.core.tables.row_filter import parse
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UsageError
 
 if TYPE_CHECKING:

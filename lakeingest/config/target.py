@@ -17,7 +17,7 @@ from lakeingest.config.storage import Storage
 from lakeingest.config.stores import store_of
 from lakeingest.config.table_properties import Properties
 from lakeingest.core.file_names import segment
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 
 if TYPE_CHECKING:
     from typing import Self

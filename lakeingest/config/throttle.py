@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from lakeingest.config.duration import Duration
 from lakeingest.config.frozen import Frozen
-from lakeingest.core.load import Load
+from lakeingest.core.figures.load import Load
 
 _WINDOW = re.compile(r"(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)( (?P<zone>[A-Za-z0-9_+/-]+))?", re.ASCII)
 

@@ -19,7 +19,7 @@ from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import verify
 from lakeingest.config import Config, parse_config
 from lakeingest.config.target import FormatName
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.queries import queries
 from lakeingest.demo.s3 import local_s3
 from lakeingest.demo.server import LocalServer, local_server

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import spark_properties
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.spark.session import java_home
 
 

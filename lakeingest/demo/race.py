@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakeingest.commands.report import Report
-from lakeingest.core import change
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Low, Position, file_name, is_before
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Low, Position, file_name, is_before
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.sample import SampleSource
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.binlog_source import BinlogSource

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakeingest.core.clocks import spoken
+from lakeingest.core.figures.clocks import spoken
 from lakeingest.drawing.chart import COLOURS
 from lakeingest.drawing.page import shown
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.lake.target import Staged
 
 

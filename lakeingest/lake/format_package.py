@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from lakeingest import config
 from lakeingest.config import Config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.known_copies import Finding
 from lakeingest.lake.logs import Logs

@@ -14,7 +14,7 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.format_package import FormatPackage
-from lakeingest.lake.iceberg.pointers import read_pointers
+from lakeingest.lake.iceberg.catalogs.pointers import read_pointers
 from lakeingest.lake.identity import address_of, owner_here
 from lakeingest.lake.known_copies import Finding, KnownCopies
 from lakeingest.lake.logs import Logs
@@ -124,7 +124,7 @@ def missing_rights(config: Config) -> tuple[str, ...] | None:
     """
     if config.target.catalog.type != "glue":
         return None
-    from lakeingest.lake.iceberg import lake_formation
+    from lakeingest.lake.iceberg.catalogs import lake_formation
 
     try:
         return lake_formation.missing_rights(config.target)

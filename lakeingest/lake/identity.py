@@ -14,7 +14,7 @@ from typing import Any
 
 from lakeingest.config import Config
 from lakeingest.config.place import Place
-from lakeingest.core.ownership import Owner
+from lakeingest.core.copies.ownership import Owner
 from lakeingest.errors import LakeIngestError, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File, at, state_of

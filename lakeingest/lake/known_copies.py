@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeAlias
 
-from lakeingest.core import progress_form
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies import progress_form
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, LakeIngestError, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.ownership import Ownership

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Protocol
 
-from lakeingest.core.lift import Lift
-from lakeingest.core.progress import Progress
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
 from lakeingest.lake.target import Staged, Writer, Written
 
 

@@ -5,9 +5,9 @@ A commit of ours is *marked*: it carries the complete progress, never a differen
 
 import json
 
-from lakeingest.core import progress_form
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 OWNER = "lakeingest.table"  # the source table of a copy

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import quote
 
 
 def merge_into(

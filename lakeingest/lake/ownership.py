@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Protocol
 
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import NotOurCopy, UsageError
 
 PIPELINE = "lakeingest.owner"  # the pipeline that a copy belongs to

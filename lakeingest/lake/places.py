@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import NotOurTable
 from lakeingest.lake.formats import package_of
 

@@ -5,8 +5,8 @@ No method changes a row, or needs Spark or the source. Each can be repeated.
 
 from typing import Protocol
 
-from lakeingest.core.points import KeptVersion
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.points import KeptVersion
+from lakeingest.core.tables.schema import TableId
 
 
 class Points(Protocol):

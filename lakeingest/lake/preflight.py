@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakeingest import config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.target import Looked, Staged, Tables
 from lakeingest.side_by_side import side_by_side

@@ -3,7 +3,7 @@
 import re
 
 from lakeingest.config.catalogs import CatalogType
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, UnsupportedTable
 
 _FOLDING = {"glue", "hive"}  # catalogs that change or refuse names with other characters than in _FOLDED

@@ -6,7 +6,7 @@ No method needs Spark or the source.
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

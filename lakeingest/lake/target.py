@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 import pyarrow as pa
 
 from lakeingest import config
-from lakeingest.core.lift import Lift
-from lakeingest.core.origins import Origins
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.ddl.origins import Origins
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.joint_answer import JointAnswer

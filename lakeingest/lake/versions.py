@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.marks import parse_progress
 from lakeingest.lake.target import Staged
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from lakeingest.config import History
+from lakeingest.core.figures.moment import Moment
 from lakeingest.core.file_names import file_name
-from lakeingest.core.moment import Moment
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from lakeingest.core.clocks import spoken
-from lakeingest.core.freshness import age
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.freshness import age
 from lakeingest.core.printable import printable
 from lakeingest.pipeline.events import (
     ClockWrong,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from lakeingest.core.freshness import Measure, age
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure, age
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import named
 from lakeingest.monitoring.definitions import PREFIX
 from lakeingest.pipeline.events import (

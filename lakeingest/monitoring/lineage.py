@@ -17,7 +17,7 @@ from typing import Any, Literal
 from lakeingest.config import Config
 from lakeingest.config.notify import OpenLineage
 from lakeingest.config.target import Target
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.exits import EXIT_INTERRUPTED
 from lakeingest.monitoring.background import in_background, outcomes
 from lakeingest.monitoring.webhook import post

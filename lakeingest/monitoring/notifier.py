@@ -6,8 +6,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from lakeingest.config import Config
-from lakeingest.core.notices import RUN, Known, Notice, notices_of_run, notices_of_tables
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.notices import RUN, Known, Notice, notices_of_run, notices_of_tables
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.monitoring.background import in_background, outcomes

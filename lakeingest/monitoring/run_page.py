@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from importlib import resources
 
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
-from lakeingest.core.freshness import Measure
-from lakeingest.core.shown import iso_time
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.shown import iso_time
 from lakeingest.drawing.chart import Points, bars, lines
 from lakeingest.drawing.page import page, shown, wide
 from lakeingest.drawing.table import html_table

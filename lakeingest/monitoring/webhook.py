@@ -11,8 +11,8 @@ from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from lakeingest.core.clocks import spoken
-from lakeingest.core.notices import RUN, Notice
+from lakeingest.core.figures.clocks import spoken
+from lakeingest.core.figures.notices import RUN, Notice
 from lakeingest.core.printable import printable
 
 PAUSES_SECONDS = (1.0, 3.0)  # between tries

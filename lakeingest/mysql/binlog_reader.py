@@ -11,10 +11,10 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.config import Source
-from lakeingest.core.position import FILE_START, FilePosition, GtidSet, file_start, is_before, is_in_one_of
-from lakeingest.core.prepared import Pending, Prepared, PreparedAt, Xid
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FILE_START, FilePosition, GtidSet, file_start, is_before, is_in_one_of
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.prepared import Pending, Prepared, PreparedAt, Xid
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.errors import BinlogGone, SourceAway, SourceReplaced, UnsupportedEvent
 from lakeingest.mysql.connection import (
     KILLED,

@@ -4,12 +4,12 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from lakeingest.config import Source as Settings
-from lakeingest.core.history import Committed
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.prepared import PreparedAt, Xid
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import Committed
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.prepared import PreparedAt, Xid
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.mysql import connection as connections
 from lakeingest.mysql import continuity, xa_list
 from lakeingest.mysql.binlog_reader import Part, SegmentFacts, read_segment

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.checksum import DIGITS, NEWLINE, Checksum, is_ended
-from lakeingest.core.keys import Key, KeyRange, quote
-from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
+from lakeingest.core.proofs.checksum import DIGITS, NEWLINE, Checksum, is_ended
+from lakeingest.core.tables.keys import Key, KeyRange, quote
+from lakeingest.core.tables.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query, query_row, table_name
 from lakeingest.mysql.decoders import select_rows

@@ -30,11 +30,11 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.chunks import SECONDS_MAX, Chunk
-from lakeingest.core.position import FilePosition, GtidSet, Low
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.splits import Split
-from lakeingest.core.witness import Compared
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Low
+from lakeingest.core.proofs.witness import Compared
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.core.waves.chunks import SECONDS_MAX, Chunk
+from lakeingest.core.waves.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import (
     OPEN_VIEW,

@@ -11,9 +11,9 @@ import pymysql.cursors
 from pymysql.constants import CR, ER
 
 from lakeingest.config import Source
-from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition, file_start
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, file_start
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import (
     ChunkTooSlow,
     LakeIngestError,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.history import Committed
-from lakeingest.core.position import (
+from lakeingest.core.binlog.history import Committed
+from lakeingest.core.binlog.position import (
     FILE_START,
     FIRST_EPOCH,
     FilePosition,
@@ -25,8 +25,8 @@ from lakeingest.core.position import (
     is_in_one_of,
     is_within,
 )
-from lakeingest.core.schema import NO_TABLES
-from lakeingest.core.segments import LEAST_BYTES, Segment
+from lakeingest.core.binlog.segments import LEAST_BYTES, Segment
+from lakeingest.core.tables.schema import NO_TABLES
 from lakeingest.errors import BinlogGone, Retryable, UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, assert_same_server, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import pymysql
 
-from lakeingest.core.keys import quote
-from lakeingest.core.proposed_partitions import LEAST_ROWS, Dates, ProposedPartitions, dates_of, propose, starts
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.proposed_partitions import LEAST_ROWS, Dates, ProposedPartitions, dates_of, propose, starts
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import LakeIngestError, ProtocolBroken, SourceAway
 from lakeingest.mysql.connection import literal, named_errors, query, query_dicts, source_of, table_name
 from lakeingest.mysql.key_space import estimated_rows, key_bounds

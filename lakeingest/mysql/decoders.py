@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pymysql
 
-from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.witness import Compared
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.proofs.witness import Compared
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.mysql.packets import dumped_events
 from lakeingest.mysql.row_stream import Receiver, stream_rows
 from lakeingest.mysql.wire.dml import Reach

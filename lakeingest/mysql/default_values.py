@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from lakeingest.config import Source
-from lakeingest.core.default import Default, Value
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import Column, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedValue
 from lakeingest.mysql.connection import connect, table_name
 from lakeingest.mysql.hash_key import keyed

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.failover import Found, Logged, find_in_domain, newest
-from lakeingest.core.history import Committed
-from lakeingest.core.position import DomainGtid, FilePosition, file_start
+from lakeingest.core.binlog.failover import Found, Logged, find_in_domain, newest
+from lakeingest.core.binlog.history import Committed
+from lakeingest.core.binlog.position import DomainGtid, FilePosition, file_start
 from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged, StateUnreadable
 from lakeingest.mysql.binlog_reader import dump_events
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, literal, query_dicts, query_row

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.failover import Found, Logged, find, is_related, newest
-from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after, is_before
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.failover import Found, Logged, find, is_related, newest
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after, is_before
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.errors import (
     BinlogGone,
     LakeIngestError,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from lakeingest.config import Source
-from lakeingest.core.column_choice import HASHED
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.column_choice import HASHED
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import OperatorNeeded
 
 

@@ -8,7 +8,7 @@ a column break the rule, each such value is refused when it is read (`wire.encod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lakeingest.core.schema import INTEGERS, PRIMARY, Column, Kind
+from lakeingest.core.tables.schema import INTEGERS, PRIMARY, Column, Kind
 
 _OPTION = "tables.options → key"
 # Gives each row a number, on MySQL and MariaDB; `SELECT *` and an INSERT without names leave the column out

@@ -5,8 +5,8 @@ from typing import Any
 
 import pymysql
 
-from lakeingest.core.keys import KeyRange, quote
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.keys import KeyRange, quote
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.key_values import number_of
 from lakeingest.mysql.keyed_rows import value_of

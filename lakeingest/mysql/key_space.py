@@ -6,8 +6,8 @@ columns it has SQL literals, which the server compares as it compares the values
 
 import pymysql
 
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange, quote
-from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange, quote
+from lakeingest.core.tables.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.packets import surprises
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.keys import Key
-from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.errors import UsageError
 from lakeingest.mysql.key_space import part_of_number
 from lakeingest.mysql.keyed_rows import value_of

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.row_stream import stream_rows
 from lakeingest.mysql.wire.matching import matching

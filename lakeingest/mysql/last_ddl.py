@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.connection import beside, free_server_id

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.load import Load
-from lakeingest.core.position import GtidSet
+from lakeingest.core.binlog.position import GtidSet
+from lakeingest.core.figures.load import Load
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import answering_soon, connect, query_row
 from lakeingest.mysql.dialect import MARIADB, dialect

@@ -13,7 +13,7 @@ refused.
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.position import GtidSet, Low
+from lakeingest.core.binlog.position import GtidSet, Low
 from lakeingest.errors import OperatorNeeded, SourceAway
 from lakeingest.mysql.connection import literal, named_errors, query_row
 

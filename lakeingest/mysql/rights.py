@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pymysql
 
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.keys import quote
 from lakeingest.mysql.connection import literal, query, query_row
 from lakeingest.mysql.dialect import Dialect
 

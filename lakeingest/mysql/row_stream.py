@@ -16,7 +16,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import COMMAND, CR
 
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.packets import READ_SECONDS, surprises
 

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import pymysql
 
-from lakeingest.core.casts import kind_in_copy, why_not
-from lakeingest.core.column_choice import HASHED, MASKED, ColumnChoice
-from lakeingest.core.default import Default, Value
-from lakeingest.core.kinds import kind_to_hash, usual_kind
-from lakeingest.core.row_filter import faults, parse
-from lakeingest.core.schema import (
+from lakeingest.core.tables.casts import kind_in_copy, why_not
+from lakeingest.core.tables.column_choice import HASHED, MASKED, ColumnChoice
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.kinds import kind_to_hash, usual_kind
+from lakeingest.core.tables.row_filter import faults, parse
+from lakeingest.core.tables.schema import (
     EWKB,
     GEOMETRIES,
     NULL_DATES,

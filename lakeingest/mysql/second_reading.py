@@ -8,10 +8,10 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition, file_name
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.witness import Compared, Stint
+from lakeingest.core.binlog.position import FilePosition, file_name
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.proofs.witness import Compared, Stint
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql import connection as connections
 from lakeingest.mysql.binlog_reader import can_begin_at, dump_error, dump_events

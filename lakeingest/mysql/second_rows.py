@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pymysql
 
-from lakeingest.core.audit import differing_columns
-from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.core.witness import Compared, Difference
+from lakeingest.core.proofs.audit import differing_columns
+from lakeingest.core.proofs.witness import Compared, Difference
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.text_rows import stream_texts, text_columns

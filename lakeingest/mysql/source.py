@@ -11,10 +11,10 @@ from typing import Any, Self
 import pymysql
 
 from lakeingest.config import Source as Settings
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.load import Load
-from lakeingest.core.position import FilePosition, Position, is_before
-from lakeingest.core.schema import USUAL, Choices, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Position, is_before
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import USUAL, Choices, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import connection as connections
 from lakeingest.mysql import key_space, schema_reader

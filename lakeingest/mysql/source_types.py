@@ -2,7 +2,7 @@
 
 import re
 
-from lakeingest.core.schema import SourceType
+from lakeingest.core.tables.schema import SourceType
 
 _SIZED = re.compile(r"\w+\((\d+)")
 _WITH_MEMBERS = {"enum", "set"}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition, file_start
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, file_start
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.binlog_reader import can_begin_at, dump_events
 from lakeingest.mysql.connection import beside, free_server_id, written_position

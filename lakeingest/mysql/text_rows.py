@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import SRID_BYTES, Column, Kind, TableSchema
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.wire.codes import has_one_code_each

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pymysql
 from pymysql.constants import ER
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.connection import DENIED, create_statement, query, table_name
 from lakeingest.mysql.rights import databases_read
 

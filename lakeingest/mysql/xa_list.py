@@ -10,9 +10,9 @@ from collections.abc import Collection
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position
-from lakeingest.core.prepared import Xid
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FIRST_EPOCH, FilePosition, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.prepared import Xid
 from lakeingest.errors import SplitUnstable
 from lakeingest.mysql.binlog_reader import ended_before
 from lakeingest.mysql.connection import free_server_id, query, written_position

@@ -8,9 +8,9 @@ import pyarrow as pa
 from lakeingest.commands.past import rows_of_history
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
-from lakeingest.core.companion import SUFFIXES, companion_of
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.companions.companion import SUFFIXES, companion_of
+from lakeingest.core.tables.schema import TableId
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from html import escape
 
-from lakeingest.core.clocks import spoken
+from lakeingest.core.figures.clocks import spoken
 from lakeingest.core.printable import printable
 from lakeingest.drawing.chart import Points, bars, lines
 from lakeingest.drawing.table import html_table

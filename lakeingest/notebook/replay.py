@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeingest.commands.change_lines import OPS, TRUNCATE
-from lakeingest.core.change import COMMITTED_AT, GTID, OP, POSITION, RowKind
+from lakeingest.core.tables.change import COMMITTED_AT, GTID, OP, POSITION, RowKind
 
 _ORIGIN = {OP, POSITION, COMMITTED_AT, GTID}
 

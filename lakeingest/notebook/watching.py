@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from lakeingest.commands.watch import Look, Watched, watch
 from lakeingest.config import Config
-from lakeingest.core.clocks import spoken
+from lakeingest.core.figures.clocks import spoken
 from lakeingest.core.printable import printable
 from lakeingest.drawing.chart import Points, lines
 from lakeingest.drawing.frontend import drawn_again, in_notebook

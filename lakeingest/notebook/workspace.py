@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Self
 from lakeingest.commands.init import PASSWORD
 from lakeingest.commands.status import TableStatus
 from lakeingest.config import Config, load_config
-from lakeingest.core.keys import quote
 from lakeingest.core.printable import printable
+from lakeingest.core.tables.keys import quote
 from lakeingest.demo.sample import TABLE, SampleSource, sample_source
 from lakeingest.errors import UsageError
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakeingest.core.following import Followed
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.following import Followed
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ the error. Otherwise that table would keep all others from readers, in each run 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, MainMoved
 from lakeingest.lake.target import Joint
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from lakeingest.core.points import KeptVersion, Point, Standing, expired, is_due, left_out, name_at, waits_for
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.points import KeptVersion, Point, Standing, expired, is_due, left_out, name_at, waits_for
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, UsageError
 from lakeingest.files.file import File
 from lakeingest.lake.formats import open_points

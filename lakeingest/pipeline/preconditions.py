@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lakeingest.config import Config
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store

@@ -7,7 +7,7 @@ are dropped. So if a run is killed at any moment, the next run drops the rest, a
 from dataclasses import replace
 
 from lakeingest.config import Config
-from lakeingest.core.signals import Action, Event, State
+from lakeingest.core.copies.signals import Action, Event, State
 from lakeingest.errors import ForeignWrite, LakeIngestError, Retryable, Scope, UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_rollbacks

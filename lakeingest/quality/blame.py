@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakeingest.core.keys import Key
+from lakeingest.core.tables.keys import Key
 from lakeingest.quality.gates import Outcome, evaluated
 
 if TYPE_CHECKING:

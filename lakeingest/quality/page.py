@@ -4,7 +4,7 @@ from datetime import datetime
 from html import escape
 
 from lakeingest.core.printable import printable
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.quality.gates import GateReport, Outcome
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # forbids the browser to load anything

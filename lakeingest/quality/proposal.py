@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import yaml
 
 from lakeingest.core.printable import printable
-from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
+from lakeingest.core.tables.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.quality.suites import Document
 from lakeingest.rows import arrow_type
 

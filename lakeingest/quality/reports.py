@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 from lakeingest.core.file_names import file_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StorageFailed
 from lakeingest.files.file import File
 from lakeingest.quality.gates import GateReport

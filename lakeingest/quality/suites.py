@@ -20,8 +20,8 @@ from lakeingest.config.quality import Quality
 from lakeingest.config.tables import Tables
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
-from lakeingest.core.column_choice import HASHED
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.column_choice import HASHED
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError, UsageError
 from lakeingest.quality import great_expectations as library
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakeingest.core.checksum import UINT64, Checksum
-from lakeingest.core.keys import Key, quote
-from lakeingest.core.schema import Column as TableColumn
-from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.proofs.checksum import UINT64, Checksum
+from lakeingest.core.tables.keys import Key, quote
+from lakeingest.core.tables.schema import Column as TableColumn
+from lakeingest.core.tables.schema import Kind, TableSchema
 from lakeingest.spark.row_hashes import LEFT, RIGHT, RowHashes, Widths
 
 if TYPE_CHECKING:

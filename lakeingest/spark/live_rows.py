@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

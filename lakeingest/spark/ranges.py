@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from lakeingest.core.keys import KeyRange, quote
+from lakeingest.core.tables.keys import KeyRange, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.checksum import NEWLINE, is_ended
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.proofs.checksum import NEWLINE, is_ended
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.rows import arrow_type
 
 # The greatest length of the text of a DOUBLE without an exponent, on the source: first of a column's value, second of

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

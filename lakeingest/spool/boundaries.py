@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from lakeingest.core.position import FilePosition, Place
+from lakeingest.core.binlog.position import FilePosition, Place
 from lakeingest.files.file import File
 from lakeingest.state import store
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.history import History
-from lakeingest.core.position import Gtid, GtidSet, Place, Position
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import Gtid, GtidSet, Place, Position
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, ChangelogGone, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeingest.core import change
-from lakeingest.core.change import DELETED, RowKind
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.wave import Mark
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import DELETED, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.wave import Mark
 from lakeingest.errors import UnsupportedValue
 from lakeingest.files.file import File
 from lakeingest.rows import with_change_metadata

@@ -13,12 +13,12 @@ from typing import Any, Self
 import pyarrow as pa
 from pyarrow import ipc
 
-from lakeingest.core.alteration import Alteration
-from lakeingest.core.history import Committed
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.history import Committed
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.ddl.alteration import Alteration
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

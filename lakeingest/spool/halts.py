@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.core.alteration import Alteration
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place, Position
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.ddl.alteration import Alteration
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import TableId
 from lakeingest.spool.followed import Followed
 from lakeingest.spool.spool import Spool
 

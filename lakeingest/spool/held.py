@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from lakeingest.core.position import GtidSet, Place, Position
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import GtidSet, Place, Position
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.spool.manifest import Manifest
 
 

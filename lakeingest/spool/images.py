@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeingest.core import change
-from lakeingest.core.change import DELETED, RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import DELETED, RowKind
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File
 from lakeingest.spool import archive
 from lakeingest.spool.errors import opened_file

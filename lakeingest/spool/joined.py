@@ -12,8 +12,8 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.position import GtidSet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import GtidSet
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool.manifest import Manifest

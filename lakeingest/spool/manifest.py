@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from lakeingest.core.alteration import Alteration
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.copies.prepared import Pending
+from lakeingest.core.ddl.alteration import Alteration
 from lakeingest.core.file_names import inside
-from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.prepared import Pending
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.spool.followed import Followed
 
 

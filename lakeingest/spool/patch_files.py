@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeingest.core.change import RowKind
 from lakeingest.core.file_names import file_name
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 

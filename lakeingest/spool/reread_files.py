@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
 from lakeingest.core.file_names import file_name, inside
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import DAMAGED, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

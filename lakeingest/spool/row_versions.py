@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core import change
-from lakeingest.core.cascades import Row, RowChange
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.cascades.cascades import Row, RowChange
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
 from lakeingest.errors import SpoolGap
 from lakeingest.files.file import File
 from lakeingest.spool.errors import opened_file

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core import change
-from lakeingest.core.history import History
-from lakeingest.core.position import GtidSet
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import Draft, File

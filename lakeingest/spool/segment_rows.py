@@ -6,8 +6,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool.manifest import Manifest

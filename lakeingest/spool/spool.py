@@ -16,9 +16,9 @@ from functools import reduce
 from itertools import accumulate
 from typing import Self
 
-from lakeingest.core.position import FilePosition, Place, Position
-from lakeingest.core.prepared import Pending
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.copies.prepared import Pending
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File, Head

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from itertools import groupby, pairwise
 
-from lakeingest.core.position import Place, Position
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.tables.schema import TableId
 from lakeingest.spool.joined import JOIN, LAST_LEVEL, join_segments
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
-from lakeingest.core.position import Gtid, GtidSet, Place
-from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.core.binlog.position import Gtid, GtidSet, Place
+from lakeingest.core.binlog.transactions import LoggedSegment, TransactionLog
 from lakeingest.files.file import File
 from lakeingest.spool.errors import opened_file
 from lakeingest.spool.spool import Spool

@@ -10,9 +10,9 @@ last commit says how far the companion is.
 from collections.abc import Mapping
 from datetime import date
 
-from lakeingest.core.companion import Standing
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import Standing
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.position import FilePosition, Place, Position
-from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.tables.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -18,10 +18,10 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lakeingest.core.binlog.position import Place
 from lakeingest.core.file_names import file_name
-from lakeingest.core.keys import Key
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

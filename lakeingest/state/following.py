@@ -3,7 +3,7 @@
 following.json   the last count of the run that follows, or that followed last
 """
 
-from lakeingest.core.following import Followed
+from lakeingest.core.figures.following import Followed
 from lakeingest.files.file import File
 from lakeingest.state import store
 

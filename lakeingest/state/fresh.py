@@ -8,9 +8,9 @@ fresh.json   for each table, the place and the time of its note; the positions t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from lakeingest.core.freshness import Fresh, Measure
-from lakeingest.core.position import Place, Position
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.figures.freshness import Fresh, Measure
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

@@ -8,7 +8,7 @@ the definition of the commit that readers see.
 
 from collections.abc import Mapping
 
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File
 from lakeingest.state import store
 from lakeingest.state.definition import as_property, from_property, schema_from_json, schema_to_json

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from lakeingest.core.clocks import spoken
+from lakeingest.core.figures.clocks import spoken
 from lakeingest.errors import DAMAGED, LakeIngestError, LeaseHeld, LeaseLost
 from lakeingest.files import file as files
 from lakeingest.files.bucket import Seen

@@ -8,7 +8,7 @@ ledger/trimmed.json                   the day on which old rows of `quality` wer
 import json
 from collections.abc import Sequence
 
-from lakeingest.core.ledger import Row, digest
+from lakeingest.core.proofs.ledger import Row, digest
 from lakeingest.errors import DAMAGED
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -5,7 +5,7 @@ notified.json   for each table, the fields of `core.notices.Known`
 
 from collections.abc import Mapping
 
-from lakeingest.core.notices import Known
+from lakeingest.core.figures.notices import Known
 from lakeingest.files.file import File
 from lakeingest.state import store
 

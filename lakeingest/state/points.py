@@ -1,7 +1,7 @@
 """Points in the state folder: points/<name>.json. Only the owner of the lease writes them (`core.points`)."""
 
+from lakeingest.core.copies.points import Point
 from lakeingest.core.file_names import file_name
-from lakeingest.core.points import Point
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

@@ -8,8 +8,8 @@ A document that is missing or damaged means that nothing was ever proven.
 
 from collections.abc import Iterable
 
-from lakeingest.core.proof import Budget, TableProof
-from lakeingest.core.schema import TableId
+from lakeingest.core.proofs.proof import Budget, TableProof
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.files.stored import AT_ONCE
 from lakeingest.side_by_side import side_by_side

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from lakeingest.core.position import Position
-from lakeingest.core.quiet import Quiet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.copies.quiet import Quiet
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from lakeingest.core.signals import OPEN, Action, Event, Signal
+from lakeingest.core.copies.signals import OPEN, Action, Event, Signal
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store

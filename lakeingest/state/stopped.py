@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from lakeingest import errors
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.files.stored import AT_ONCE

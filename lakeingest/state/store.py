@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from lakeingest.core.file_names import file_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, LakeIngestError, Retryable, Scope, StateUnreadable, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File

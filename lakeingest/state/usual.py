@@ -5,8 +5,8 @@ usual/<database>.<table>.json   the last counts of a table
 A document that is missing or damaged means that nothing is known.
 """
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.usual import Usual
+from lakeingest.core.proofs.usual import Usual
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.state import store
 

@@ -4,7 +4,7 @@ witness.json                          the document of `core.witness.Met`
 disagreements/<database>.<table>.json the last difference in the table, to be attached to a report
 """
 
-from lakeingest.core.witness import Difference, Met
+from lakeingest.core.proofs.witness import Difference, Met
 from lakeingest.files.file import File
 from lakeingest.state import store
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.alteration import Alteration
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.ddl.alteration import Alteration
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Copied
 from lakeingest.rows import change_schema, table_schema
 from lakeingest.spool.followed import Altered, Followed

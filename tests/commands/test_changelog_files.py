@@ -14,10 +14,10 @@ from lakeingest.commands.change_lines import positions
 from lakeingest.commands.changelog_files import ChangelogFiles, Limits
 from lakeingest.commands.changelog_folder import ChangelogFolder
 from lakeingest.config import parse_config
-from lakeingest.core.change import OP, POSITION
-from lakeingest.core.log_columns import DDL_JSON
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.log_columns import DDL_JSON
+from lakeingest.core.tables.change import OP, POSITION
 from lakeingest.errors import Retryable, StateUnreadable, UsageError
 from lakeingest.files.file import File, document
 from lakeingest.files.local import Local

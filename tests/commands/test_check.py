@@ -18,9 +18,9 @@ from lakeingest.commands.plan import plan
 from lakeingest.commands.run import run
 from lakeingest.commands.verify import compare_tables
 from lakeingest.config import Config, load_config
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import CheckFailed, OperatorNeeded, PreflightFailed, Scope

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from lakeingest.commands.change_lines import positions
 from lakeingest.commands.cloud_events import CloudEvents
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.changelog.reading import Changed, Part
 from tests.commands.feeds import AFTER, BEFORE, DELETE, INSERT, LOG, TABLE, altered, changed, copied, truncated
 

@@ -9,8 +9,8 @@ import pytest
 from lakeingest.commands.companion_status import CompanionsInLake
 from lakeingest.config import parse_config
 from lakeingest.config.companions import HISTORY_KEY
-from lakeingest.core.history_table import history_id
-from lakeingest.core.schema import TableId
+from lakeingest.core.companions.history_table import history_id
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File, state_of
 from lakeingest.state import stopped

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lakeingest.commands.debezium_json import DebeziumJson
-from lakeingest.core.position import FilePosition
+from lakeingest.core.binlog.position import FilePosition
 from lakeingest.pipeline.changelog.reading import Part
 from tests.commands.feeds import AFTER, BEFORE, DELETE, INSERT, LOG, WIDER, altered, changed, copied, truncated
 from tests.servers.debezium import can_compile, read_by_debezium

@@ -7,9 +7,9 @@ import pytest
 
 from lakeingest.commands.extent import WHOLE, Extent, column_names, share_text
 from lakeingest.commands.verification import TableVerification, Verifications
-from lakeingest.core.checksum import Checksum, Difference
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.proofs.checksum import Checksum, Difference
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.mysql.source_types import source_type
 from lakeingest.pipeline.proving.comparison import ChunkPlan

@@ -14,7 +14,7 @@ from lakeingest.cli import app
 from lakeingest.commands import init as init_module
 from lakeingest.commands.init import init
 from lakeingest.config import Config, load_config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, ServerUnproven, SourceAway, UsageError
 from lakeingest.exits import message

@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 from lakeingest.commands.parity import Row, column_parities, column_parity, parity
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import file_sizes, query

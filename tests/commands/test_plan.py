@@ -14,13 +14,13 @@ from lakeingest.cli import app
 from lakeingest.commands.plan import CopyPlan, Plans, TablePlan, plan
 from lakeingest.config import Config, parse_config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.bill import cpu_of_rows, dollars
-from lakeingest.core.following import bound_of
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.figures.bill import cpu_of_rows, dollars
+from lakeingest.core.figures.following import bound_of
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.splits import Split
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_target

@@ -15,9 +15,9 @@ from lakeingest.commands.check import CheckResult
 from lakeingest.commands.report import Report
 from lakeingest.commands.run import RunResult, TableResult
 from lakeingest.commands.verification import TableVerification, Verifications
-from lakeingest.core.checksum import Checksum, Difference
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId
+from lakeingest.core.proofs.checksum import Checksum, Difference
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId
 from lakeingest.drawing.table import cell_text, sides_of
 
 ORDERS = TableId("shop", "orders")

@@ -7,7 +7,7 @@ import pytest
 from lakeingest.config import Target
 from lakeingest.config.location import folder_of
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
 from tests.config.test_load import parsed
 

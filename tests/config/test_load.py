@@ -17,9 +17,9 @@ from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
 from lakeingest.config.startup import StartAt
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet, UsageError
 
 # The whole example of the interface, as far as this version acts on it.

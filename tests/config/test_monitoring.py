@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.config import Config, parse_config
 from lakeingest.config.load import validate
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ConfigError
 
 SOURCE = {"host": "db.example.com", "user": "lake"}

@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakeingest.core.cascaded import Cascaded, Standing
-from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Rule, depth, values_of
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.cascades.cascaded import Cascaded, Standing
+from lakeingest.core.cascades.cascades import ForeignKey, Move, Row, RowChange, Rule, depth, values_of
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import SpoolGap
 
 Rows = dict[Row, Row]  # by their keys

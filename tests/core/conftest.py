@@ -4,11 +4,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from lakeingest.core.history import History
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Place, Position
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.splits import Split, Splits
 
 UUIDS = (
     "00000000-0000-0000-0000-000000000001",

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakeingest.core.alteration import Act, Alteration, Change, lifts
-from lakeingest.core.change import ChangeRow
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Gtid, Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, Kind, SourceType, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Gtid, Place
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.alteration import Act, Alteration, Change, lifts
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.tables.change import ChangeRow
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableSchema
 from tests.core.world import ORDERS, SERVER, Source, Statement, Table, Transaction, World, changed
 
 ALTERATIONS_MAX = 4

@@ -8,11 +8,11 @@ may have purged the oldest ones.
 import json
 from dataclasses import dataclass
 
-from lakeingest.core import progress_form
-from lakeingest.core.failover import Found, Logged, epoch_of, find
-from lakeingest.core.history import Committed, History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import Progress
+from lakeingest.core.binlog.failover import Found, Logged, epoch_of, find
+from lakeingest.core.binlog.history import Committed, History
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.progress import Progress
 from lakeingest.errors import BinlogGone, LakeIngestError, SourceDiverged
 from tests.core.world import ORDERS, Row, Source, Statement, Table, Transaction, World, execute
 

@@ -5,9 +5,9 @@ A view tells its place, and may lack such rows. The server lists what is prepare
 
 from typing import Any
 
-from lakeingest.core.change import ChangeRow
-from lakeingest.core.position import Place
-from lakeingest.core.prepared import Pending, Xid
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.prepared import Pending, Xid
+from lakeingest.core.tables.change import ChangeRow
 from tests.core.preparing import Preparing, PreparingSource, XaEnd, XaPrepare
 from tests.core.world import CALM, Read, Statement, Table, TellsItsPlace
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from lakeingest.core.position import Gtid, GtidSet, Place
-from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.core.binlog.position import Gtid, GtidSet, Place
+from lakeingest.core.binlog.transactions import LoggedSegment, TransactionLog
 
 NOTHING = GtidSet()
 Transactions = Sequence[tuple[Gtid, Place]]

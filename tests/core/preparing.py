@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakeingest.core.change import ChangeRow
-from lakeingest.core.prepared import Pending, Prepared, Xid
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.change import ChangeRow
 from tests.core.world import ORDERS, TRANSACTIONS_MAX, Source, Statement, Table, Transaction, World
 
 NAMES = (Xid(b"x", b"", 1), Xid(b"y", b"\0", 1))  # each is used again and again

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from lakeingest.core import progress_form
-from lakeingest.core.keys import EVERY_KEY, Key
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split
-from lakeingest.core.wave import MergePlan
+from lakeingest.core.binlog.position import FilePosition, Position
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.keys import EVERY_KEY, Key
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.splits import Split
+from lakeingest.core.waves.wave import MergePlan
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 KEYS, CHANGES, ROUNDS = 5, 3, 6

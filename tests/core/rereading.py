@@ -11,17 +11,17 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.chunks import chunks_between
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.needed import needed_by
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.rereads import Patch
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State, agenda
-from lakeingest.core.wave import MergePlan
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.copies.needed import needed_by
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.signals import Action, Agenda, Event, Request, Signal, State, agenda
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.chunks import chunks_between
+from lakeingest.core.waves.rereads import Patch
+from lakeingest.core.waves.scope import Scope
+from lakeingest.core.waves.wave import MergePlan
 from tests.core.world import (
     CHUNK_KEYS,
     ORDERS,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change, added, lifts
-from lakeingest.core.default import Default, Value
-from lakeingest.core.lift import Lift, NotLiftable, Unexplained
-from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.ddl.alteration import FIRST, Act, Alteration, Change, added, lifts
+from lakeingest.core.ddl.lift import Lift, NotLiftable, Unexplained
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 
 ORDERS = TableId("shop", "orders")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.audit import (
+from lakeingest.core.proofs.audit import (
     DAY,
     HOUR,
     LEAST_ROWS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.bill import MEMORY_GB, UNIT_COSTS, Bill, cpu_of_rows, dollars, priced
-from lakeingest.core.prices import LOOKED_UP, PRICES
+from lakeingest.core.figures.bill import MEMORY_GB, UNIT_COSTS, Bill, cpu_of_rows, dollars, priced
+from lakeingest.core.figures.prices import LOOKED_UP, PRICES
 
 
 def test_an_hour_costs_a_processor_and_its_memory() -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.cascaded import Cascaded, Standing
-from lakeingest.core.cascades import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.cascades.cascaded import Cascaded, Standing
+from lakeingest.core.cascades.cascades import (
     Affected,
     CascadesRead,
     ForeignKey,
@@ -21,8 +22,7 @@ from lakeingest.core.cascades import (
     signature,
     values_of,
 )
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
 from tests.core.cascading import COLUMNS, C, Copy, D, G, Killed, Lake, P, Patch, Source, T, place, table
 from tests.plugins.profiles import walks

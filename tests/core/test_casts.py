@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.casts import CASTS, kind_in_copy, why_not
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.default import Default, Value
-from lakeingest.core.kinds import as_read, is_cast_number
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.schema import Choices, Column, Kind, TableSchema
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.tables.casts import CASTS, kind_in_copy, why_not
+from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.kinds import as_read, is_cast_number
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableSchema
 from lakeingest.mysql.source_types import source_type
 from tests.core.test_alteration import table
 

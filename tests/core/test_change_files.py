@@ -2,9 +2,9 @@
 
 import pytest
 
-from lakeingest.core.change_files import is_name, name_of, name_of_copied, rows_at_end, rows_of_file
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.change_files import is_name, name_of, name_of_copied, rows_at_end, rows_of_file
 
 AT = Place(1, 7, 1234)
 COPYING = ReadTo(AT, copying=True, log="a1")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.checksum import UINT64, Checksum, Difference, bucket, differences, digest
-from lakeingest.core.keys import Key
-from lakeingest.core.schema import Kind
+from lakeingest.core.proofs.checksum import UINT64, Checksum, Difference, bucket, differences, digest
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import Kind
 
 CELLS = st.none() | st.text(alphabet="N:019a,ä\n", max_size=4)
 ROWS = st.lists(CELLS, max_size=4)

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.chunks import (
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.chunks import (
     EVEN_FACTOR,
     FIRST_ROWS,
     GROWTH,
@@ -20,8 +22,6 @@ from lakeingest.core.chunks import (
     first_rows,
     next_rows,
 )
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableId
 
 ORDERS = TableId("shop", "orders")
 KEYS = st.tuples(st.integers(-9, 9), st.integers(-9, 9))

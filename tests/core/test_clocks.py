@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from lakeingest.core.clocks import disagreement, lead, spoken
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.clocks import disagreement, lead, spoken
+from lakeingest.core.tables.schema import TableId
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
 DAY = 86_400.0

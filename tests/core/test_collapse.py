@@ -3,9 +3,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.collapse import collapse
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.waves.collapse import collapse
 from tests.core.world import Statement, Table, execute
 
 KEYS = st.integers(0, 3)

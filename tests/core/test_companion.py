@@ -2,8 +2,9 @@
 
 import pytest
 
-from lakeingest.core import progress_form
-from lakeingest.core.companion import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import (
     Standing,
     all_companions_of,
     begun,
@@ -13,12 +14,11 @@ from lakeingest.core.companion import (
     with_columns,
     written,
 )
-from lakeingest.core.counted import count_of
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place
-from lakeingest.core.progress_form import COMPANION_FORMAT
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.counted import count_of
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress_form import COMPANION_FORMAT
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 
 TABLE = TableId("shop", "orders__changelog")
 SCHEMA = TableSchema(TABLE, (Column("n", Kind.INT64, SourceType("bigint", "bigint")),), ("n",))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.cascades import ForeignKey, Rule
-from lakeingest.core.comparison import Comparison, collations, comparison
-from lakeingest.core.schema import NULL_DATES, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.cascades.cascades import ForeignKey, Rule
+from lakeingest.core.cascades.comparison import Comparison, collations, comparison
+from lakeingest.core.tables.schema import NULL_DATES, Column, Kind, SourceType, TableId, TableSchema
 
 P, C = TableId("m", "parent"), TableId("m", "child")
 VALUES, CHANGES, NOTHING = Comparison

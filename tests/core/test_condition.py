@@ -1,4 +1,4 @@
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 from lakeingest.errors import BinlogGone, SourceAway
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.due import QUIET_SECONDS, Standing, due
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.due import QUIET_SECONDS, Standing, due
+from lakeingest.core.tables.schema import TableId
 
 LONG, SHORT = QUIET_SECONDS + 1, QUIET_SECONDS
 

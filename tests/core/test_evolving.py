@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.alteration import Alteration
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.ddl.alteration import Alteration
+from lakeingest.core.ddl.lift import Lift
 from tests.core.evolving import Altered, Definition, Evolving, Values
 from tests.core.test_interleavings import KEYS, statements
 from tests.plugins.profiles import walks

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.failover import Found
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import GtidSet, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.binlog.failover import Found
+from lakeingest.core.binlog.position import GtidSet, Place, Position
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.waves.splits import Split, Splits
 from tests.core.failing_over import FailingOver
 from tests.core.test_interleavings import KEYS, statements
 from tests.plugins.profiles import walks

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.failover import Found, Logged, epoch_of, find, find_in_domain, is_related, newest
-from lakeingest.core.history import Committed, History
-from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet, Position
+from lakeingest.core.binlog.failover import Found, Logged, epoch_of, find, find_in_domain, is_related, newest
+from lakeingest.core.binlog.history import Committed, History
+from lakeingest.core.binlog.position import DomainGtid, FilePosition, Gtid, GtidSet, Position
 from lakeingest.errors import SourceDiverged, StateUnreadable
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4f22fb58-71ca-11e1-9e33-c80aa9429563"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.bill import UNIT_COSTS, Bill, dollars
-from lakeingest.core.following import DAY_SECONDS, LEAST_SECONDS, NO_FILES, NOT_BOUNDED, Followed, bound_of
+from lakeingest.core.figures.bill import UNIT_COSTS, Bill, dollars
+from lakeingest.core.figures.following import DAY_SECONDS, LEAST_SECONDS, NO_FILES, NOT_BOUNDED, Followed, bound_of
 
 TAKEN = Followed(1_000.0, 120.0, 60, Bill(12.0, 4, 300, 20, ("pages",), 600, 7_200))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.foreign_columns import Matched, match
+from lakeingest.core.tables.foreign_columns import Matched, match
 
 
 @pytest.mark.parametrize(

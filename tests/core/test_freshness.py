@@ -2,9 +2,17 @@
 
 import pytest
 
-from lakeingest.core.freshness import Fresh, age, committed_at, complete_to, fresh_as_of, lag_seconds, noted_again
-from lakeingest.core.history import Committed, History
-from lakeingest.core.position import FilePosition, Place, Position
+from lakeingest.core.binlog.history import Committed, History
+from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.figures.freshness import (
+    Fresh,
+    age,
+    committed_at,
+    complete_to,
+    fresh_as_of,
+    lag_seconds,
+    noted_again,
+)
 
 
 def at(pos: int, second: float | None = None, epoch: int = 1) -> Position:

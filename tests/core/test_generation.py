@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.generation import may_change_later
+from lakeingest.core.tables.generation import may_change_later
 
 TYPES = {"a": "int", "s": "varchar", "ts": "timestamp", "c": "char", "o`dd": "json"}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.goal import Before, Goal, Written, is_seen
-from lakeingest.core.position import FilePosition, GtidSet, Position
+from lakeingest.core.binlog.goal import Before, Goal, Written, is_seen
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
 
 UUID = "00000000-0000-0000-0000-00000000000a"
 

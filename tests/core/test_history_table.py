@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.companion import begun, written
-from lakeingest.core.history_table import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import begun, written
+from lakeingest.core.companions.history_table import (
     KEY,
     NAMES,
     at,
@@ -17,10 +19,8 @@ from lakeingest.core.history_table import (
     latest_of,
     new_history,
 )
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 
 ORDERS = TableId("shop", "orders")
 

@@ -14,11 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import GtidSet, Low, Place
-from lakeingest.core.splits import Splits
-from lakeingest.core.wave import MergePlan
+from lakeingest.core.binlog.position import GtidSet, Low, Place
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.splits import Splits
+from lakeingest.core.waves.wave import MergePlan
 from lakeingest.errors import SpoolGap
 from tests.core.world import CALM, Collated, FromReplica, Read, Statement, Table, TellsItsPlace, World
 from tests.plugins.profiles import walks

@@ -1,7 +1,7 @@
 """Which tables are shown in one commit, and how many of them."""
 
-from lakeingest.core.joint import MOST, REFUSALS, Limit, first_batch, generations
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.joint import MOST, REFUSALS, Limit, first_batch, generations
+from lakeingest.core.tables.schema import TableId
 
 A, B, C, D, E = (TableId("shop", name) for name in "abcde")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.keys import Key, KeyRange, quote
+from lakeingest.core.tables.keys import Key, KeyRange, quote
 
 NAMES = ("order", "a`b", "c d")  # a reserved word, a quote and a space
 SMALL = range(-3, 4)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.column_choice import HASHED, MASKED, ColumnChoice
-from lakeingest.core.default import Default, Value
-from lakeingest.core.kinds import as_read, kind_to_hash, usual_kind
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.schema import Choices, Column, Kind, TableSchema
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.tables.column_choice import HASHED, MASKED, ColumnChoice
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.kinds import as_read, kind_to_hash, usual_kind
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableSchema
 from lakeingest.mysql.source_types import source_type
 from tests.core.test_alteration import table
 

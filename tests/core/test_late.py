@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from lakeingest.core.position import Place
-from lakeingest.core.prepared import Xid
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.prepared import Xid
 from tests.core.late import Late
 from tests.core.test_preparing import walked
 from tests.core.world import Read

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakeingest.core.keys import EVERY_KEY, KeyRange
-from lakeingest.core.ledger import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.proofs.ledger import (
     KEY,
     REPEAT_SECONDS,
     Result,
@@ -19,10 +20,9 @@ from lakeingest.core.ledger import (
     result_id,
     written,
 )
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place
-from lakeingest.core.proof import Facts, RangeProof, TableProof, Turn
-from lakeingest.core.schema import TableId
+from lakeingest.core.proofs.proof import Facts, RangeProof, TableProof, Turn
+from lakeingest.core.tables.keys import EVERY_KEY, KeyRange
+from lakeingest.core.tables.schema import TableId
 
 FACTS = Facts("id int", "begun", "f1", "server", 1, 0, Place(1, 1, 100), 3)
 LOW, HIGH = KeyRange(None, (10,)), KeyRange((10,), None)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.lift import NotLiftable
-from lakeingest.core.new_names import revealed
-from lakeingest.core.schema import Choices, TableSchema
+from lakeingest.core.ddl.alteration import FIRST, Act, Alteration, Change, lifts
+from lakeingest.core.ddl.lift import NotLiftable
+from lakeingest.core.ddl.new_names import revealed
+from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.tables.schema import Choices, TableSchema
 from tests.core.test_alteration import adding, table
 
 SECRET = ColumnChoice(exclude=("s", "S2"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.load import Load
+from lakeingest.core.figures.load import Load
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.log_columns import NUMBER, columns_of, followed, lift_of, new_log
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.companions.log_columns import NUMBER, columns_of, followed, lift_of, new_log
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 
 Columns = dict[str, str]  # of the log, by those of the table
 LOG, TABLE = TableId("shop", "orders__changelog"), TableId("shop", "orders")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lakeingest.core.freshness import Measure
-from lakeingest.core.notices import HEALTHY, RUN, Known, Notice, notices_of_run, notices_of_tables
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.notices import HEALTHY, RUN, Known, Notice, notices_of_run, notices_of_tables
+from lakeingest.core.tables.schema import TableId
 
 NOW = 1000.0
 FAILED, STALE = Known("GateFailed"), Known(stale=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lakeingest.core.alteration import Act, Alteration, Change
-from lakeingest.core.origins import origins
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.ddl.alteration import Act, Alteration, Change
+from lakeingest.core.ddl.origins import origins
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 
 UNREAD = Alteration(is_barrier=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.ownership import Owner
+from lakeingest.core.copies.ownership import Owner
 
 SHOP = Owner("shop", "1f", "file://host/state")
 

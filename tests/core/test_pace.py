@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.pace import LEAST, MOST_SECONDS, SHARE, TIMES, Round, pause
+from lakeingest.core.figures.pace import LEAST, MOST_SECONDS, SHARE, TIMES, Round, pause
 
 
 @pytest.mark.parametrize(

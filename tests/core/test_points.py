@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakeingest.core.points import (
+from lakeingest.core.binlog.position import FilePosition, Position
+from lakeingest.core.copies.points import (
     KeptVersion,
     Point,
     Standing,
@@ -16,8 +17,7 @@ from lakeingest.core.points import (
     name_at,
     waits_for,
 )
-from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable, UsageError
 
 A, B, C = (TableId("shop", name) for name in ("a", "b.c", "c"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import (
+from lakeingest.core.binlog.history import Committed, History, LastEvent
+from lakeingest.core.binlog.position import (
     DomainGtid,
     FilePosition,
     Gtid,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from lakeingest.core.position import FilePosition
-from lakeingest.core.prepared import Pending, Prepared, Xid
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.schema import TableId
 
 X, Y = Xid(b"\x00'x", b"\xff", 2**32 - 1), Xid(b"y", b"", 1)
 TABLES = frozenset({TableId("shop.old", "orders"), TableId("shop", "a`b")})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.change import ChangeRow
-from lakeingest.core.prepared import Pending, Prepared, Xid
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.change import ChangeRow
 from tests.core.preparing import Lost, Preparing, XaEnd, XaPrepare
 from tests.core.test_interleavings import KEYS, statements
 from tests.core.world import Transaction

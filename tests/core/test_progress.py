@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core import progress_form
-from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.history import History
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.needed import needed_by
-from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.progress_form import COMPANION_FORMAT, FORMAT, GAP_FORMAT, REREAD_FORMAT
-from lakeingest.core.rereads import Patch, Reread
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.cascades.cascades import CascadesRead
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.needed import needed_by
+from lakeingest.core.copies.phases import TRANSITIONS, IllegalStep, Phase, Step
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.progress_form import COMPANION_FORMAT, FORMAT, GAP_FORMAT, REREAD_FORMAT
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.rereads import Patch, Reread
+from lakeingest.core.waves.splits import Split, Splits
+from lakeingest.core.waves.wave import MergePlan, plan_merge
 from lakeingest.errors import SpoolGap, StateUnreadable
 from tests.core.logged import log_of
 

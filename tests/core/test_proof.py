@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.keys import EVERY_KEY, KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.proof import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.proofs.proof import (
     DAY,
     DUE_SHARE,
     FIRST_ROWS,
@@ -28,7 +27,8 @@ from lakeingest.core.proof import (
     Turn,
     next_due,
 )
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import EVERY_KEY, KeyRange
+from lakeingest.core.tables.schema import TableId
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
 FACTS = Facts("id int", "begun", "f1", "server", 1, 0, Place(1, 1, 100), 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.proposed_partitions import PARTS, Dates, dates_of, propose, starts
+from lakeingest.core.tables.proposed_partitions import PARTS, Dates, dates_of, propose, starts
 
 MILLION = 1_000_000
 EVEN = (10,) * PARTS

@@ -4,12 +4,19 @@ import json
 
 import pytest
 
-from lakeingest.core import progress_form
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place
-from lakeingest.core.progress_form import FORMAT, QUARANTINE_FORMAT
-from lakeingest.core.quarantine import MOST_CHARACTERS, Failed, Limit, note_of_quarantine, refusal, refusal_of_keys
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress_form import FORMAT, QUARANTINE_FORMAT
+from lakeingest.core.copies.quarantine import (
+    MOST_CHARACTERS,
+    Failed,
+    Limit,
+    note_of_quarantine,
+    refusal,
+    refusal_of_keys,
+)
+from lakeingest.core.tables.schema import TableId
 from tests.core.quarantining import BREAKS, killed_anywhere
 from tests.core.test_progress import NEW, PATCH, at, plan, position
 

@@ -1,8 +1,8 @@
 """Quiet tables: when the position of one is committed all the same."""
 
-from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.quiet import Quiet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, Position
+from lakeingest.core.copies.quiet import Quiet
+from lakeingest.core.tables.schema import TableId
 
 QUIET = Quiet(1, Position("3e11fa47-71ca-11e1-9e33-c80aa9429562", 0, FilePosition("binlog.000002", 400), None), 0)
 TABLES = [TableId("shop", f"t{number}") for number in range(200)]

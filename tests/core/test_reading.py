@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
 
 AT = Place(1, 7, 1234)
 IN_ORDER = [

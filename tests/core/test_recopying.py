@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.recopying import TRIES_MAX, Altered, Recopy, recopy
+from lakeingest.core.ddl.recopying import TRIES_MAX, Altered, Recopy, recopy
 
 AT_DDL = Altered(
     by_ddl=True, by_definition=False, complete=True, restarted=False, paused=False, recopies=0, shown=False

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import Alteration, added, lifts
-from lakeingest.core.any_ddl import changed_by_any_ddl
-from lakeingest.core.column_choice import ALL_COLUMNS, ColumnChoice
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.new_names import unnamed
-from lakeingest.core.origins import origins
-from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableSchema
+from lakeingest.core.ddl.alteration import Alteration, added, lifts
+from lakeingest.core.ddl.any_ddl import changed_by_any_ddl
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.ddl.new_names import unnamed
+from lakeingest.core.ddl.origins import origins
+from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
+from lakeingest.core.tables.schema import Choices, Column, Kind, SourceType, TableSchema
 from tests.core.test_alteration import adding, column, table
 from tests.core.test_left_out_columns import STEPS, altered, renaming
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.needed import needed_by
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.rereads import Patch
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import Agenda, Request, agenda
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.copies.needed import needed_by
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.signals import Agenda, Request, agenda
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.rereads import Patch
+from lakeingest.core.waves.scope import Scope
+from lakeingest.core.waves.splits import Split, Splits
 from lakeingest.errors import SpoolGap
 from tests.core.rereading import KEYS, Comparing, Rereading, RereadingCollated, RereadingPlaces
 from tests.core.test_interleavings import statements

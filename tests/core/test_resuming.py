@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.rereads import Patch
-from lakeingest.core.resuming import Continued, Stored, resume
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split
-from lakeingest.core.wave import MergePlan
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.resuming import Continued, Stored, resume
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.rereads import Patch
+from lakeingest.core.waves.splits import Split
+from lakeingest.core.waves.wave import MergePlan
 from lakeingest.errors import BinlogGone, LakeIngestError, UnsupportedEvent
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

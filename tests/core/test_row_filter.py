@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.alteration import Act, Alteration, Change, lifts
-from lakeingest.core.column_choice import HASHED, ColumnChoice
-from lakeingest.core.lift import NotLiftable
-from lakeingest.core.row_filter import (
+from lakeingest.core.ddl.alteration import Act, Alteration, Change, lifts
+from lakeingest.core.ddl.lift import NotLiftable
+from lakeingest.core.tables.column_choice import HASHED, ColumnChoice
+from lakeingest.core.tables.row_filter import (
     OPERATORS,
     Both,
     Comparison,
@@ -26,7 +26,7 @@ from lakeingest.core.row_filter import (
     operands,
     parse,
 )
-from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind, TableSchema
+from lakeingest.core.tables.schema import NULL_DATES, Choices, Column, Kind, TableSchema
 from lakeingest.mysql.source_types import source_type
 from tests.core.test_alteration import adding, table
 from tests.core.test_left_out_columns import dropping, renaming

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.any_ddl import changed_by_any_ddl
-from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.ddl.any_ddl import changed_by_any_ddl
+from lakeingest.core.tables.schema import NULL_DATES, Choices, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 
 ORDERS = TableSchema(

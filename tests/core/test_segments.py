@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.history import History, LastEvent
-from lakeingest.core.position import FilePosition, GtidSet, Position, bytes_between
-from lakeingest.core.segments import Segment, cut
+from lakeingest.core.binlog.history import History, LastEvent
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position, bytes_between
+from lakeingest.core.binlog.segments import Segment, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
 SEEN = History(1_700_000_000, LastEvent(126, "ab"))

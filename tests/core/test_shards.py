@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.shards import (
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.tables.shards import (
     NOTHING,
     ShardsDiffer,
     SharedColumn,
@@ -71,7 +71,7 @@ def test_another_key_is_refused() -> None:
 
 def test_two_names_with_one_field_id_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files would mix up the two columns. Nobody has found two such names: here there are few ids."""
-    monkeypatch.setattr("lakeingest.core.shards._IDS", 1)
+    monkeypatch.setattr("lakeingest.core.tables.shards._IDS", 1)
     with pytest.raises(ShardsDiffer, match="name has the field id of id"):
         joined([], ["id"], [ID, NAME], ["id"])
 

@@ -1,8 +1,8 @@
 import pytest
 
-from lakeingest.core.history import Committed, History
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.shown import Shown
+from lakeingest.core.binlog.history import Committed, History
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.figures.shown import Shown
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -5,14 +5,10 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.rereads import Reread
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import OVER_GAP, WHOLE, Scope
-from lakeingest.core.signals import (
+from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.signals import (
     OPEN,
     TRANSITIONS,
     Action,
@@ -24,7 +20,11 @@ from lakeingest.core.signals import (
     State,
     agenda,
 )
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.rereads import Reread
+from lakeingest.core.waves.scope import OVER_GAP, WHOLE, Scope
+from lakeingest.core.waves.splits import Split, Splits
 from lakeingest.errors import StateUnreadable
 
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.sorting import SortField, parse_all, refusal
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.sorting import SortField, parse_all, refusal
 from lakeingest.mysql.source_types import source_type
 
 

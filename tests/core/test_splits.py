@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import GtidSet, Place
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.binlog.position import GtidSet, Place
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.splits import Split, Splits
 from lakeingest.errors import StateUnreadable
 
 AT, LATER = Place(0, 1, 100), Place(0, 1, 200)

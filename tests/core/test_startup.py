@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core import progress_form
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.collapse import collapse
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.progress_form import EMPTY_FORMAT
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
-from lakeingest.core.signals import Action, Signal, State, agenda
-from lakeingest.core.startup import begun_empty, is_done, taken_over
-from lakeingest.core.wave import plan_merge
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.progress_form import EMPTY_FORMAT
+from lakeingest.core.copies.signals import Action, Signal, State, agenda
+from lakeingest.core.copies.startup import begun_empty, is_done, taken_over
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.collapse import collapse
+from lakeingest.core.waves.scope import WHOLE
+from lakeingest.core.waves.wave import plan_merge
 from tests.core.logged import log_of
 
 TABLE, OTHER = TableId("d", "t"), TableId("d", "other")

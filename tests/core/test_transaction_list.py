@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakeingest.core.log_columns import LOGGED_AT, NUMBER
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
-from lakeingest.core.transaction_list import GAP, complete_to, transactions_table
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.companions.log_columns import LOGGED_AT, NUMBER
+from lakeingest.core.companions.transaction_list import GAP, complete_to, transactions_table
+from lakeingest.core.tables.schema import TableId
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
 EARLY, LATE = Place(1, 7, 100), Place(1, 7, 200)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.position import Gtid, GtidSet, Place
-from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.core.binlog.position import Gtid, GtidSet, Place
+from lakeingest.core.binlog.transactions import LoggedSegment, TransactionLog
 from lakeingest.errors import SpoolGap, StateUnreadable
 from tests.core.logged import Transactions, log_of
 

@@ -1,9 +1,9 @@
 """What the spool may forget, as a table of cases."""
 
-from lakeingest.core.cascades import ForeignKey, Rule
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
-from lakeingest.core.trimming import Trim, Watched, trim
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.cascades.cascades import ForeignKey, Rule
+from lakeingest.core.copies.trimming import Trim, Watched, trim
+from lakeingest.core.tables.schema import TableId
 
 A, B, C = (TableId("d", name) for name in "abc")
 

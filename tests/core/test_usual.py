@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.usual import LEAST_COUNTS, LEAST_SECONDS, MOST_COUNTS, Counts, Usual, Written
+from lakeingest.core.proofs.usual import LEAST_COUNTS, LEAST_SECONDS, MOST_COUNTS, Counts, Usual, Written
 
 HOUR = 3_600.0
 DAY = 24 * HOUR

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.validity import Begun, Change, Ended, KeyValues, Moment, Version, fold, in_order
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.validity import Begun, Change, Ended, KeyValues, Moment, Version, fold, in_order
+from lakeingest.core.tables.change import RowKind
 
 Rows = dict[KeyValues, int]
 

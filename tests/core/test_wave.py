@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.collapse import collapse
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Gtid, GtidSet, Place
-from lakeingest.core.rereads import Patch
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.wave import MergePlan, marks_of, plan_merge
+from lakeingest.core.binlog.position import Gtid, GtidSet, Place
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.collapse import collapse
+from lakeingest.core.waves.rereads import Patch
+from lakeingest.core.waves.splits import Split, Splits
+from lakeingest.core.waves.wave import MergePlan, marks_of, plan_merge
 from lakeingest.errors import SpoolGap, StateUnreadable
 from tests.core.logged import log_of
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.default import Default
-from lakeingest.core.schema import Column, Kind, SourceType
-from lakeingest.core.widening import RULES, holds, is_same, unfitting_properties
+from lakeingest.core.ddl.widening import RULES, holds, is_same, unfitting_properties
+from lakeingest.core.tables.default import Default
+from lakeingest.core.tables.schema import Column, Kind, SourceType
 from lakeingest.mysql.source_types import source_type
 
 KINDS = {"decimal": Kind.DECIMAL, "bit": Kind.BINARY, "datetime": Kind.DATETIME, "time": Kind.TIME, "year": Kind.INT32}

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.default import Default, Value
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
-from lakeingest.core.witness import (
+from lakeingest.core.proofs.witness import (
     EVERY_EVENT,
     FIRST_EVENTS,
     FIRST_ROWS,
@@ -25,6 +23,8 @@ from lakeingest.core.witness import (
     of_chunks,
     traits,
 )
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 
 A, B, C = (TableId("shop", name) for name in "abc")
 ID = Column("id", Kind.INT32, SourceType("int", "int"), default=Default.NONE)

@@ -8,17 +8,17 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from lakeingest.core import progress_form
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.chunks import chunks_between, even_boundaries
-from lakeingest.core.collapse import collapse
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.splits import Split
-from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Low, Place, Position
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.chunks import chunks_between, even_boundaries
+from lakeingest.core.waves.collapse import collapse
+from lakeingest.core.waves.splits import Split
+from lakeingest.core.waves.wave import MergePlan, plan_merge
 from tests.core.logged import log_of
 
 ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -18,15 +18,15 @@ from pydantic import SecretStr
 
 from lakeingest.config import Source
 from lakeingest.config.tables import Tables
-from lakeingest.core import change
-from lakeingest.core.alteration import Alteration, added, lifts
-from lakeingest.core.change import DELETED, RowKind
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import EVERY_KEY
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Choices, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.ddl.alteration import Alteration, added, lifts
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import DELETED, RowKind
+from lakeingest.core.tables.keys import EVERY_KEY
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, SchemaChanged, UnsupportedEvent
 from lakeingest.files.local import Local

@@ -13,7 +13,7 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.config.tables import Columns, Tables
-from lakeingest.core.schema import GEOMETRIES, SRID_BYTES, TableId
+from lakeingest.core.tables.schema import GEOMETRIES, SRID_BYTES, TableId
 from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable, UnsupportedValue
 from tests.e2e.ddl_grammar import KID
 from tests.e2e.shaped_values import SUITABLE, UNFIT, role_of, shaped_reader

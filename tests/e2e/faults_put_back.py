@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from lakeingest.config import Source
-from lakeingest.core import lift, widening
-from lakeingest.core.default import Default, Value
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.ddl import lift, widening
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.mysql import connection, default_values, schema_reader
 from lakeingest.mysql.preflight import foreign_key_rules, foreign_keys

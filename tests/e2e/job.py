@@ -17,8 +17,8 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Config, load_config
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of

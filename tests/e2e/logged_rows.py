@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeingest.config import Target
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from tests.lake.shown import catalog_of
 
 OWN = "_lakeingest_"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from tests.e2e.pipe import Pipe
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.config.adopt import Adopt
 from lakeingest.config.tables import TableOptions
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from tests.e2e.pipe import Pipe
 
 

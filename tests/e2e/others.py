@@ -8,7 +8,7 @@ from pathlib import Path
 from lakeingest.config import CATALOG
 from lakeingest.config.formats import table_name
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from tests.e2e.pipe import Pipe
 
 

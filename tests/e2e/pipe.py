@@ -12,7 +12,7 @@ from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import verify
 from lakeingest.config import Config, Source
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
 from tests.conftest import GTIDS

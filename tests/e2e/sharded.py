@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.exact import comparer
 from tests.e2e.pipe import Pipe

@@ -9,8 +9,8 @@ from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.errors import ApprovalNeeded, SchemaChanged, UsageError
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.spool.spool import Spool

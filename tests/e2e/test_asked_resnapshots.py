@@ -12,8 +12,8 @@ from lakeingest.commands.resnapshot import scope_of
 from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.scope import WHOLE, Scope
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, SchemaChanged, UsageError
 from lakeingest.pipeline.events import Following, Published, RowsReread, SignalMoved

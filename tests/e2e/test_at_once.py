@@ -21,14 +21,14 @@ from lakeingest.api import Pipeline
 from lakeingest.commands.check import check
 from lakeingest.commands.run import run
 from lakeingest.config import Target
-from lakeingest.core.joint import REFUSALS
-from lakeingest.core.points import Point
+from lakeingest.core.copies.joint import REFUSALS
+from lakeingest.core.copies.points import Point
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.errors import AuditFailed, PreflightFailed, SparkLost
 from lakeingest.lake.held import Held
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
-from lakeingest.lake.iceberg.publishing import IcebergJoint
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.commits.publishing import IcebergJoint
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.joint_answer import JointAnswer
 from lakeingest.monitoring.event_lines import line

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.pipeline.events import Event, RowsReread, ShownApart
 from tests.e2e.newest_versions import newest
 from tests.e2e.pipe import Pipe

@@ -5,13 +5,13 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core import audit
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.proofs import audit
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.errors import AuditFailed, CheckFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import state_of
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.pipeline.publishing import publish
 from lakeingest.state.definition import definition
 from tests.e2e.pipe import Pipe

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, SchemaChanged, UnsupportedTable

@@ -12,8 +12,8 @@ from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.commands.verify import compare_tables
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged

@@ -9,8 +9,8 @@ import pytest
 
 from lakeingest.commands.repair import repair
 from lakeingest.commands.signal import ask
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable

@@ -19,8 +19,8 @@ from lakeingest.commands.changelog import changelog_of
 from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.commands.feed import feed
 from lakeingest.config.changelog import Changelog as Settings
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ChangelogGone, UsageError
 from lakeingest.mysql.connection import query, written_position
 from lakeingest.pipeline.events import Event, WaveCommitted

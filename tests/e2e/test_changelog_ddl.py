@@ -15,7 +15,7 @@ from lakeingest.commands.feed import feed
 from lakeingest.commands.run import run
 from lakeingest.commands.status import status
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ApprovalNeeded, ChangelogGone
 from lakeingest.mysql.connection import query
 from lakeingest.spool.changelog import StoredChangelog

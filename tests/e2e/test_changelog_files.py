@@ -18,8 +18,8 @@ import pytest
 from lakeingest.commands.changelog_files import Limits, write_files
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
-from lakeingest.core.change import COMMITTED_AT, GTID, OP, POSITION
-from lakeingest.core.log_columns import DDL_JSON
+from lakeingest.core.companions.log_columns import DDL_JSON
+from lakeingest.core.tables.change import COMMITTED_AT, GTID, OP, POSITION
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone, Retryable, StateUnreadable, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakeingest.config.catalog_kinds import kind_of
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable

@@ -19,8 +19,8 @@ import pytest
 
 from lakeingest import Pipeline
 from lakeingest.commands.repair import repair
-from lakeingest.core.change import DELETED
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone
 from lakeingest.mysql.connection import query

@@ -9,8 +9,8 @@ import pytest
 
 from lakeingest import Pipeline
 from lakeingest.commands.repair import repair
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.spool.changelog import StoredChangelog

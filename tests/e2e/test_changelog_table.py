@@ -14,7 +14,7 @@ import pytest
 from lakeingest import Pipeline
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg import logs

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from lakeingest.config.changelog import Changelog
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.pipeline.companions import companions, log_tables
 from lakeingest.pipeline.companions.transactions import Transactions

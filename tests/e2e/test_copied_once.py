@@ -9,8 +9,8 @@ from lakeingest.commands.plan import COPIED_ONCE, plan
 from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import TableStatus, status
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, UsageError
 from lakeingest.lake.formats import open_target

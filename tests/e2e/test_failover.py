@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, Retryable, SourceBehind, SourceDiverged, SourceReplaced

@@ -20,10 +20,10 @@ from lakeingest.commands.status import status
 from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import Tables
-from lakeingest.core import due
-from lakeingest.core.position import FilePosition
-from lakeingest.core.position import Place as BinlogPlace
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.position import Place as BinlogPlace
+from lakeingest.core.copies import due
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseHeld, SourceAway
 from lakeingest.files import file as files

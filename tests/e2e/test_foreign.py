@@ -11,11 +11,11 @@ from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
 from lakeingest.files.file import File, at
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from lakeingest import Pipeline
 from lakeingest.config import Config
-from lakeingest.core.history_table import followed
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.companions.history_table import followed
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.companions import history_writing

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakeingest import Pipeline
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query

@@ -9,7 +9,7 @@ import pytest
 from pymysql.converters import decoders
 
 from lakeingest.config.changelog import Changelog
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query

@@ -13,9 +13,9 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition
-from lakeingest.core.scope import WHOLE, Scope
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.scope import WHOLE, Scope
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone

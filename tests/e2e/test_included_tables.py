@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from lakeingest.commands.status import status
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone

@@ -15,8 +15,8 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, State, agenda
+from lakeingest.core.copies.signals import Action, State, agenda
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import state_of
 from lakeingest.state.lease import is_held

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.job import Job
 from tests.e2e.test_kills import killed, spooling, worked

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from lakeingest import Pipeline
 from lakeingest.commands.signal import ask
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files

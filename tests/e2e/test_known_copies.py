@@ -7,8 +7,8 @@ import pytest
 
 from lakeingest.commands.status import Statuses, status
 from lakeingest.config import CATALOG
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurCopy
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.known_copies import NAME

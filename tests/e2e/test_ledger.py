@@ -9,8 +9,8 @@ import pytest
 from lakeingest.commands.run import run
 from lakeingest.commands.status import status
 from lakeingest.config import Quality
-from lakeingest.core import proof
-from lakeingest.core.schema import TableId
+from lakeingest.core.proofs import proof
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
 from lakeingest.pipeline.events import Event, Following, Published, Undelivered
 from lakeingest.pipeline.rounds import ledger

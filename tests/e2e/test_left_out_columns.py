@@ -10,8 +10,8 @@ from lakeingest.commands.plan import plan
 from lakeingest.commands.signal import ask
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, SchemaChanged

@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretStr
 
 from lakeingest.commands.check import CheckResult, check
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query

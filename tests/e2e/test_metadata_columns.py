@@ -12,8 +12,8 @@ from lakeingest.commands.status import status
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE, Scope
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, SchemaChanged
 from lakeingest.pipeline.events import Event, Merged, WaveCommitted

@@ -9,7 +9,7 @@ import pytest
 from lakeingest.api import Pipeline
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.freshness import committed_at
+from lakeingest.core.figures.freshness import committed_at
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, OperatorNeeded, Retryable, UsageError
 from tests.conftest import GTIDS

@@ -10,7 +10,7 @@ from lakeingest.commands.adopt import adopt
 from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter, UsageError
 from lakeingest.lake.formats import open_adoptions
 from lakeingest.lake.identity import owner_here

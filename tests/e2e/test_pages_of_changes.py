@@ -11,7 +11,7 @@ import pytest
 from lakeingest import Pipeline
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog_table import Recorded
 from tests.e2e.test_companion_status import list_of

@@ -10,8 +10,8 @@ from lakeingest.commands.plan import plan
 from lakeingest.commands.repair import repair
 from lakeingest.commands.signal import ask
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PartitionsDiffer, PreflightFailed
 from lakeingest.pipeline.events import TableStopped

@@ -19,8 +19,8 @@ from lakeingest.api import Pipeline
 from lakeingest.config.formats import table_name
 from lakeingest.config.points import Points
 from lakeingest.config.target import History
-from lakeingest.core.points import KeptVersion
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.points import KeptVersion
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_points

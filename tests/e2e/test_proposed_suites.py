@@ -16,8 +16,8 @@ from lakeingest.config import Quality
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
 from lakeingest.config.throttle import Throttle
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, Retryable, UsageError
 from lakeingest.mysql.binlog_source import BinlogSource

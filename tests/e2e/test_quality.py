@@ -12,7 +12,7 @@ from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File

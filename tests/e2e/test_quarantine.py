@@ -16,7 +16,7 @@ from lakeingest.config import Quality
 from lakeingest.config.place import Place
 from lakeingest.config.quality import Quarantine
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, UsageError
 from lakeingest.pipeline.events import Measured, Quarantined

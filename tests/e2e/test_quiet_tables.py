@@ -8,7 +8,7 @@ import pytest
 
 from lakeingest.commands.changelog import changelog_of
 from lakeingest.commands.status import status
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.changelog.reading import Copied
 from lakeingest.pipeline.events import Published

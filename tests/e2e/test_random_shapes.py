@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lakeingest.core.change import RowKind
+from lakeingest.core.tables.change import RowKind
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.files.local import Local

@@ -14,7 +14,7 @@ import pytest
 from lakeingest.config import Target
 from lakeingest.config.formats import table_name
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import catalog_of, shown
 from tests.servers import trino

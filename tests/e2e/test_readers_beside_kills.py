@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core.scope import OVER_GAP
+from lakeingest.core.waves.scope import OVER_GAP
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     LakeIngestError,

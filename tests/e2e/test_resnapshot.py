@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.config.target import History
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE, Scope
-from lakeingest.core.signals import Request
+from lakeingest.core.copies.signals import Request
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.opening.opening import opened

@@ -10,7 +10,7 @@ from lakeingest.commands.signal import SignalResults, ask
 from lakeingest.commands.status import status
 from lakeingest.config import Target
 from lakeingest.config.place import Place
-from lakeingest.core.signals import Event as Moved
+from lakeingest.core.copies.signals import Event as Moved
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer

@@ -13,9 +13,9 @@ from lakeingest.commands.run import run
 from lakeingest.commands.status import TableStatus, status
 from lakeingest.config import Throttle
 from lakeingest.config.quality import Proofs
-from lakeingest.core import proof
-from lakeingest.core.proof import Budget, State
-from lakeingest.core.shown import iso_time
+from lakeingest.core.figures.shown import iso_time
+from lakeingest.core.proofs import proof
+from lakeingest.core.proofs.proof import Budget, State
 from lakeingest.errors import Retryable, VerificationFailed
 from lakeingest.pipeline.events import Following, Measured, Published, RowsDiffer, TableStopped
 from lakeingest.pipeline.proving.range_proof import RangeTask

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone, LakeIngestError, Retryable, UnsupportedValue
 from lakeingest.lake.formats import open_target

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakeingest.commands.status import status
-from lakeingest.core.witness import FIRST_ROWS, Looked, Met
+from lakeingest.core.proofs.witness import FIRST_ROWS, Looked, Met
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import document

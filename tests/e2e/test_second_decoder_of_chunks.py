@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakeingest.commands.status import status
-from lakeingest.core.witness import FIRST_ROWS, Met
+from lakeingest.core.proofs.witness import FIRST_ROWS, Met
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import DecodersDisagree
 from lakeingest.state.witness import read_met, store_met

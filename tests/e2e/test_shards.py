@@ -10,12 +10,12 @@ from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.commands.verify import verify
 from lakeingest.config.target import History
-from lakeingest.core.schema import TableId
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, NotBuiltYet, UnsupportedTable
 from lakeingest.lake.formats import open_points
-from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.iceberg.shards.shared_tables import SharedTables
 from lakeingest.pipeline.events import TableStopped
 from tests.e2e.pipe import Pipe
 from tests.e2e.sharded import Sharded

@@ -14,7 +14,7 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.files import file as files

@@ -14,8 +14,8 @@ import pytest
 
 from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
-from lakeingest.core.scope import WHOLE
-from lakeingest.core.signals import OPEN, State
+from lakeingest.core.copies.signals import OPEN, State
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Event, WaveCommitted

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from lakeingest.core import chunks
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves import chunks
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChunkTooSlow
 from lakeingest.lake.formats import open_target

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.commands.plan import plan
 from lakeingest.commands.signal import ask
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PartitionsDiffer, PreflightFailed
 from tests.e2e.exact import comparer

@@ -9,8 +9,8 @@ from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.scope import WHOLE, Scope
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.scope import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMoved, SpoolGap, UnsupportedValue
 from lakeingest.pipeline.changelog.reading import Part

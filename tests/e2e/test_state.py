@@ -7,7 +7,7 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import NotOurState

@@ -7,7 +7,7 @@ import pytest
 
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import plan
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
 from lakeingest.mysql.key_choice import ADD_KEY

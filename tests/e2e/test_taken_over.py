@@ -15,7 +15,7 @@ from lakeingest.config import CATALOG
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, LakeIngestError, PreflightFailed
-from lakeingest.lake.iceberg.history import STAGING, TAKEN
+from lakeingest.lake.iceberg.tables.history import STAGING, TAKEN
 from lakeingest.pipeline.events import Event, Merged, Published, RowsReread, TookOver, WaveCommitted
 from tests.e2e.exact import comparer
 from tests.e2e.other_tools import adopting, delete_by_equality, frame, name_of, namespace, snapshots, write

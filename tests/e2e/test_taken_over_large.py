@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.demo.server import LocalServer
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from tests.e2e.job import Job
 from tests.e2e.other_tools import delete_by_equality
 

@@ -10,7 +10,7 @@ from lakeingest.config import Quality
 from lakeingest.config.metrics import Metrics
 from lakeingest.config.notify import Notify, OpenLineage
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.pipeline.events import Undelivered
 from tests.e2e.pipe import Pipe

@@ -13,7 +13,7 @@ from lakeingest.commands.run import run
 from lakeingest.commands.signal import ask
 from lakeingest.config import Throttle
 from lakeingest.config.throttle import TimesOfDay
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import Event, Following, LeftAsItIs, Published, Spooled, Throttled, WaveCommitted

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakeingest.commands.signal import ask
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SchemaChanged

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.phases import Phase
+from lakeingest.core.copies.phases import Phase
 from lakeingest.demo.server import LocalServer
 from tests.e2e.job import Job, descendants, signal_all
 from tests.e2e.previous import previously, unpacked

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from lakeingest.config import Quality
-from lakeingest.core.schema import TableId
-from lakeingest.core.usual import LEAST_COUNTS, Counts, Usual, Written
+from lakeingest.core.proofs.usual import LEAST_COUNTS, Counts, Usual, Written
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.events import Published, Unusual
 from lakeingest.state.usual import read_usual, store_usual
 from tests.e2e.pipe import Pipe

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 from tests.lake.shown import catalog_of

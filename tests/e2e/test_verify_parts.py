@@ -12,7 +12,7 @@ from lakeingest.commands.extent import Extent
 from lakeingest.commands.repair import repair_tables
 from lakeingest.commands.verification import TableVerification
 from lakeingest.commands.verify import compare_tables, verify
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.keys import quote
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.pipeline.proving import comparison

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.commands import status as showing
 from lakeingest.commands import wait as waiting
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import Retryable
 from lakeingest.lake import preflight
 from lakeingest.lake.target import Tables

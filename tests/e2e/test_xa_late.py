@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 from lakeingest.commands.signal import ask
-from lakeingest.core.scope import WHOLE
+from lakeingest.core.waves.scope import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.mysql.connection import connect, query

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql import binlog_source, chunk_reader, decoders
 from lakeingest.pipeline.binlog import segment_task
 

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.manifest import DataFile
 
-from lakeingest.core.change import DELETED
+from lakeingest.core.tables.change import DELETED
 from lakeingest.lake.hudi import base_files, row_delta
 from lakeingest.lake.hudi.base_files import RECORD, WrittenFile
-from lakeingest.lake.iceberg import data_files, merger
-from lakeingest.lake.iceberg.merger import IcebergMerger
+from lakeingest.lake.iceberg.files import data_files
+from lakeingest.lake.iceberg.merges import merger
+from lakeingest.lake.iceberg.merges.merger import IcebergMerger
 from lakeingest.lake.staged.writer import StagedMerger
 
 SIZE = 5  # the number of the field file_size_in_bytes in Iceberg's specification of a data file

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from lakeingest.config import Config, parse_config
 from lakeingest.config.metrics import Metrics
-from lakeingest.core.freshness import Measure
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring import export
 from lakeingest.monitoring.export import Export
 from lakeingest.monitoring.exposition import push, registry_of, serve

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.moment import Moment
+from lakeingest.core.figures.moment import Moment
 from lakeingest.lake.waiting import Waiting
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.marks import BUILDING
 from tests.lake.clocks import Clock

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import Target
 from lakeingest.config.formats import table_name
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
 from lakeingest.lake.hudi.partitions import PARTITION

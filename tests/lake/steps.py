@@ -13,14 +13,14 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest import config
-from lakeingest.core.change import DELETED
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.splits import Split
-from lakeingest.core.transactions import TransactionLog
-from lakeingest.core.wave import plan_merge
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.binlog.transactions import TransactionLog
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.waves.splits import Split
+from lakeingest.core.waves.wave import plan_merge
 from lakeingest.lake.target import OpenSpark, Staged, Target
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
-from lakeingest.lake.iceberg import kept_files
-from lakeingest.lake.iceberg.durable import DurableFileIO
-from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
+from lakeingest.lake.iceberg.files import kept_files
+from lakeingest.lake.iceberg.storage.durable import DurableFileIO
+from lakeingest.lake.iceberg.storage.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged

@@ -20,13 +20,14 @@ from lakeingest import config
 from lakeingest.config import Target
 from lakeingest.config.place import Place as Folder
 from lakeingest.config.tables import TableOptions
-from lakeingest.core import change, companion
-from lakeingest.core.change import RowKind
-from lakeingest.core.default import Value
-from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, NAMES, latest_of, new_history
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions import companion
+from lakeingest.core.companions.history_table import FROM_POSITION, IS_CURRENT, NAMES, latest_of, new_history
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.changelog.reading import Changed, Copied

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core import progress_form
+from lakeingest.core.copies import progress_form
 from lakeingest.errors import MainMoved, StaleWriter
-from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import last_published
+from lakeingest.lake.iceberg.merges import compaction as tidying
+from lakeingest.lake.iceberg.tables.history import last_published
 from lakeingest.lake.marks import PROGRESS
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw

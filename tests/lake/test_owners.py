@@ -11,13 +11,13 @@ from threading import Barrier
 import pytest
 
 from lakeingest.config import Config
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter, UsageError
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.foreign.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.ownership import Adoptions, Ownership, hand_over
 from tests.lake.steps import Lake, Row

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.last_commit import our_last_commit
 from lakeingest.lake.hudi.statement import rows_at
-from lakeingest.lake.iceberg import expiry
+from lakeingest.lake.iceberg.tables import expiry
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake, Row
 from tests.servers.catalog_servers import TARGETS, add_catalog

@@ -7,10 +7,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.phases import Phase
-from lakeingest.core.schema import Column, Kind
-from lakeingest.core.splits import Split
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Column, Kind
+from lakeingest.core.waves.splits import Split
 from lakeingest.errors import StaleWriter
 from lakeingest.lake.target import Bounds, no_spark
 from lakeingest.mysql.source_types import source_type

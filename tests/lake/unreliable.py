@@ -17,8 +17,8 @@ from requests.exceptions import ReadTimeout
 
 from lakeingest import config
 from lakeingest.files.file import File
-from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
-from lakeingest.lake.iceberg.joint_catalog import TableCommit
+from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.catalogs.joint_catalog import TableCommit
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import OpenSpark, no_spark
 

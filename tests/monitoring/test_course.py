@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.monitoring.course import HAPPENINGS_MAX, SAMPLES_MAX, SPANS_MAX, Course, Samples
 from lakeingest.pipeline.events import (

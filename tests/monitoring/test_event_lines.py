@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.monitoring.event_lines import HEARTBEAT_SECONDS, Level, level, line_maker
 from lakeingest.pipeline.events import (

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring.definitions import DEFINITIONS, SAMPLES
 from lakeingest.monitoring.exposition import registry_of, serve, write_textfile
 from lakeingest.monitoring.figures import Figures

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakeingest.config import Config, parse_config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.monitoring import lineage, webhook
 from lakeingest.monitoring.lineage import Lineage, target_dataset

@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.commands.run import RunResult, TableResult
 from lakeingest.config import Config, parse_config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, SourceAway
 from lakeingest.monitoring.course import Course
 from lakeingest.monitoring.ending import Ending

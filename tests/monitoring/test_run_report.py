@@ -8,7 +8,7 @@ import pytest
 
 from lakeingest.commands.run import RunResult
 from lakeingest.config import Config, parse_config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LeaseHeld, NotOurState, SourceAway, StorageFailed, UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.monitoring import run_report

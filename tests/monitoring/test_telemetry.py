@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lakeingest.config import Config, parse_config
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.monitoring import export
 from lakeingest.monitoring.definitions import DEFINITIONS, SAMPLES

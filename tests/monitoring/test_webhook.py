@@ -12,10 +12,10 @@ from pydantic import SecretStr
 
 from lakeingest.config import Config, parse_config
 from lakeingest.config.notify import Notify
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.notices import Notice
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.figures.notices import Notice
+from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring import notifier, webhook
 from lakeingest.monitoring.notifier import Notifier
 from lakeingest.monitoring.webhook import document, post, slack

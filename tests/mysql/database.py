@@ -10,11 +10,11 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core import change
-from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import USUAL, Choices, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import USUAL, Choices, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, query, table_name, written_position

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.position import FilePosition, Gtid, GtidSet
-from lakeingest.core.schema import Column, Kind, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     BinlogGone,

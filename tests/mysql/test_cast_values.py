@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.schema import Choices, TableId
+from lakeingest.core.tables.column_choice import ColumnChoice
+from lakeingest.core.tables.schema import Choices, TableId
 from lakeingest.errors import UnsupportedTable, UnsupportedValue
 from lakeingest.mysql.schema_reader import read_schema
 from tests.mysql.database import Db

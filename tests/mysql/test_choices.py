@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Choices, TableId, TableSchema
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.errors import UnsupportedTable, UnsupportedValue
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state

@@ -6,11 +6,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Place
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.splits import Split
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk
+from lakeingest.core.waves.splits import Split
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     ChunkTooLarge,

@@ -18,8 +18,8 @@ import pytest
 from pymysql.constants import COMMAND
 
 from lakeingest.config import Source
-from lakeingest.core.load import Load
-from lakeingest.core.position import file_number
+from lakeingest.core.binlog.position import file_number
+from lakeingest.core.figures.load import Load
 from lakeingest.demo import flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, GtidSet, Position, file_start
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import Committed, History, LastEvent
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position, file_start
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import BinlogGone, Retryable, SourceReplaced
 from lakeingest.mysql import binlog_reader, continuity
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment

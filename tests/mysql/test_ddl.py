@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from lakeingest.core.default import Default, Value
-from lakeingest.core.schema import USUAL, Choices
+from lakeingest.core.tables.default import Default, Value
+from lakeingest.core.tables.schema import USUAL, Choices
 from lakeingest.errors import SourceAway
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.decoders import select_rows

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lakeingest.config import Source
-from lakeingest.core.position import GtidSet, Position
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import GtidSet, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged

@@ -4,10 +4,10 @@ import hmac
 
 import pytest
 
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Choices, TableId
+from lakeingest.core.tables.column_choice import ColumnChoice
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Choices, TableId
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.binlog_source import read_changes
 from lakeingest.mysql.chunk_reader import read_chunk, server_state

@@ -15,17 +15,17 @@ import pymysql
 import pytest
 
 from lakeingest.config import Tls
-from lakeingest.core import change
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.collapse import collapse
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Gtid, GtidSet, Low, Place, file_start
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.transactions import TransactionLog
-from lakeingest.core.wave import plan_merge
+from lakeingest.core.binlog.position import Gtid, GtidSet, Low, Place, file_start
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.binlog.transactions import TransactionLog
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk
+from lakeingest.core.waves.collapse import collapse
+from lakeingest.core.waves.splits import Split, Splits
+from lakeingest.core.waves.wave import plan_merge
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.binlog_reader import read_segment

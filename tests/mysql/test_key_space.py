@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query, query_dicts, table_name

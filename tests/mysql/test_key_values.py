@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.mysql.chunk_reader import read_rows, server_state

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.chunks import Chunk, Cost
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk, Cost
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.copying.planner import Planner

@@ -1,7 +1,7 @@
 import pymysql
 import pytest
 
-from lakeingest.core.position import FilePosition
+from lakeingest.core.binlog.position import FilePosition
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.last_ddl import last_ddl
 from lakeingest.mysql.wire.locking import had_exclusive_lock

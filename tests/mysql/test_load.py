@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lakeingest.config import Source
-from lakeingest.core.load import Load
+from lakeingest.core.figures.load import Load
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lakeingest.config import Source
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import login

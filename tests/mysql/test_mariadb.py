@@ -8,11 +8,11 @@ import pytest
 from pydantic import SecretStr
 
 from lakeingest.config.tables import Tables
-from lakeingest.core import change
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.condition import Checked
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Kind, TableId
+from lakeingest.core.tables import change
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Kind, TableId
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4
 from lakeingest.errors import UnsupportedEvent, UnsupportedTable
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state

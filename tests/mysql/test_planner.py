@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.chunks import FIRST_ROWS, GROWTH, Chunk, Cost
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import FIRST_ROWS, GROWTH, Chunk, Cost
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.source import Source

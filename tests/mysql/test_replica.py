@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.config.source import Replica
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import GtidSet
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import GtidSet
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceAway

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeingest.core.change import KIND, ORDINAL, POS, RowKind
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import EVERY_KEY, KeyRange
-from lakeingest.core.row_filter import parse
-from lakeingest.core.schema import Choices, TableId, TableSchema
+from lakeingest.core.tables.change import KIND, ORDINAL, POS, RowKind
+from lakeingest.core.tables.keys import EVERY_KEY, KeyRange
+from lakeingest.core.tables.row_filter import parse
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedTable
 from lakeingest.mysql.checksum import range_checksums

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lakeingest.core.schema import Choices, TableId, TableSchema
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SchemaChanged, UnsupportedValue

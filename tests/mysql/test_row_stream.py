@@ -3,7 +3,7 @@ import threading
 import pymysql
 import pytest
 
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import ChunkTooSlow, SchemaChanged, SourceAway, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.row_stream import stream_rows

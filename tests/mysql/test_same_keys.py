@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedTable, UnsupportedValue
 from lakeingest.mysql.chunk_reader import read_chunk, server_state

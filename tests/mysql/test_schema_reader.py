@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import Choices, Kind, TableId, TableSchema
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import Choices, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.schema_reader import list_tables, read_schema

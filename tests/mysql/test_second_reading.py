@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.witness import EVERY_EVENT, FIRST_ROWS, Compared, Stint
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.proofs.witness import EVERY_EVENT, FIRST_ROWS, Compared, Stint
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.second_reading import Place, second_reading

@@ -16,10 +16,10 @@ import pytest
 from pydantic import SecretStr
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import Choices, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import Choices, TableId, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.mysql import session

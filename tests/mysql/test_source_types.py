@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.schema import SourceType
+from lakeingest.core.tables.schema import SourceType
 from lakeingest.mysql.source_types import source_type
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lakeingest.core.comparison import CHARSETS
+from lakeingest.core.cascades.comparison import CHARSETS
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query

@@ -3,7 +3,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.text_rows import from_text

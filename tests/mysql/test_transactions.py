@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.connection import query
 from tests.mysql.database import Db, Read
 
@@ -172,9 +172,9 @@ def test_a_transaction_may_have_many_tables(db: Db) -> None:
 READER = """
 import json, resource, sys
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.binlog.segments import Segment
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.schema_reader import read_schema

@@ -10,8 +10,8 @@ import asyncssh
 import pytest
 
 from lakeingest.config import Source, parse_config
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, SourceAway
 from lakeingest.mysql.binlog_reader import read_segment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.schema_reader import read_schema
 from tests.mysql.database import Db
 

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import NO_TABLES, Column, Kind, TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import NO_TABLES, Column, Kind, TableId
 from lakeingest.errors import UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.events import LOGS_CASCADES, ROW_FLAGS, Type

@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.position import FilePosition
-from lakeingest.core.prepared import Pending, PreparedAt
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.prepared import Pending, PreparedAt
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Low, Position
-from lakeingest.core.prepared import Prepared, PreparedAt, Xid
+from lakeingest.core.binlog.position import FIRST_EPOCH, FilePosition, Low, Position
+from lakeingest.core.copies.prepared import Prepared, PreparedAt, Xid
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4
 from lakeingest.errors import SplitUnstable, UnsupportedEvent
 from lakeingest.mysql import chunk_reader, xa_list

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import Column, Kind
 
 # Of MySQL's columns of which the user chose nothing
 USUAL = set(Kind) - {Kind.MOMENT, Kind.MICROS, Kind.UUID, Kind.ADDRESS}

@@ -18,7 +18,7 @@ import pytest
 
 from lakeingest import Pipeline
 from lakeingest.commands.unpack import unpack
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.keys import quote
 from lakeingest.demo.server import LocalServer
 from lakeingest.notebook import Beside, Workspace
 from tests.notebooks.executed import ROOT, executed, html, read, text

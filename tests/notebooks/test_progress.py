@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeingest.core.freshness import Measure
-from lakeingest.core.load import Load
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.freshness import Measure
+from lakeingest.core.figures.load import Load
+from lakeingest.core.tables.schema import TableId
 from lakeingest.drawing.frontend import in_notebook
 from lakeingest.errors import GateFailed
 from lakeingest.notebook.progress import TABLES_SHOWN, Progress

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from lakeingest.core.change import COMMITTED_AT, GTID, OP, POSITION
+from lakeingest.core.tables.change import COMMITTED_AT, GTID, OP, POSITION
 from lakeingest.notebook import replayed
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, UsageError
 from lakeingest.notebook import Workspace, runbook
 from lakeingest.notebook.workspace import CONFIG, ONE_TABLE, SOURCE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.core.bill import Bill
+from lakeingest.core.figures.bill import Bill
 from lakeingest.files import traffic
 from lakeingest.files.bucket import Bucket
 from lakeingest.files.file import written
@@ -118,7 +118,9 @@ def test_files_of_a_disk_are_counted(tmp_path: Path) -> None:
     Local(tmp_path / "b").write(b"123")
     with written(Local(tmp_path / "c")) as path:
         path.write_bytes(b"1234567")
-    durable = pytest.importorskip("lakeingest.lake.iceberg.durable", exc_type=ImportError)  # the core has no PyIceberg
+    durable = pytest.importorskip(
+        "lakeingest.lake.iceberg.storage.durable", exc_type=ImportError
+    )  # the core has no PyIceberg
     with durable.DurableFileIO({}).new_output((tmp_path / "d").as_uri()).create() as out:
         out.write(b"1")
     assert traffic.so_far() - before == Traffic(files=4, of_files=16)

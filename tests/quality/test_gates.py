@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest import termination
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type

@@ -13,7 +13,7 @@ import yaml
 from lakeingest.config.place import Place
 from lakeingest.config.quality import Quality
 from lakeingest.config.yaml_text import read_yaml
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import UsageError
 from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.proposal import Proposal, propose, suite_text

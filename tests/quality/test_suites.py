@@ -7,7 +7,7 @@ import pytest
 
 from lakeingest.config import Quality
 from lakeingest.config.place import Place
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
 from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.suites import finding, unknown_columns, user_suites

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from lakeingest.commands.run import RunResult, run
 from lakeingest.config import Config, parse_config
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import query

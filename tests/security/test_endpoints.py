@@ -15,8 +15,8 @@ import pytest
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.storage.errors import storage_errors
 from tests.security.certificates import Authority
 
 CANARY = "kanari-secret"

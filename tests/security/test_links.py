@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.disk import sync_tree
 from lakeingest.files import file as files
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.commit import roll_back
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.iceberg.expiry import trim
-from lakeingest.lake.iceberg.leftovers import is_below
+from lakeingest.lake.iceberg.tables.expiry import trim
+from lakeingest.lake.iceberg.tables.leftovers import is_below
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.spool import leftovers
 

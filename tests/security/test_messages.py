@@ -7,7 +7,7 @@ from lakeingest.commands.proof import proofs
 from lakeingest.commands.submit import _assert_submittable
 from lakeingest.config import Config, load_config, parse_config
 from lakeingest.config.formats import spark_properties
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 from lakeingest.errors import ConfigError
 
 CANARY = "kanari"

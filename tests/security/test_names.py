@@ -16,10 +16,10 @@ from lakeingest.config import Source, Target
 from lakeingest.config.location import folder_of
 from lakeingest.config.place import Place
 from lakeingest.core.file_names import file_name, joined
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
-from lakeingest.lake.iceberg.location import new_location
+from lakeingest.lake.iceberg.tables.location import new_location
 from lakeingest.mysql.connection import connect, query, table_name
 from lakeingest.mysql.rights import grant_select, has_patterns
 from tests.security.hostile import PLAIN, tables_on

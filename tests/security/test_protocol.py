@@ -13,8 +13,8 @@ from pymysql import Connection
 
 from lakeingest.commands.check import check
 from lakeingest.config import Source, parse_config
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import BinlogGone, LakeIngestError, OperatorNeeded, ProtocolBroken, SourceAway
 from lakeingest.exits import exit_code
 from lakeingest.mysql import driver, packets, row_stream

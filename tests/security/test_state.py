@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lakeingest.config import History
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
 from lakeingest.core.file_names import file_name
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, StateUnreadable
 from lakeingest.files import file as files

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.alter import alteration_of
 from lakeingest.mysql.wire.ddl import may_change

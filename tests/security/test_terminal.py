@@ -22,8 +22,8 @@ from rich.console import Console
 from lakeingest import console, exits, terminal
 from lakeingest.cli_options import print_result
 from lakeingest.commands.report import Report
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, Signal, State
+from lakeingest.core.copies.signals import Action, Signal, State
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
 from lakeingest.monitoring.event_lines import line

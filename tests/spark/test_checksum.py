@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from lakeingest.core.checksum import Checksum, Difference, bucket, differences, digest
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.proofs.checksum import Checksum, Difference, bucket, differences, digest
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Kind, TableSchema
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import checksum as source_side

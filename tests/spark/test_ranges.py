@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.core.keys import KeyRange
+from lakeingest.core.tables.keys import KeyRange
 from lakeingest.spark import ranges
 
 pytestmark = pytest.mark.spark

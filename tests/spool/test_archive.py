@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
 from lakeingest.files import file as files
 from lakeingest.files.file import File

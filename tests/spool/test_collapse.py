@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.change import ChangeRow, RowKind
-from lakeingest.core.collapse import collapse
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import GtidSet, Place
-from lakeingest.core.splits import Split, Splits
-from lakeingest.core.transactions import TransactionLog
-from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.core.binlog.position import GtidSet, Place
+from lakeingest.core.binlog.transactions import TransactionLog
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import ChangeRow, RowKind
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.collapse import collapse
+from lakeingest.core.waves.splits import Split, Splits
+from lakeingest.core.waves.wave import MergePlan, plan_merge
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.spool import collapse as collapse_of_files

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type

@@ -6,13 +6,13 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.alteration import Act, Alteration, Change
-from lakeingest.core.default import Value
-from lakeingest.core.history import Committed, History
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.binlog.history import Committed, History
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.ddl.alteration import Act, Alteration, Change
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import ChangelogGone
 from lakeingest.mysql.source_types import source_type
 from lakeingest.spool import archive, changelog

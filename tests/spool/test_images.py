@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.change import DELETED, REREAD, ChangeRow, RowKind
-from lakeingest.core.collapse import collapse
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import DELETED, REREAD, ChangeRow, RowKind
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.waves.collapse import collapse
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.spool.images import LastImages, last_images

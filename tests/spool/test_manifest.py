@@ -4,8 +4,8 @@ import pickle
 import tracemalloc
 from dataclasses import replace
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.tables.schema import TableId
 from lakeingest.spool.manifest import Manifest, Segments
 
 Tables = dict[TableId, tuple[str, int] | None]

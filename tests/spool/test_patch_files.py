@@ -6,7 +6,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Choices, Column, Kind, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableSchema
 from lakeingest.errors import ChangelogGone, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type

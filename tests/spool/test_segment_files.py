@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.prepared import Pending, Prepared, Xid
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.files import file as files
@@ -559,7 +559,7 @@ import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
 from lakeingest.errors import StorageFailed
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
 try:
     spool.forget(Place(1, 7, 300))
 except StorageFailed as error:

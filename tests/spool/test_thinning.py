@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from lakeingest.core.alteration import Alteration
-from lakeingest.core.position import GtidSet
+from lakeingest.core.binlog.position import GtidSet
+from lakeingest.core.ddl.alteration import Alteration
 from lakeingest.files.file import File
 from lakeingest.spool import thinning
 from lakeingest.spool.leftovers import sweep

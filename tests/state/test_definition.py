@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.column_choice import ColumnChoice
-from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet, Place, Position
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.tables.column_choice import ColumnChoice
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type

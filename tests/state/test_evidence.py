@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LeaseLost, StateUnreadable
 from lakeingest.files.local import Local
 from lakeingest.state.evidence import KEY, RELEASED_AT, Evidence, drop_released, folder_of, read_evidence

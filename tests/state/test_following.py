@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from lakeingest.core.bill import Bill
-from lakeingest.core.following import Followed
+from lakeingest.core.figures.bill import Bill
+from lakeingest.core.figures.following import Followed
 from lakeingest.files.local import Local
 from lakeingest.state.following import NAME, read_following, store_following
 

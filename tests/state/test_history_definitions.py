@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from lakeingest.core.history_table import new_history
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.companions.history_table import new_history
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.files.local import Local
 from lakeingest.state.history_definitions import FOLDER, history_with, keep_history, property_of
 

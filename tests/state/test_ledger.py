@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakeingest.core.ledger import Row
+from lakeingest.core.proofs.ledger import Row
 from lakeingest.files.local import Local
 from lakeingest.state.ledger import given_proofs, note_proofs, note_results, noted_results, remove_results
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.position import Place
-from lakeingest.core.proof import Facts, TableProof
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.proofs.proof import Facts, TableProof
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed
 from lakeingest.files.file import File
 from lakeingest.files.local import Local

@@ -1,8 +1,8 @@
 """What the state says of quiet tables."""
 
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.quiet import Quiet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.copies.quiet import Quiet
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.state.quiet import read_quiet, store_quiet
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, Event, Signal, State
+from lakeingest.core.copies.signals import Action, Event, Signal, State
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable, StorageFailed
 from lakeingest.files.local import Local
 from lakeingest.state import signals as stored
@@ -21,7 +21,7 @@ ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 ENQUEUE = """
 import sys
 from datetime import UTC, datetime
-from lakeingest.core.signals import Action, Signal
+from lakeingest.core.copies.signals import Action, Signal
 from lakeingest.files.local import Local
 from lakeingest.state.signals import SignalFolder, this_process
 folder = SignalFolder(Local(sys.argv[1]))

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.commands.wait import SeenTable, _require_work
 from lakeingest.config import parse_config
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.files.file import File, state_of
 from lakeingest.files.local import Local

@@ -7,8 +7,8 @@ before its first publish has no commit; its claim file gets the new owner.
 
 import uuid
 
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.lock import publish_lock

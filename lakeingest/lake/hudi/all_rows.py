@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakeingest.core.partitioning import PartitionField
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.partitioning import PartitionField
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.held import Auditing, unaudited

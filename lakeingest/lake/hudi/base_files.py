@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeingest.core.change import DELETED
+from lakeingest.core.tables.change import DELETED
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import Commit

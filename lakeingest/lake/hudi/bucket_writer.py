@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.partitioning import PartitionField
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.partitioning import PartitionField
 from lakeingest.lake.hudi.base_files import (
     RECORD,
     Contents,

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.partitioning import PartitionField
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.partitioning import PartitionField
 from lakeingest.lake.hudi.base_files import RECORD
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.partitions import by_partition

@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 
 import fastavro
 
-from lakeingest.core.clocks import NEAR, spoken
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures.clocks import NEAR, spoken
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
 from lakeingest.files.dictionaries import Dictionaries

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakeingest.config.place import Place
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.disk import sync_changed, sync_tree
 from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files

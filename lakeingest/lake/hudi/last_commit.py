@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.clusterings import CLUSTER, clusterings_of, harm_in

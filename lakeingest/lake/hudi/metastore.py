@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded
 from lakeingest.files.file import File
 from lakeingest.lake.errors import metastore_error, storage_errors

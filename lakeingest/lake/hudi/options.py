@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PARTITIONS, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
 from lakeingest.lake.staged.staging import StagingCommit

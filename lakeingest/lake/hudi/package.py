@@ -3,8 +3,8 @@
 from lakeingest import config as configuration
 from lakeingest.config import Config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.ownership import Owner
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.format_package import FormatPackage, Options

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.origins import Origins
-from lakeingest.core.partitioning import PartitionField, Transform, parse_all, refusal
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.ddl.origins import Origins
+from lakeingest.core.tables.partitioning import PartitionField, Transform, parse_all, refusal
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import PartitionsDiffer
 from lakeingest.lake.staged.staging import Named
 

@@ -14,8 +14,8 @@ import time
 
 import fastavro
 
-from lakeingest.core.points import KeptVersion
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.points import KeptVersion
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import next_moment
 from lakeingest.lake.hudi.file_groups import relative_name, visible_files

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from lakeingest.config import History
 from lakeingest.config.target import MergeName
-from lakeingest.core.change import DELETED
-from lakeingest.core.partitioning import PartitionField
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.partitioning import PartitionField
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -9,7 +9,7 @@ the whole key, which readers do not need.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.keys import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

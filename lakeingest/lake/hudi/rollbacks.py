@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.partitioning import PartitionField
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.partitioning import PartitionField
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parse_errors

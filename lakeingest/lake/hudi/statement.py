@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.keys import quote
-from lakeingest.core.partitioning import PartitionField
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.partitioning import PartitionField
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.partitions import PARTITION, with_partitions

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote as decode
 
 from lakeingest import config
-from lakeingest.core.origins import Origins
-from lakeingest.core.partitioning import PartitionField, refusal
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.origins import Origins
+from lakeingest.core.tables.partitioning import PartitionField, refusal
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import UnsupportedTable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import fastavro
 
 from lakeingest.config import History
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.partitions import parse_named

@@ -3,7 +3,7 @@
 import re
 
 from lakeingest.config import Target
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedTable
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import assert_nameable

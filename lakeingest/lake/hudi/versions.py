@@ -9,8 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.cleaned import earliest_readable
 from lakeingest.lake.hudi.file_groups import visible_files

@@ -16,17 +16,17 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.core.lift import Lift
-from lakeingest.core.progress import Progress
-from lakeingest.lake.iceberg.compaction import files_of, full_compaction, needs_compaction
-from lakeingest.lake.iceberg.data_files import bounds_of, write_rows
-from lakeingest.lake.iceberg.history import STAGING, assert_unmoved
-from lakeingest.lake.iceberg.kept_files import manifests_of
-from lakeingest.lake.iceberg.marks import mark
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.partitions import assert_outlived
-from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, show_schema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.lake.iceberg.files.data_files import bounds_of, write_rows
+from lakeingest.lake.iceberg.files.kept_files import manifests_of
+from lakeingest.lake.iceberg.files.partitions import assert_outlived
+from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.merges.compaction import files_of, full_compaction, needs_compaction
+from lakeingest.lake.iceberg.merges.marks import mark
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
+from lakeingest.lake.iceberg.tables.history import STAGING, assert_unmoved
+from lakeingest.lake.iceberg.tables.staged_schema import add_lifted, as_staged, lifted_schema, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Staged, Written

@@ -3,19 +3,19 @@
 from typing import cast
 
 from lakeingest.config import Config
-from lakeingest.core.ownership import Owner
+from lakeingest.core.copies.ownership import Owner
 from lakeingest.errors import NotBuiltYet
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage, Options
-from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
-from lakeingest.lake.iceberg.finding import IcebergFinding
-from lakeingest.lake.iceberg.foreign_tables import IcebergForeignTables
-from lakeingest.lake.iceberg.location import new_place
+from lakeingest.lake.iceberg.commits.finding import IcebergFinding
+from lakeingest.lake.iceberg.foreign.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.foreign.foreign_tables import IcebergForeignTables
 from lakeingest.lake.iceberg.logs import IcebergLogs
 from lakeingest.lake.iceberg.points import IcebergPoints
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
 from lakeingest.lake.iceberg.sharded_target import ShardedAdoptions, ShardedTarget
-from lakeingest.lake.iceberg.store import unwritable
+from lakeingest.lake.iceberg.storage.store import unwritable
+from lakeingest.lake.iceberg.tables.location import new_place
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.versions import IcebergVersions
 from lakeingest.lake.ownership import Ownership

@@ -6,12 +6,12 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.core.points import KeptVersion
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.points import KeptVersion
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
-from lakeingest.lake.iceberg.commit import commit
+from lakeingest.lake.iceberg.commits.commit import commit
+from lakeingest.lake.iceberg.commits.transaction import OneTransaction
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.refusals import stale
 
 

@@ -13,17 +13,17 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import SetDefaultSpecUpdate, SetLocationUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite
-from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, progress_of, resume_point, tip
-from lakeingest.lake.iceberg.leftovers import path_of
-from lakeingest.lake.iceberg.marks import assert_staging
-from lakeingest.lake.iceberg.partitions import our_spec
-from lakeingest.lake.iceberg.shape import LOCATION, assert_not_rewritten, assert_ours, is_being_taken
-from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
+from lakeingest.lake.iceberg.commits.commit import commit
+from lakeingest.lake.iceberg.commits.transaction import OneTransaction
+from lakeingest.lake.iceberg.files.partitions import our_spec
+from lakeingest.lake.iceberg.merges.marks import assert_staging
+from lakeingest.lake.iceberg.tables.history import MAIN, is_marked, lineage, progress_of, resume_point, tip
+from lakeingest.lake.iceberg.tables.leftovers import path_of
+from lakeingest.lake.iceberg.tables.shape import LOCATION, assert_not_rewritten, assert_ours, is_being_taken
+from lakeingest.lake.iceberg.tables.staged_schema import schema_of, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import POSITION
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.rollbacks import Rollback

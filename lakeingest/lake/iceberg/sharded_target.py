@@ -8,18 +8,18 @@ import functools
 from collections.abc import Mapping
 from datetime import timedelta
 
-from lakeingest.core.lift import Lift
-from lakeingest.core.origins import Origins
-from lakeingest.core.ownership import Owner
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.ddl.origins import Origins
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.held import Auditing, unaudited
-from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
-from lakeingest.lake.iceberg.expiry import Held, nothing_held
-from lakeingest.lake.iceberg.rewriting import IcebergRewriter
-from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.iceberg.foreign.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.merges.rewriting import IcebergRewriter
+from lakeingest.lake.iceberg.shards.shared_tables import SharedTables
+from lakeingest.lake.iceberg.tables.expiry import Held, nothing_held
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.refusals import assert_nameable
 from lakeingest.lake.target import Staged

@@ -18,45 +18,45 @@ from pyiceberg.table import Table, Transaction
 
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.keys import quote
-from lakeingest.core.lift import Lift
-from lakeingest.core.origins import Origins
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.ddl.origins import Origins
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File
 from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.held import Auditing, unaudited
-from lakeingest.lake.iceberg import leftovers
-from lakeingest.lake.iceberg.audit import Audit
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.entries import Entries, Options
-from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
-from lakeingest.lake.iceberg.evolution import Form, wanted_form
-from lakeingest.lake.iceberg.expiry import Held, due_now, expire, nothing_held, sweep, trim
-from lakeingest.lake.iceberg.finding import IcebergFinding
-from lakeingest.lake.iceberg.history import STAGING, earlier, is_marked, is_tip, resume_point, tip
-from lakeingest.lake.iceberg.live_rows import count_rows
-from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
-from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
-from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects
-from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.properties import wanted_version
-from lakeingest.lake.iceberg.publishing import IcebergJoint, IcebergPublishing
-from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
-from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
-from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.rows import IcebergRows, batch_readers, row_readers
-from lakeingest.lake.iceberg.scan_plan import files_with
-from lakeingest.lake.iceberg.shape import assert_not_rewritten, is_being_taken
-from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
-from lakeingest.lake.iceberg.times import is_ahead
-from lakeingest.lake.iceberg.transaction import OneTransaction
-from lakeingest.lake.iceberg.types import iceberg_type
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.commits.audit import Audit
+from lakeingest.lake.iceberg.commits.commit import commit
+from lakeingest.lake.iceberg.commits.entries import Entries, Options
+from lakeingest.lake.iceberg.commits.finding import IcebergFinding
+from lakeingest.lake.iceberg.commits.publishing import IcebergJoint, IcebergPublishing
+from lakeingest.lake.iceberg.commits.recovery import newest_whole, reset_to, restore_metadata
+from lakeingest.lake.iceberg.commits.transaction import OneTransaction
+from lakeingest.lake.iceberg.files.live_rows import count_rows
+from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.files.rows import IcebergRows, batch_readers, row_readers
+from lakeingest.lake.iceberg.files.scan_plan import files_with
+from lakeingest.lake.iceberg.files.types import iceberg_type
+from lakeingest.lake.iceberg.merges.marks import end_merges, mark, reset, rewind
+from lakeingest.lake.iceberg.merges.merger import IcebergMerger, IcebergWriter, files_and_effects
+from lakeingest.lake.iceberg.merges.merging import WAYS, Merge, WayOfMerging
+from lakeingest.lake.iceberg.merges.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
+from lakeingest.lake.iceberg.merges.vector_compaction import full_compaction
+from lakeingest.lake.iceberg.storage.errors import UNREADABLE, storage_errors
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
+from lakeingest.lake.iceberg.tables import leftovers
+from lakeingest.lake.iceberg.tables.evolution import Form, wanted_form
+from lakeingest.lake.iceberg.tables.expiry import Held, due_now, expire, nothing_held, sweep, trim
+from lakeingest.lake.iceberg.tables.history import STAGING, earlier, is_marked, is_tip, resume_point, tip
+from lakeingest.lake.iceberg.tables.location import assert_folder_usable, chosen_location, foreign_folder
+from lakeingest.lake.iceberg.tables.properties import wanted_version
+from lakeingest.lake.iceberg.tables.shape import assert_not_rewritten, is_being_taken
+from lakeingest.lake.iceberg.tables.staged_schema import as_staged, schema_of
+from lakeingest.lake.iceberg.tables.times import is_ahead
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
-from lakeingest.lake.iceberg.vector_compaction import full_compaction
 from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale

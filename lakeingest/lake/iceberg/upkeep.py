@@ -6,11 +6,11 @@ from datetime import timedelta
 from pyiceberg.table import Table
 
 from lakeingest.config import Target
-from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.discarded import remove_discarded
-from lakeingest.lake.iceberg.expiry import sweep, waiting_files
-from lakeingest.lake.iceberg.leftovers import remove_leftovers
-from lakeingest.lake.iceberg.location import beginning
+from lakeingest.core.tables.schema import TableId
+from lakeingest.lake.iceberg.commits.discarded import remove_discarded
+from lakeingest.lake.iceberg.tables.expiry import sweep, waiting_files
+from lakeingest.lake.iceberg.tables.leftovers import remove_leftovers
+from lakeingest.lake.iceberg.tables.location import beginning
 from lakeingest.lake.waiting import Waiting
 
 

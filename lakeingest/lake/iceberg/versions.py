@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.errors import unreadable
-from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
-from lakeingest.lake.iceberg.entry_fields import identity
-from lakeingest.lake.iceberg.history import is_marked, published_snapshot
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.scan_plan import files_with
-from lakeingest.lake.iceberg.staged_schema import as_staged
+from lakeingest.lake.iceberg.files.data_files import drop_deleted, read_deletes, read_rows
+from lakeingest.lake.iceberg.files.scan_plan import files_with
+from lakeingest.lake.iceberg.storage.entry_fields import identity
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
+from lakeingest.lake.iceberg.tables.history import is_marked, published_snapshot
+from lakeingest.lake.iceberg.tables.staged_schema import as_staged
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import POSITION, PROGRESS, parse_progress
 from lakeingest.lake.target import Staged

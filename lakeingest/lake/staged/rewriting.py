@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.lift import Lift
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.change import DELETED
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.staged.changes import groups_of_size, last_changes, read_all_rows

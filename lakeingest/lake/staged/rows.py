@@ -9,8 +9,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakeingest.config.place import Place
-from lakeingest.core.change import DELETED
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import quote
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.staged.staging import StagingCommit, files_of, is_started_over

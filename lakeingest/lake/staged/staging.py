@@ -23,10 +23,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core import progress_form
+from lakeingest.core.copies import progress_form
+from lakeingest.core.copies.progress import Progress
 from lakeingest.core.file_names import inside, is_cut
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.dictionaries import repetitive_columns

@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from lakeingest.core.change import DELETED
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.ddl.origins import Origins
 from lakeingest.core.file_names import file_name
-from lakeingest.core.lift import Lift
-from lakeingest.core.origins import Origins
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors

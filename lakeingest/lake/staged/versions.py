@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

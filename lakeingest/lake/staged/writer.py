@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from lakeingest.config.place import Place
-from lakeingest.core.keys import quote
+from lakeingest.core.tables.keys import quote
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File

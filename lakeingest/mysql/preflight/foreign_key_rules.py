@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pymysql
 from pymysql.constants import ER
 
-from lakeingest.core.cascades import Rule
-from lakeingest.core.schema import TableId
+from lakeingest.core.cascades.cascades import Rule
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.connection import DENIED, create_statement, literal, query
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.visibility import ABSENT, is_hidden

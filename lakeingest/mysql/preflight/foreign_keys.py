@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.cascades import ForeignKey, Rule, family
-from lakeingest.core.comparison import TEXTS, UNLIKE
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId
+from lakeingest.core.cascades.cascades import ForeignKey, Rule, family
+from lakeingest.core.cascades.comparison import TEXTS, UNLIKE
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.dialect import can_log_cascades

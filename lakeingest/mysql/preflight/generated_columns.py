@@ -13,8 +13,8 @@ from functools import cached_property
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_reader import dump_events
 from lakeingest.mysql.connection import connect, free_server_id, query, query_row, start_of_newest

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from lakeingest.config import Source
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.mysql.connection import connect, query_dicts
 from lakeingest.mysql.dialect import MARIADB

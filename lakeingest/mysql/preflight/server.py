@@ -6,8 +6,8 @@ from typing import Self
 
 import pymysql
 
-from lakeingest.core.condition import Checked
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.mysql.connection import binary_log_status, query, query_dicts, server_of
 from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, version_of

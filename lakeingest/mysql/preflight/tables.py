@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pymysql
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.column_choice import HASHED, ColumnChoice
-from lakeingest.core.condition import Checked
-from lakeingest.core.keys import quote
-from lakeingest.core.schema import RESERVED, Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.column_choice import HASHED, ColumnChoice
+from lakeingest.core.tables.condition import Checked
+from lakeingest.core.tables.keys import quote
+from lakeingest.core.tables.schema import RESERVED, Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import schema_reader
 from lakeingest.mysql.connection import query, table_name

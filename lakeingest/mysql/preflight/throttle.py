@@ -3,7 +3,7 @@
 import pymysql
 
 from lakeingest.config import Source, Throttle
-from lakeingest.core.condition import Checked
+from lakeingest.core.tables.condition import Checked
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import named_errors
 from lakeingest.mysql.load import LoadMeter

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change
-from lakeingest.core.any_ddl import changed_by_any_ddl
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.ddl.alteration import FIRST, Act, Alteration, Change
+from lakeingest.core.ddl.any_ddl import changed_by_any_ddl
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.wire.ddl import Action, DdlReader, split_at_commas
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings

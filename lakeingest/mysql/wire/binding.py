@@ -9,7 +9,7 @@ Source: MySQL manual, "Binary Logging Options and Variables", binlog_row_metadat
 
 from dataclasses import replace
 
-from lakeingest.core.schema import GEOMETRIES, Column, TableSchema
+from lakeingest.core.tables.schema import GEOMETRIES, Column, TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.hidden_columns import is_hidden

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from lakeingest.core.any_ddl import changed_by_any_ddl
-from lakeingest.core.schema import PRIMARY, Column, Kind, TableId, TableSchema
+from lakeingest.core.ddl.any_ddl import changed_by_any_ddl
+from lakeingest.core.tables.schema import PRIMARY, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
 

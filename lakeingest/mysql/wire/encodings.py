@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.kinds import as_read
-from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
+from lakeingest.core.tables.kinds import as_read
+from lakeingest.core.tables.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
 from lakeingest.mysql.wire import charsets, identifiers, members, numbers, temporals
 from lakeingest.mysql.wire.events import Damaged
 from lakeingest.mysql.wire.hiding import hidden

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import DomainGtid, FilePosition, Gtid, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import concerning
 from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.events import Event

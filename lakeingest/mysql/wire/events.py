@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from lakeingest.core.position import DomainGtid, Gtid, file_number
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import DomainGtid, Gtid, file_number
+from lakeingest.core.tables.schema import TableId
 
 _HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
 _CHECKSUM = struct.Struct("<I")

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lakeingest.core.alteration import Alteration, Ddl
-from lakeingest.core.history import LastEvent
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import LastEvent
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.ddl.alteration import Alteration, Ddl
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of, name_changes_of
 from lakeingest.mysql.wire.ddl import folded, may_change

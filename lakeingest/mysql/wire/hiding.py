@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.column_choice import HASHED
-from lakeingest.core.schema import Column
+from lakeingest.core.tables.column_choice import HASHED
+from lakeingest.core.tables.schema import Column
 
 # Patterns of characters, and what each such character becomes. A later pattern matches none of the earlier results
 _MASKS = (

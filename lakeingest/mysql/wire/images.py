@@ -5,7 +5,7 @@ Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 
 from collections.abc import Sequence
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.wire.events import Cursor, Type
 
 _HEADER = 19  # bytes of an event's header

@@ -7,9 +7,9 @@ of the cache.
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.mysql.wire import cache, charsets, numbers, temporals
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.follow import Row

@@ -6,7 +6,7 @@ lock a table if another table is renamed to its name, or exchanges a partition w
 Locking".
 """
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.wire.ddl import Action, DdlReader, split_at_commas
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Unclear, readings

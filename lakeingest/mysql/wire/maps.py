@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.wire.compiled import SLACK
 from lakeingest.mysql.wire.events import Event, read_table_name
 from lakeingest.mysql.wire.follow import Map, map_index

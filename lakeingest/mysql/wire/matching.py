@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import KIND, RowKind
-from lakeingest.core.row_filter import (
+from lakeingest.core.tables.change import KIND, RowKind
+from lakeingest.core.tables.row_filter import (
     DIGITS_MAX,
     Both,
     Comparison,
@@ -29,7 +29,7 @@ from lakeingest.core.row_filter import (
     operands,
     parse,
 )
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.rows import INSTANT
 
 _COMPARED = {  # names of functions of `pc`, which is imported late (`late_imports`)

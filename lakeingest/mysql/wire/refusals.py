@@ -4,8 +4,8 @@ A value that the column's Arrow type cannot hold exactly is refused. It is never
 user chose so.
 """
 
-from lakeingest.core.kinds import is_cast_number
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.kinds import is_cast_number
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.collations import charset_of

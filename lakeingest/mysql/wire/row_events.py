@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue, concerning
 from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Gtid
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import Committed, History, LastEvent
+from lakeingest.core.binlog.position import FilePosition, Gtid
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.mysql.wire import events, framing, grammar, xa
 from lakeingest.mysql.wire.buffer import SENT_MAX, UNPACKED_MAX, Buffer
 from lakeingest.mysql.wire.dml import Reach

@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lakeingest.core.history import History
-from lakeingest.core.prepared import Pending
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.history import History
+from lakeingest.core.copies.prepared import Pending
+from lakeingest.core.tables.schema import TableId
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.wire import charsets
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Cursor, Damaged, Event, read_table_name

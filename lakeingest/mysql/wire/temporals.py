@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.schema import NULL_DATES, Column, Kind
+from lakeingest.core.tables.schema import NULL_DATES, Column, Kind
 from lakeingest.mysql.wire.compiled import SLACK, big_number, int64, kernel, number, step
 from lakeingest.mysql.wire.events import Damaged
 from lakeingest.mysql.wire.values import Values

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakeingest.core.position import FilePosition
-from lakeingest.core.prepared import Pending, Prepared, Xid
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, read_table_name
 from lakeingest.mysql.wire.grammar import Sign
 from lakeingest.mysql.wire.query import read_query

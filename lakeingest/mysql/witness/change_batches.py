@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import concerning
 from lakeingest.mysql.wire.matching import matching_changes
 from lakeingest.mysql.witness.values import column_array

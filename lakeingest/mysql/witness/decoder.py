@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Gtid
-from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.history import Committed, History, LastEvent
+from lakeingest.core.binlog.position import FilePosition, Gtid
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.errors import concerning
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.dml import Reach

@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.audit import differing_columns
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.witness import Difference
+from lakeingest.core.proofs.audit import differing_columns
+from lakeingest.core.proofs.witness import Difference
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.witness.readable import LOST
 from lakeingest.mysql.witness.stretch import Image, Stretch

@@ -3,7 +3,7 @@
 `docs/guarantees.md` has the same list for users.
 """
 
-from lakeingest.core.schema import GEOMETRIES, Column, Kind
+from lakeingest.core.tables.schema import GEOMETRIES, Column, Kind
 from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.refusals import is_chosen
 

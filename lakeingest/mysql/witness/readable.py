@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Cursor, Event

@@ -14,8 +14,8 @@ from pymysqlreplication import row_event
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from pymysqlreplication.packet import BinLogPacketWrapper
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.encodings import FieldType, Sent

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, Type

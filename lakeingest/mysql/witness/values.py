@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.wire.refusals import beyond_reference, no_day, unholdable
 from lakeingest.mysql.witness.gaps import gap_of_column

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from lakeingest.core.position import is_within
+from lakeingest.core.binlog.position import is_within
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.spool.spool import Spool

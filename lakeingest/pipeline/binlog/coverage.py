@@ -8,10 +8,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from lakeingest.core.cascades import family
-from lakeingest.core.position import FilePosition, Place, Position, in_same_file, is_before
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, Place, Position, in_same_file, is_before
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.cascades.cascades import family
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SplitUnstable
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment

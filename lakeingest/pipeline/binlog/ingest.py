@@ -4,10 +4,18 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from lakeingest.core.position import GtidSet, Position, bytes_between, file_start, in_same_file, is_before, is_in_one_of
-from lakeingest.core.prepared import PreparedAt
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import LEAST_BYTES, Segment, cut
+from lakeingest.core.binlog.position import (
+    GtidSet,
+    Position,
+    bytes_between,
+    file_start,
+    in_same_file,
+    is_before,
+    is_in_one_of,
+)
+from lakeingest.core.binlog.segments import LEAST_BYTES, Segment, cut
+from lakeingest.core.copies.prepared import PreparedAt
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.looks import note_looks

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.binlog.segment_task import Decoded
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun

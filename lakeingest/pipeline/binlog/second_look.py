@@ -11,9 +11,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakeingest.config import Source
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.witness import Difference, Look, Looked, Stint, first_stint
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.proofs.witness import Difference, Look, Looked, Stint, first_stint
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.mysql.second_reading import Place, second_reading, uses_slow_decoders

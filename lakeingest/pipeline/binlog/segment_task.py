@@ -6,11 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from lakeingest.config import Source
-from lakeingest.core.alteration import Ddl
-from lakeingest.core.prepared import PreparedAt
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.witness import NO_LOOK, Look, Looked
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.prepared import PreparedAt
+from lakeingest.core.ddl.alteration import Ddl
+from lakeingest.core.proofs.witness import NO_LOOK, Look, Looked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SourceAway, UnsupportedEvent
 from lakeingest.files.file import File
 from lakeingest.mysql.binlog_reader import SegmentFacts

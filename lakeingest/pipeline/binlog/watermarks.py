@@ -3,9 +3,9 @@
 The read views of the chunks contain each XA COMMIT before the settled position.
 """
 
-from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.prepared import Pending
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.copies.prepared import Pending
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from lakeingest.core.cascaded import may_be_changed
-from lakeingest.core.cascades import CascadesRead, ForeignKey, Move, Row, RowChange, values_of
-from lakeingest.core.keys import EVERY_KEY, quote
-from lakeingest.core.position import Low, Place, Position
+from lakeingest.core.binlog.position import Low, Place, Position
+from lakeingest.core.cascades.cascaded import may_be_changed
+from lakeingest.core.cascades.cascades import CascadesRead, ForeignKey, Move, Row, RowChange, values_of
+from lakeingest.core.tables.keys import EVERY_KEY, quote
 from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.pipeline.binlog.coverage import cover_lows

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from lakeingest.core.cascaded import Standing
-from lakeingest.core.cascades import ForeignKey, Row, RowChange, Rule
-from lakeingest.core.comparison import Comparison, comparison
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.cascades.cascaded import Standing
+from lakeingest.core.cascades.cascades import ForeignKey, Row, RowChange, Rule
+from lakeingest.core.cascades.comparison import Comparison, comparison
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.pipeline.cascades.row_versions import classes_of, rows_with
 from lakeingest.pipeline.run.binlog_run import BinlogRun

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.config import Source as Settings
-from lakeingest.core.cascades import ForeignKey, Row
-from lakeingest.core.comparison import collations
-from lakeingest.core.schema import INTEGERS, TableSchema
+from lakeingest.core.cascades.cascades import ForeignKey, Row
+from lakeingest.core.cascades.comparison import collations
+from lakeingest.core.tables.schema import INTEGERS, TableSchema
 from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.rereads.patches import patch_folder

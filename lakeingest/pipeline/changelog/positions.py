@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
-from lakeingest.core.position import FilePosition, GtidSet, Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ChangelogGone
 from lakeingest.spool.changelog import StoredChangelog, changelog_gone
 

@@ -24,9 +24,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from lakeingest.config import Config
-from lakeingest.core.position import FilePosition, Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_versions

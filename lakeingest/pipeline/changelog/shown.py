@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
 from lakeingest.errors import ChangelogGone
 from lakeingest.pipeline.changelog.positions import position_after
 from lakeingest.pipeline.changelog.reading import Changelog, Copied, Part

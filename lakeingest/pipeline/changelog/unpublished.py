@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.wave import Mark, marks_of
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.wave import Mark, marks_of
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Versions
 from lakeingest.rows import rows_after_changes

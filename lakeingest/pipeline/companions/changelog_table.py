@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakeingest.config.companions import CHANGELOG_KEY
-from lakeingest.core.companion import Standing, companion_of, read_to_of
-from lakeingest.core.lift import Lift
-from lakeingest.core.log_columns import columns_of, followed, lift_of, new_log
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import Standing, companion_of, read_to_of
+from lakeingest.core.companions.log_columns import columns_of, followed, lift_of, new_log
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.target import Written
 from lakeingest.pipeline.changelog.reading import Changed, Copied
 from lakeingest.pipeline.companions import log_rows

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lakeingest.core.companion import Standing
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import Standing
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.changelog.reading import Part
 from lakeingest.pipeline.changelog.shown import ShownChangelog
 from lakeingest.pipeline.run.table_run import TableRun

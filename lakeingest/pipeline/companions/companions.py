@@ -18,10 +18,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakeingest.core.companion import Standing
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
-from lakeingest.core.transaction_list import complete_to
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.companions.companion import Standing
+from lakeingest.core.companions.transaction_list import complete_to
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ChangelogGone, LakeIngestError, LeaseLost, NotOurTable, StorageFailed, UnsupportedTable
 from lakeingest.lake.formats import open_versions
 from lakeingest.lake.versions import Versions

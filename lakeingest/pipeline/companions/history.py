@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass, field
 
 from lakeingest.config.companions import HISTORY_KEY
-from lakeingest.core.companion import Standing, begun, is_companion, read_to_of
-from lakeingest.core.history_table import described, history_id, in_history, latest_of, new_history
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.companions.companion import Standing, begun, is_companion, read_to_of
+from lakeingest.core.companions.history_table import described, history_id, in_history, latest_of, new_history
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StateUnreadable
 from lakeingest.lake.formats import open_companions
 from lakeingest.lake.target import Staged, Target

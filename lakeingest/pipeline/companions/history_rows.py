@@ -10,9 +10,9 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.history_table import (
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.history_table import (
     BEGUN_BY,
     ENDED_BY,
     FROM_GTID,
@@ -25,10 +25,10 @@ from lakeingest.core.history_table import (
     columns_of,
     in_history,
 )
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.validity import Begun, Change, Ended, KeyValues, Moment, Version, fold, in_order
+from lakeingest.core.companions.validity import Begun, Change, Ended, KeyValues, Moment, Version, fold, in_order
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Part
 from lakeingest.rows import INSTANT, arrow_type, table_schema
 from lakeingest.spool.followed import Altered

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core import companion, history_table
-from lakeingest.core.change import COMMITTED_AT, DELETED, ORDER, PLACE
-from lakeingest.core.history_table import FROM_POSITION, IS_CURRENT, followed
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.validity import Ended, Moment
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions import companion, history_table
+from lakeingest.core.companions.history_table import FROM_POSITION, IS_CURRENT, followed
+from lakeingest.core.companions.validity import Ended, Moment
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.change import COMMITTED_AT, DELETED, ORDER, PLACE
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.target import Effects, Staged, Target, Written

@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeingest.core import change
-from lakeingest.core.change import RowKind
-from lakeingest.core.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.log_columns import BINLOG, COPY, DDL_JSON, ORIGIN, REREAD, SCHEMA
+from lakeingest.core.tables import change
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.pipeline.changelog.reading import Changed, Copied
 from lakeingest.pipeline.companions.log_tables import Log
 from lakeingest.rows import INSTANT, place_texts, table_schema

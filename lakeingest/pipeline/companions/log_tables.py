@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.companion import begun, read_to_of, written
-from lakeingest.core.counted import count_of
-from lakeingest.core.lift import Lift
-from lakeingest.core.log_columns import LOGGED_AT, NUMBER
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import begun, read_to_of, written
+from lakeingest.core.companions.log_columns import LOGGED_AT, NUMBER
+from lakeingest.core.copies.counted import count_of
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable
 from lakeingest.lake.formats import logs_of, open_companions
 from lakeingest.lake.logs import Logs

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.config.companions import TRANSACTIONS_KEY
-from lakeingest.core import change
-from lakeingest.core.companion import Standing, read_to_of
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
-from lakeingest.core.transaction_list import GAP, ROWS, TABLES, transactions_table
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import Standing, read_to_of
+from lakeingest.core.companions.transaction_list import GAP, ROWS, TABLES, transactions_table
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.pipeline.companions.log_tables import Log, LogTables

@@ -6,7 +6,9 @@ The costs of earlier waves decide how large the chunks are.
 from collections.abc import Sequence
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.chunks import (
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import (
     SHRINK,
     Chunk,
     Cost,
@@ -17,8 +19,6 @@ from lakeingest.core.chunks import (
     first_rows,
     next_rows,
 )
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.source import Source
 
 CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the other executors idle for long

@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass
 
 from lakeingest.config import Source
-from lakeingest.core.chunks import Chunk, Cost
-from lakeingest.core.position import FilePosition
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.splits import Split
-from lakeingest.core.witness import ChunkLook, Looked
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.proofs.witness import ChunkLook, Looked
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Chunk, Cost
+from lakeingest.core.waves.splits import Split
 from lakeingest.errors import of_pipeline, of_table
 from lakeingest.lake.target import Writer, Written
 from lakeingest.mysql.chunk_reader import Cap, SecondLook, read_chunk, read_stable

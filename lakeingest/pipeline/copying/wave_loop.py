@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.pipeline.copying.planner import Planner
 from lakeingest.spark.background_job import BackgroundJob

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import latest
-from lakeingest.core.witness import of_chunks
+from lakeingest.core.binlog.position import latest
+from lakeingest.core.proofs.witness import of_chunks
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.waves.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.errors import of_pipeline
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments, spool_to_now

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import Segment
-from lakeingest.core.startup import begun_empty
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.cascades.cascades import CascadesRead
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.startup import begun_empty
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import Retryable, SplitUnstable, of_table
 from lakeingest.pipeline.binlog.coverage import watched_from
 from lakeingest.pipeline.binlog.ingest import spool_to_now

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lakeingest.core.new_names import revealed, unnamed
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.ddl.new_names import revealed, unnamed
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.pipeline.run.table_run import TableRun
 

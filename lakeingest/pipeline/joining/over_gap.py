@@ -15,10 +15,10 @@ rows that differ.
 from collections.abc import Collection
 
 from lakeingest.config import Config
-from lakeingest.core.lift import Lift, NotLiftable
-from lakeingest.core.origins import Origins, origins
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.lift import Lift, NotLiftable
+from lakeingest.core.ddl.origins import Origins, origins
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import of_table
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged

@@ -6,9 +6,9 @@ these are most rows after a tool for schema changes has swapped two tables. A fi
 source's rows is dropped, and the table is copied from its first chunk.
 """
 
-from lakeingest.core.position import Place
-from lakeingest.core.recopying import Altered, Recopy, recopy
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.ddl.recopying import Altered, Recopy, recopy
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.pipeline.joining.known_names import assert_names_known
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing

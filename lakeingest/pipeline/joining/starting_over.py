@@ -7,7 +7,7 @@ columns until all rows are read and have passed the gates. If the configuration 
 still have the definition of its copy.
 """
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import (
     AuditFailed,
     BinlogGone,

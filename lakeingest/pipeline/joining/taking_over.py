@@ -8,9 +8,9 @@ stay are equal to rows of the source. The other tool must be off: if it commits 
 stops with ForeignWrite.
 """
 
-from lakeingest.core.position import Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.startup import taken_over
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.startup import taken_over
 from lakeingest.lake.formats import open_foreign_tables
 from lakeingest.pipeline.events import TookOver
 from lakeingest.pipeline.run.edges import Edges

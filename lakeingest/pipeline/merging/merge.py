@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.core.binlog.position import Place, Position
+from lakeingest.core.cascades.cascades import CascadesRead
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.wave import MergePlan, plan_merge
 from lakeingest.files.file import File
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.mysql.key_values import compared_keys

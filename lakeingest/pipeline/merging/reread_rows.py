@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.pipeline.merging.row_numbers import RowNumbers, in_groups
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.spark.scatter import scatter

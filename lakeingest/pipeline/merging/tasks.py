@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core import usual
-from lakeingest.core.change import DELETED
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.wave import Mark
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.proofs import usual
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.wave import Mark
 from lakeingest.files.file import File
 from lakeingest.lake.target import Merger, MergesBy, Written
 from lakeingest.pipeline.merging.row_numbers import RowNumbers, row_numbers

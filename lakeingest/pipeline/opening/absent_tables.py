@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeingest.config import Config
-from lakeingest.core.cascades import family
-from lakeingest.core.companion import all_companions_of
-from lakeingest.core.schema import TableId
-from lakeingest.core.startup import is_done
+from lakeingest.core.cascades.cascades import family
+from lakeingest.core.companions.companion import all_companions_of
+from lakeingest.core.copies.startup import is_done
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, OperatorNeeded
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from lakeingest.config import Config
-from lakeingest.core.failover import epoch_of
-from lakeingest.core.position import FIRST_EPOCH, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.failover import epoch_of
+from lakeingest.core.binlog.position import FIRST_EPOCH, Position
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
 from lakeingest.lake import formats
 from lakeingest.mysql.binlog_source import BinlogSource

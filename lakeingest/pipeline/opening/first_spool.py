@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from lakeingest.config import Config
-from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet, Position, in_same_file
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.history import History
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position, in_same_file
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Tables
 from lakeingest.mysql.binlog_source import BinlogSource

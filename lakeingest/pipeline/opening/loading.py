@@ -6,8 +6,8 @@ from functools import partial
 from typing import TypeVar
 
 from lakeingest.config import Config
-from lakeingest.core.companion import is_companion
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.companions.companion import is_companion
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable, SchemaChanged, Scope
 from lakeingest.lake.target import Looked, Staged, Target
 from lakeingest.mysql.binlog_source import BinlogSource

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
-from lakeingest.core.chunks import FIRST_ROWS
-from lakeingest.core.position import bytes_between
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import LEAST_BYTES
+from lakeingest.core.binlog.position import bytes_between
+from lakeingest.core.binlog.segments import LEAST_BYTES
+from lakeingest.core.tables.schema import TableId
+from lakeingest.core.waves.chunks import FIRST_ROWS
 from lakeingest.files.file import state_of
 from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged

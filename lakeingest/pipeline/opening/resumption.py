@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from types import MappingProxyType
 
 from lakeingest.config import Config
-from lakeingest.core.position import FIRST_EPOCH, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.resuming import Stored, resume
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment
-from lakeingest.core.signals import agenda
-from lakeingest.core.startup import begun_empty
+from lakeingest.core.binlog.position import FIRST_EPOCH, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.resuming import Stored, resume
+from lakeingest.core.copies.signals import agenda
+from lakeingest.core.copies.startup import begun_empty
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from lakeingest.config import Config
 from lakeingest.config.startup import StartAt
-from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.position import FIRST_EPOCH, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FIRST_EPOCH, Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.cascades.cascades import CascadesRead
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded, RestartNeeded, SchemaChanged, of_table
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.joining import create

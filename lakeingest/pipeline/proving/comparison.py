@@ -18,9 +18,9 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from lakeingest.config import Source as Settings
-from lakeingest.core.checksum import Checksum, Difference, differences
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.proofs.checksum import Checksum, Difference, differences
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving.copy_files import CopyFiles, add

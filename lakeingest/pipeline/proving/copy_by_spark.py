@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakeingest.core.checksum import Checksum
-from lakeingest.core.keys import Key, KeyRange, quote
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.proofs.checksum import Checksum
+from lakeingest.core.tables.keys import Key, KeyRange, quote
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.source import Source
 from lakeingest.spark import checksum
 from lakeingest.spark.collected import collected

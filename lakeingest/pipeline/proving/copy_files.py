@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.checksum import UINT64, Checksum
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.proofs.checksum import UINT64, Checksum
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import ForeignWrite, StateUnreadable
 from lakeingest.lake.target import BatchReader
 from lakeingest.spark.background_job import BackgroundJob

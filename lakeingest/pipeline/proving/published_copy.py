@@ -3,7 +3,7 @@
 import time
 
 from lakeingest.config import Config
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import Retryable, StaleWriter
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Tables

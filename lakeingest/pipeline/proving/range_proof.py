@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakeingest.config import Config
-from lakeingest.core.cascades import family
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.proof import RangeProof, Turn
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.cascades.cascades import family
+from lakeingest.core.proofs.proof import RangeProof, Turn
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import Retryable
 from lakeingest.lake.target import Bounds, Target
 from lakeingest.mysql.binlog_source import BinlogSource

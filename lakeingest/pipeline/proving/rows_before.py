@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.core.change import KIND, RowKind
-from lakeingest.core.position import Position
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.change import KIND, RowKind
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import Retryable, SourceMoved, UnsupportedEvent
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.key_values import key_table

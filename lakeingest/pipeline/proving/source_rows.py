@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakeingest.config import Source as Settings
-from lakeingest.core.checksum import Checksum
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.proofs.checksum import Checksum
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.mysql.checksum import rows_in_range
 from lakeingest.pipeline.proving.copy_files import FileRows, FileSums, Numbering
 from lakeingest.spark.row_hashes import Widths

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakeingest.config import Config
-from lakeingest.core.checksum import ONLY_IN_SOURCE, Difference
-from lakeingest.core.keys import Key
-from lakeingest.core.position import Position
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.proofs.checksum import ONLY_IN_SOURCE, Difference
+from lakeingest.core.tables.keys import Key
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceMoved
 from lakeingest.lake.target import Target
 from lakeingest.mysql.binlog_source import BinlogSource

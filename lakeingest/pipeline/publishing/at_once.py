@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakeingest.core.joint import LEAST, MOST, first_batch, generations
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.joint import LEAST, MOST, first_batch, generations
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, MainMoved
 from lakeingest.lake.joint_answer import JointAnswer
 from lakeingest.lake.target import Joint, Prepared

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.audit import (
+from lakeingest.core.proofs.audit import (
     MOST_CHANGES,
     MOST_ROWS,
     Candidate,
@@ -24,8 +24,8 @@ from lakeingest.core.audit import (
     is_full_due,
     miscount,
 )
-from lakeingest.core.change import DELETED
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import AuditFailed, SpoolGap, StateUnreadable
 from lakeingest.lake.held import Held, HeldFile
 from lakeingest.mysql.key_values import compared_keys

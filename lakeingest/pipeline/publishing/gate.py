@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, StorageAway, StorageFailed
 from lakeingest.files.file import File
 from lakeingest.pipeline.events import GateRun, Undelivered

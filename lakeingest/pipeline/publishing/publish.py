@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.core.figures.shown import SHOWN, Shown
 from lakeingest.lake.held import Auditing, Held
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.events import Published, TookBack

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.audit import MOST_CHANGES
-from lakeingest.core.change import COMMITTED_AT, DELETED, EPOCH, GTID, KIND, PLACE, RowKind
-from lakeingest.core.keys import Key
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.quarantine import Failed, Limit, refusal, refusal_of_keys
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.quarantine import Failed, Limit, refusal, refusal_of_keys
+from lakeingest.core.proofs.audit import MOST_CHANGES
+from lakeingest.core.tables.change import COMMITTED_AT, DELETED, EPOCH, GTID, KIND, PLACE, RowKind
+from lakeingest.core.tables.keys import Key
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.target import Effects
 from lakeingest.mysql.key_values import compared_keys

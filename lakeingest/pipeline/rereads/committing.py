@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from lakeingest.core.position import Position, latest
-from lakeingest.core.progress import Progress
+from lakeingest.core.binlog.position import Position, latest
+from lakeingest.core.copies.progress import Progress
 from lakeingest.pipeline.binlog.watermarks import position_of_high
 from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.rereads.tasks import Patched

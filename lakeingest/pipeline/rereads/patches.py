@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.keys import EVERY_KEY
-from lakeingest.core.rereads import Patch
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.keys import EVERY_KEY
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.rereads import Patch
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_values import key_table
 from lakeingest.mysql.keyed_rows import conditions_of

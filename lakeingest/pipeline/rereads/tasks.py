@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.config import Source
-from lakeingest.core.chunks import Cost
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, Low
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import FilePosition, Low
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import Cost
 from lakeingest.errors import of_table
 from lakeingest.files.file import File
 from lakeingest.lake.target import RowReader

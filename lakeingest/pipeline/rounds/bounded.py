@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from lakeingest.core.position import Place
+from lakeingest.core.binlog.position import Place
 from lakeingest.pipeline.catch_up import catch_up, trim_spool
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.points import Keeping

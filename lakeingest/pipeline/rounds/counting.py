@@ -2,7 +2,7 @@
 
 import time
 
-from lakeingest.core.following import Followed
+from lakeingest.core.figures.following import Followed
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.profile import PUBLISHES

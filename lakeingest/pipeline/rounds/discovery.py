@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.preconditions import joinable

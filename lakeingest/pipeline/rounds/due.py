@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakeingest.core.due import Standing, due
-from lakeingest.core.phases import Phase
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.due import Standing, due
+from lakeingest.core.copies.phases import Phase
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.pipeline.run.current import has_changes
 from lakeingest.pipeline.run.open_run import OpenRun

@@ -15,8 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
-from lakeingest.core.ledger import (
+from lakeingest.core.proofs.ledger import (
     KEY,
     Row,
     begun,
@@ -28,8 +27,9 @@ from lakeingest.core.ledger import (
     result_id,
     written,
 )
-from lakeingest.core.proof import TableProof
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.proofs.proof import TableProof
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurTable, StateUnreadable
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.events import Undelivered

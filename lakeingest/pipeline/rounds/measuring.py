@@ -4,10 +4,17 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from lakeingest.core.freshness import Measure, committed_at, lag_seconds, noted_again
-from lakeingest.core.position import FilePosition, Position, bytes_between, files_after, in_same_file, is_in_one_of
-from lakeingest.core.schema import TableId
-from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.core.binlog.position import (
+    FilePosition,
+    Position,
+    bytes_between,
+    files_after,
+    in_same_file,
+    is_in_one_of,
+)
+from lakeingest.core.figures.freshness import Measure, committed_at, lag_seconds, noted_again
+from lakeingest.core.figures.shown import SHOWN, Shown
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, Scope, SourceAway
 from lakeingest.pipeline.events import Measured
 from lakeingest.pipeline.rounds.counting import Counting

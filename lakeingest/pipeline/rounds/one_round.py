@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.catch_up import merge_and_publish, publish_together, trim_spool
 from lakeingest.pipeline.copying.beside import CopyingBeside

@@ -4,7 +4,7 @@ import time
 from datetime import timedelta
 from typing import Literal
 
-from lakeingest.core.pace import Round, pause
+from lakeingest.core.figures.pace import Round, pause
 
 
 class Pace:

@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.config.quality import Proofs
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.proof import Budget, Facts, Failed, RangeProof, State, TableProof, next_due
-from lakeingest.core.schema import INTEGERS, TableId
-from lakeingest.core.scope import Scope
-from lakeingest.core.signals import Action, Signal
-from lakeingest.core.signals import State as SignalState
+from lakeingest.core.copies.signals import Action, Signal
+from lakeingest.core.copies.signals import State as SignalState
+from lakeingest.core.proofs.proof import Budget, Facts, Failed, RangeProof, State, TableProof, next_due
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import INTEGERS, TableId
+from lakeingest.core.waves.scope import Scope
 from lakeingest.errors import LakeIngestError, VerificationFailed
 from lakeingest.pipeline.events import RowsDiffer
 from lakeingest.pipeline.run.open_run import OpenRun

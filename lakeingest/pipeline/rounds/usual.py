@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.usual import Counts, Usual
+from lakeingest.core.proofs.usual import Counts, Usual
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Undelivered, Unusual
 from lakeingest.pipeline.run.open_run import OpenRun

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakeingest.core.cascaded import Cascaded
-from lakeingest.core.cascades import ForeignKeys
-from lakeingest.core.position import FilePosition, is_before
-from lakeingest.core.prepared import Xid
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, is_before
+from lakeingest.core.cascades.cascaded import Cascaded
+from lakeingest.core.cascades.cascades import ForeignKeys
+from lakeingest.core.copies.prepared import Xid
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.manifest import Manifest

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from lakeingest.config import FORMATS, Config
-from lakeingest.core import clocks
-from lakeingest.core.schema import TableId
+from lakeingest.core.figures import clocks
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source import Source
 

@@ -1,6 +1,6 @@
 """A commit on staging that changes no row, only the table's progress."""
 
-from lakeingest.core.progress import Progress
+from lakeingest.core.copies.progress import Progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 

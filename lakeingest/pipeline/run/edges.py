@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
-from lakeingest.core.audit import Cost
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.witness import Looked
+from lakeingest.core.proofs.audit import Cost
+from lakeingest.core.proofs.witness import Looked
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from lakeingest.core.cascaded import Cascaded
-from lakeingest.core.cascades import depth, depth_below, family, signature
-from lakeingest.core.schema import TableId
+from lakeingest.core.cascades.cascaded import Cascaded
+from lakeingest.core.cascades.cascades import depth, depth_below, family, signature
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded, PreflightFailed
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, refusals
 from lakeingest.pipeline.run.binlog_run import BinlogRun

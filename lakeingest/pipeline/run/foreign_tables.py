@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurTable, Scope
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import Foreign, ForeignTables

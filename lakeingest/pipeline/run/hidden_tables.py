@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import PreflightFailed
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.open_run import OpenRun

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from lakeingest.core.joint import Limit
-from lakeingest.core.schema import TableId
+from lakeingest.core.copies.joint import Limit
+from lakeingest.core.tables.schema import TableId
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from string import digits
 
-from lakeingest.core.ledger import KEY, Result, Row, result_id
-from lakeingest.core.position import Position
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.proofs.ledger import KEY, Result, Row, result_id
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File
 from lakeingest.quality.gates import GateReport, Outcome
 from lakeingest.quality.suites import SCHEMA

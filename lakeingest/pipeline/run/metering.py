@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from lakeingest.config import Config
-from lakeingest.core.bill import Bill
+from lakeingest.core.figures.bill import Bill
 from lakeingest.files import traffic
 from lakeingest.files.traffic import NONE, Traffic
 from lakeingest.pipeline.run.profile import Profile

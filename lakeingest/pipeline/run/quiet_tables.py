@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, cast
 
 from lakeingest.config import Config
-from lakeingest.core.position import Position
-from lakeingest.core.quiet import Quiet
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Position
+from lakeingest.core.copies.quiet import Quiet
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
 from lakeingest.lake.known_copies import Finding

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Request
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.copies.signals import Request
+from lakeingest.core.tables.schema import TableId
 from lakeingest.state.signals import SignalDocument, SignalFolder
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakeingest.core.recopying import TRIES_MAX
+from lakeingest.core.ddl.recopying import TRIES_MAX
 from lakeingest.errors import DecodersDisagree, LakeIngestError, SchemaChanged, Scope, StorageFailed, UnsupportedEvent
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors

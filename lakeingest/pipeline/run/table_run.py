@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.needed import needed_by
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.needed import needed_by
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.run.watch import Turn, Watch, after

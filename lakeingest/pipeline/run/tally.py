@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.usual import Written
+from lakeingest.core.proofs.usual import Written
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.target import Effects
 
 

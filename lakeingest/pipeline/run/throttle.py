@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from lakeingest.config import Config
 from lakeingest.config import Throttle as Limits
-from lakeingest.core.load import Load
+from lakeingest.core.figures.load import Load
 from lakeingest.errors import of_table
 from lakeingest.mysql.source import Source
 

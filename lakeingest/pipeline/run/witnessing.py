@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.witness import EVERY_ROW, FIRST_ROWS, ChunkLook, Look, Looked, Met, of_chunks, traits
+from lakeingest.core.proofs.witness import EVERY_ROW, FIRST_ROWS, ChunkLook, Look, Looked, Met, of_chunks, traits
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
 from lakeingest.state.stopped import StoppedTables

@@ -1,7 +1,7 @@
 """Definitions: the definition of a copy's rows is compared with the server's current definition of the table."""
 
 from lakeingest.config import Config
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Publishing, Staged

@@ -10,11 +10,11 @@ bracket, the definition is in force from the start of the bracket on. `core.alte
 
 from collections.abc import Sequence
 
-from lakeingest.core.alteration import Alteration, added, lifts
-from lakeingest.core.lift import Lift, NotLiftable, Unexplained
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.ddl.alteration import Alteration, added, lifts
+from lakeingest.core.ddl.lift import Lift, NotLiftable, Unexplained
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import (
     ApprovalNeeded,
     BinlogGone,

@@ -9,8 +9,8 @@ differs stops until its rows are read again: to undo the DDL does not correct ro
 from collections.abc import Iterable
 from typing import NoReturn
 
-from lakeingest.core.position import in_same_file
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.binlog.position import in_same_file
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import SchemaChanged, SplitUnstable
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.run.binlog_run import BinlogRun

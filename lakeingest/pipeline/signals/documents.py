@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, Agenda, Event, Signal, agenda
+from lakeingest.core.copies.signals import Action, Agenda, Event, Signal, agenda
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ApprovalNeeded
 from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.run.open_run import OpenRun

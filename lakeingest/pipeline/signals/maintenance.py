@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.lake.inventory import Inventory
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.publishing.publish import publish

@@ -18,12 +18,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
-from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.rereads import Patch
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.signals import Request
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.copies.signals import Request
+from lakeingest.core.tables.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.tables.schema import TableSchema
+from lakeingest.core.waves.chunks import BYTES_MAX, SECONDS_MAX
+from lakeingest.core.waves.rereads import Patch
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.target import Bounds, RowReader

@@ -1,6 +1,6 @@
 """Restarts: the copy of a stopped table is started over if a signal asks for all its rows."""
 
-from lakeingest.core.signals import Agenda, Event, Signal
+from lakeingest.core.copies.signals import Agenda, Event, Signal
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.pipeline.joining.starting_over import hindrance, start_over
 from lakeingest.pipeline.run.open_run import OpenRun

@@ -10,8 +10,8 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from lakeingest.core.schema import TableId
-from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State
+from lakeingest.core.copies.signals import Action, Agenda, Event, Request, Signal, State
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import (
     ApprovalNeeded,
     BinlogGone,

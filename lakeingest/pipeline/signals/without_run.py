@@ -4,7 +4,7 @@ That needs the lease, but neither the source nor Spark.
 """
 
 from lakeingest.config import Config
-from lakeingest.core.signals import Action, Event, agenda
+from lakeingest.core.copies.signals import Action, Event, agenda
 from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_points, open_target

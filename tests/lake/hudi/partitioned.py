@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 
 from lakeingest.config import Target
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.folder import TableFolder

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.lift import Lift
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.lake.hudi import all_rows
 from lakeingest.lake.hudi.record_key import RECORD_KEY

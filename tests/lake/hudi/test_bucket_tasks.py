@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.lift import Lift
+from lakeingest.core.ddl.lift import Lift
 from lakeingest.errors import SchemaChanged, StaleWriter, StateUnreadable
 from lakeingest.lake.hudi import all_rows, bucket_tasks
 from lakeingest.lake.hudi.base_files import FileGroup

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
-from lakeingest.core.ownership import Owner
+from lakeingest.core.copies.ownership import Owner
 from lakeingest.errors import ForeignWrite
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_rollbacks

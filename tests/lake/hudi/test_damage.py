@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.files.local import Local

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import UnsupportedTable
 from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.mysql.source_types import source_type

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi.target import HudiTarget

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.partitioning import parse_all
+from lakeingest.core.tables.partitioning import parse_all
 from lakeingest.lake.hudi.partitions import Partitions, by_partition, parse_named, partition_texts
 
 FOLDER = re.compile(r"(?:[A-Za-z0-9~-])[A-Za-z0-9_.~-]{0,159}")

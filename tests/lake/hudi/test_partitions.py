@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, History
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.change import DELETED
-from lakeingest.core.default import Value
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.splits import Split
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.waves.splits import Split
 from lakeingest.errors import ForeignWrite, PartitionsDiffer, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_points, open_rollbacks, open_target

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Lake

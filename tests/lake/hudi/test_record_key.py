@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from lakeingest.core.schema import Column, Kind, SourceType
+from lakeingest.core.tables.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Lake

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, History
-from lakeingest.core.schema import Column, Kind, TableId
+from lakeingest.core.tables.schema import Column, Kind, TableId
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target

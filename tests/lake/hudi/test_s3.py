@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import (
     ForeignWrite,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from tests.lake.conftest import BOUNDARIES, numbers
 from tests.lake.hudi.test_read_back import test_other_readers_find_the_same_rows

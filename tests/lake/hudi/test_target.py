@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.core import progress_form
-from lakeingest.core.schema import Column, Kind, TableId
+from lakeingest.core.copies import progress_form
+from lakeingest.core.tables.schema import Column, Kind, TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi import lock

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import Config, History
 from lakeingest.config import Target as Settings
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target

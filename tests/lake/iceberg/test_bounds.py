@@ -13,11 +13,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.types import BinaryType, NestedField, StringType
 
-from lakeingest.core.change import DELETED
-from lakeingest.lake.iceberg.bounds import _above_bytes, _above_text
-from lakeingest.lake.iceberg.data_files import read_rows, write_rows
-from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects
-from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.core.tables.change import DELETED
+from lakeingest.lake.iceberg.files.bounds import _above_bytes, _above_text
+from lakeingest.lake.iceberg.files.data_files import read_rows, write_rows
+from lakeingest.lake.iceberg.merges.merger import IcebergMerger, files_and_effects
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 LAST, BEFORE_SURROGATES = "\U0010ffff", "\ud7ff"
 TEXTS = st.text(st.sampled_from(["a", "b", BEFORE_SURROGATES, "\ue000", LAST]), max_size=40)

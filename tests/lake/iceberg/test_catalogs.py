@@ -10,13 +10,13 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, TableId, TableSchema
 from lakeingest.errors import CatalogAway
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
-from lakeingest.lake.iceberg import expiry
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.storage.errors import storage_errors
+from lakeingest.lake.iceberg.tables import expiry
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake

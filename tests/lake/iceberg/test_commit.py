@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
-from lakeingest.lake.iceberg import commit
-from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import MAIN, STAGING
-from lakeingest.lake.iceberg.marks import mark
+from lakeingest.lake.iceberg.commits import commit
+from lakeingest.lake.iceberg.merges import compaction as tidying
+from lakeingest.lake.iceberg.merges.marks import mark
+from lakeingest.lake.iceberg.tables.history import MAIN, STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Staged, Target
 from tests.lake.conftest import building

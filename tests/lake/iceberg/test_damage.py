@@ -14,13 +14,13 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import Place
-from lakeingest.core.splits import Split
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.waves.splits import Split
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg import audit
-from lakeingest.lake.iceberg.data_files import as_integers
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.commits import audit
+from lakeingest.lake.iceberg.files.data_files import as_integers
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.faults.catalog_commits import at_commits

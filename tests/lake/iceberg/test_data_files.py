@@ -12,9 +12,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg.data_files import has_living_rows, read_deletes, read_rows, write_deletes, write_rows
-from lakeingest.lake.iceberg.errors import storage_errors
-from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.files.data_files import has_living_rows, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.storage.errors import storage_errors
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from lakeingest import config
 from lakeingest.config import Target
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.conftest import BOUNDARIES, building
 from tests.lake.steps import PLAIN, Crash, Lake

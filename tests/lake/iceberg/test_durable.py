@@ -8,7 +8,7 @@ from lakeingest.config import Target
 from lakeingest.config.catalogs import Catalog
 from lakeingest.config.place import Place
 from lakeingest.demo.s3 import LocalS3
-from lakeingest.lake.iceberg.durable import DurableFileIO
+from lakeingest.lake.iceberg.storage.durable import DurableFileIO
 from tests.faults.spoiling import Proxy, proxied
 from tests.servers.stores import storage_of, stored_in
 

@@ -20,10 +20,10 @@ from pyiceberg.types import LongType, NestedField
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.lake.iceberg.database_catalog import DatabaseCatalog
-from lakeingest.lake.iceberg.embedded import EmbeddedCatalog
-from lakeingest.lake.iceberg.lost_metadata import restore
-from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
+from lakeingest.lake.iceberg.catalogs.database_catalog import DatabaseCatalog
+from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
+from lakeingest.lake.iceberg.catalogs.sql import ParsingOnceSqlCatalog
+from lakeingest.lake.iceberg.commits.lost_metadata import restore
 
 FIELDS = Schema(NestedField(1, "id", LongType(), required=True))
 SPACES = ["a", "A", "a.b", "a.b.c", "a_b", "axb", "a%", "a!", "ü'\"", " a ", "", ("a", "b"), ("a.b",), (), ("a", " ")]

@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StaleWriter
-from lakeingest.lake.iceberg import commit, entries
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.naming import name_to_build, own_name
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.commits import commit, entries
+from lakeingest.lake.iceberg.tables.naming import name_to_build, own_name
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged

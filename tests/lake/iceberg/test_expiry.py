@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.table import Table
 
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg import expiry
-from lakeingest.lake.iceberg.expiry import EXPIRED
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.tables import expiry
+from lakeingest.lake.iceberg.tables.expiry import EXPIRED
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged

@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config import Target as Settings
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg import commit, expiry
-from lakeingest.lake.iceberg.history import MAIN
+from lakeingest.lake.iceberg.commits import commit
+from lakeingest.lake.iceberg.tables import expiry
+from lakeingest.lake.iceberg.tables.history import MAIN
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Staged, Target
 from tests.lake.iceberg.test_commit import rows_of, table_of

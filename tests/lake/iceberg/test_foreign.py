@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core.progress import Progress
+from lakeingest.core.copies.progress import Progress
 from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw

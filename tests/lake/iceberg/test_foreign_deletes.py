@@ -32,12 +32,12 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from lakeingest.lake.iceberg.data_files import Positions, read_rows, write_deletes, write_rows
-from lakeingest.lake.iceberg.foreign_deletes import ForeignDeletes, unreadable_deletes
-from lakeingest.lake.iceberg.history import MAIN, tip
-from lakeingest.lake.iceberg.live_rows import entries_of
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.iceberg.files.data_files import Positions, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.files.live_rows import entries_of
+from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.iceberg.foreign.foreign_deletes import ForeignDeletes, unreadable_deletes
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
+from lakeingest.lake.iceberg.tables.history import MAIN, tip
 
 FIELDS = (
     NestedField(1, "id", IntegerType()),

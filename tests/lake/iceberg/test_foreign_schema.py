@@ -23,9 +23,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakeingest.core.column_choice import MASKED
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.lake.iceberg.foreign_schema import CopySchema, copy_schema
+from lakeingest.core.tables.column_choice import MASKED
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.lake.iceberg.foreign.foreign_schema import CopySchema, copy_schema
 from lakeingest.mysql.source_types import source_type
 
 TABLE = TableId("shop", "orders")

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind
+from lakeingest.core.tables.schema import NULL_DATES, Choices, Column, Kind
 from lakeingest.errors import NotOurTable
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg.evolution import GIVEN, Form
+from lakeingest.lake.iceberg.tables.evolution import GIVEN, Form
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import building

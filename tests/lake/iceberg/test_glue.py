@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StorageFailed, UnsupportedTable
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.conftest import building, lake_named

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import AuditFailed, CatalogAway, ForeignWrite, MainMoved, StaleWriter
 from lakeingest.lake.held import Held
-from lakeingest.lake.iceberg import commit
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.database_catalog import Swap
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.database_catalog import Swap
+from lakeingest.lake.iceberg.commits import commit
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Joint, Prepared, Staged, Target
 from tests.faults import spoiling

@@ -9,7 +9,7 @@ from moto import mock_aws
 
 from lakeingest.config import Target
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg.lake_formation import missing_rights
+from lakeingest.lake.iceberg.catalogs.lake_formation import missing_rights
 
 ROLE, REGION = "arn:aws:iam::123456789012:role/loader", "eu-west-1"
 BUCKET = "arn:aws:s3:::company-lake"

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg import compaction
-from lakeingest.lake.iceberg.leftovers import path_of
+from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.tables.leftovers import path_of
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.steps import Lake, Raw
 

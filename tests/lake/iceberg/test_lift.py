@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import UUID, Lake, Raw

@@ -9,12 +9,12 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.lake.iceberg import compaction
-from lakeingest.lake.iceberg.data_files import write_deletes
-from lakeingest.lake.iceberg.history import MAIN, STAGING, tip
-from lakeingest.lake.iceberg.live_rows import count_live_rows, total_rows, without_dangling_deletes
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.iceberg.files.data_files import write_deletes
+from lakeingest.lake.iceberg.files.live_rows import count_live_rows, total_rows, without_dangling_deletes
+from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
+from lakeingest.lake.iceberg.tables.history import MAIN, STAGING, tip
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark

@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 from lakeingest import config
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.companion import begun, read_to_of, written
-from lakeingest.core.counted import count_of
-from lakeingest.core.log_columns import LOGGED_AT, NUMBER, columns_of, followed, lift_of, new_log
-from lakeingest.core.position import Place as BinlogPlace
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.binlog.position import Place as BinlogPlace
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import begun, read_to_of, written
+from lakeingest.core.companions.log_columns import LOGGED_AT, NUMBER, columns_of, followed, lift_of, new_log
+from lakeingest.core.copies.counted import count_of
+from lakeingest.core.tables.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StaleWriter
 from lakeingest.lake.iceberg import logs
 from lakeingest.lake.iceberg.logs import IcebergLogs

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
-from lakeingest.lake.iceberg import rest
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs import rest
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.faults.proxy import SILENCE_SECONDS, Proxy, proxied
 from tests.faults.spoiling import Proxy as Spoiler

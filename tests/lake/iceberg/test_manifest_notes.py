@@ -11,7 +11,9 @@ from pyiceberg.table.snapshots import Snapshot
 from lakeingest.config import Config
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
-from lakeingest.lake.iceberg import audit, kept_files, manifest_notes
+from lakeingest.lake.iceberg.commits import audit
+from lakeingest.lake.iceberg.files import kept_files
+from lakeingest.lake.iceberg.storage import manifest_notes
 from tests.lake.iceberg.test_damage import added, empty, local, remove, shorten, start
 from tests.lake.steps import Lake, Raw
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.lake.iceberg.merger import matches
+from lakeingest.lake.iceberg.merges.merger import matches
 
 KEYS = st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-9, 9), unique=True, max_size=40)
 

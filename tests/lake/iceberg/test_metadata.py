@@ -10,8 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.metadata import with_shared_lists
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.storage.metadata import with_shared_lists
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark

@@ -19,10 +19,10 @@ from lakeingest import config
 from lakeingest.config import Config, Target
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import ForeignWrite, NotOurTable
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.places import nested_folders
 from lakeingest.lake.preflight import copies

@@ -9,12 +9,12 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.creation import make_at_once
-from lakeingest.lake.iceberg.evolution import Form
-from lakeingest.lake.iceberg.history import STATE
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.commits.creation import make_at_once
+from lakeingest.lake.iceberg.tables.evolution import Form
+from lakeingest.lake.iceberg.tables.history import STATE
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import lake_named

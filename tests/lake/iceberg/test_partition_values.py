@@ -29,10 +29,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakeingest.core.partitioning import parse_all
-from lakeingest.lake.iceberg.data_files import write_deletes, write_rows
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.partitions import divided, new_spec
+from lakeingest.core.tables.partitioning import parse_all
+from lakeingest.lake.iceberg.files.data_files import write_deletes, write_rows
+from lakeingest.lake.iceberg.files.partitions import divided, new_spec
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 MOMENTS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999))
 NEAR_1970 = st.integers(-(10**7), 10**7).map(lambda micros: datetime(1970, 1, 1) + timedelta(microseconds=micros))

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ForeignWrite, PartitionsDiffer, UnsupportedTable
 from lakeingest.lake.formats import open_rollbacks, open_target
-from lakeingest.lake.iceberg import compaction
+from lakeingest.lake.iceberg.merges import compaction
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import BOUNDARIES, numbers

@@ -29,8 +29,8 @@ from pyiceberg.types import (
 )
 
 from lakeingest.errors import ForeignWrite, StateUnreadable
-from lakeingest.lake.iceberg.data_files import drop_deleted, read_rows, write_rows
-from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.files.data_files import drop_deleted, read_rows, write_rows
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)  # nanoseconds since 1970 end in 2262
 COLUMNS = {

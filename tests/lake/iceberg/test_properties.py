@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.lake.iceberg.properties import obeyed_properties
+from lakeingest.lake.iceberg.tables.properties import obeyed_properties
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark

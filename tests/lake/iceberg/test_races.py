@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
-from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.tables.history import MAIN, STAGING, is_marked
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake

@@ -11,11 +11,12 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg import compaction, kept_files
-from lakeingest.lake.iceberg.durable import DurableFileIO
-from lakeingest.lake.iceberg.history import STAGING, tip
-from lakeingest.lake.iceberg.kept_files import KeptManifest, manifests_of
-from lakeingest.lake.iceberg.scan_plan import files_with
+from lakeingest.lake.iceberg.files import kept_files
+from lakeingest.lake.iceberg.files.kept_files import KeptManifest, manifests_of
+from lakeingest.lake.iceberg.files.scan_plan import files_with
+from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.storage.durable import DurableFileIO
+from lakeingest.lake.iceberg.tables.history import STAGING, tip
 from lakeingest.lake.target import Bounds
 from tests.lake.steps import Lake, Raw
 

@@ -8,7 +8,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.preflight import copies
 from lakeingest.mysql.source_types import source_type

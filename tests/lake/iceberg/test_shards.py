@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
-from lakeingest.core.change import DATABASE, DELETED, TABLE
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.ownership import Owner
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.copies.ownership import Owner
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.change import DATABASE, DELETED, TABLE
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import ForeignWrite, NotOurCopy, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.sharded_target import ShardedAdoptions, ShardedTarget
-from lakeingest.lake.iceberg.shared_tables import SharedTables
+from lakeingest.lake.iceberg.shards.shared_tables import SharedTables
+from lakeingest.lake.iceberg.tables import expiry
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
@@ -243,7 +243,7 @@ def test_snapshots_of_the_shared_table_can_be_read_while_it_has_them(
 ) -> None:
     """A shard's own commits are removed, but none that one of these snapshots shows; later their files go."""
     monkeypatch.setattr(expiry, "WORTH", 2)
-    monkeypatch.setattr("lakeingest.lake.iceberg.shared_tables.WORTH", 8)  # it removes its own ones later
+    monkeypatch.setattr("lakeingest.lake.iceberg.shards.shared_tables.WORTH", 8)  # it removes its own ones later
     one, other = shard_of("a.t"), shard_of("b.t")
     staged, quiet = one.published((1, "a")), other.published((1, "b"))
     versions = {staged.version}

@@ -15,13 +15,14 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import PartitionsDiffer, UnsupportedTable
 from lakeingest.lake.formats import open_target
-from lakeingest.lake.iceberg import compaction, sorting
+from lakeingest.lake.iceberg.files import sorting
+from lakeingest.lake.iceberg.merges import compaction
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import BOUNDARIES, numbers
@@ -141,7 +142,7 @@ def test_spark_shows_the_order_and_sorts_by_it(sort: Sort, opened: Opened) -> No
 
 def test_readers_skip_row_groups(sort: Sort, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file has several, whose values of the first column do not overlap."""
-    monkeypatch.setattr("lakeingest.lake.iceberg.data_files.GROUP_ROWS", 10)
+    monkeypatch.setattr("lakeingest.lake.iceberg.files.data_files.GROUP_ROWS", 10)
     lake = sort("v")
     lake.published(*((key, None, None, f"{key * 7 % 50:02}") for key in range(50)))
     [file] = [task.file for task in opened(lake).scan().plan_files()]

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.change import DELETED
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.change import DELETED
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import StaleWriter, StateUnreadable
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg import compaction
-from lakeingest.lake.iceberg.history import MERGING, STAGING
-from lakeingest.lake.iceberg.statement import merge_on_branch
+from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.merges.statement import merge_on_branch
+from lakeingest.lake.iceberg.tables.history import MERGING, STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING, PROGRESS
 from lakeingest.lake.target import Effects, Staged
@@ -185,7 +185,7 @@ def test_a_commit_while_the_statement_runs_refuses_it(lake: Lake, raw: Raw, monk
         merge_on_branch(*given)
         others.append(lake.open().mark(staged, lake.leveled(staged, 20)))
 
-    monkeypatch.setattr("lakeingest.lake.iceberg.merging.merge_on_branch", overtaken)
+    monkeypatch.setattr("lakeingest.lake.iceberg.merges.merging.merge_on_branch", overtaken)
     with pytest.raises(StaleWriter, match=str(lake.table)):
         lake.merge(staged, (1, "zombie", False), (2, "zombie", False), pos=30)
     assert lake.loaded() == others[0]
@@ -262,7 +262,7 @@ def test_the_files_of_spark_are_durable_before_staging_names_them(
 ) -> None:
     """Rows, deletes, manifests and their list, in a folder of this machine: Spark does not sync them."""
     synced = set[Path]()
-    monkeypatch.setattr("lakeingest.lake.iceberg.durable.sync", synced.add)
+    monkeypatch.setattr("lakeingest.lake.iceberg.storage.durable.sync", synced.add)
     staged = lake.copied((1, "a"), (2, "b"))
     synced.clear()
     merged = lake.merge(staged, (1, "A", False))

@@ -18,12 +18,12 @@ from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
-from lakeingest.core import progress_form
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.copies import progress_form
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg import compaction
-from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.merges.compaction import FILES, SMALL_ROWS
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING, OWNER
 from lakeingest.mysql.source_types import source_type

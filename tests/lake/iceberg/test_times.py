@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from lakeingest import config
 from lakeingest.config import Target
 from lakeingest.config.place import Place
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.tables.times import OrderedCatalog
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.iceberg.times import OrderedCatalog
 from tests.faults.clocks import clock_ahead
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
@@ -98,7 +98,7 @@ def test_a_log_that_went_back_is_mended_by_the_next_commit(lake: Lake, monkeypat
     lake.published((1, "a"))
     with monkeypatch.context() as before:
         before.delattr(OrderedCatalog, "_update_and_stage_table")  # as it was before it was there
-        before.setattr("lakeingest.lake.iceberg.commit.not_before", lambda _, updates, __: updates)
+        before.setattr("lakeingest.lake.iceberg.commits.commit.not_before", lambda _, updates, __: updates)
         for number, by in enumerate((timedelta(hours=5), timedelta(0), timedelta(0))):
             with clock_ahead(by):
                 change(lake, number)

@@ -19,9 +19,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg.entry_fields import identity, is_vector, place_of_blob, referenced_path
-from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.vectors import DeadRows, read_vector, write_vectors
+from lakeingest.lake.iceberg.files.vectors import DeadRows, read_vector, write_vectors
+from lakeingest.lake.iceberg.storage.entry_fields import identity, is_vector, place_of_blob, referenced_path
+from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 RECORD_COUNT = 4  # the number of this field in a DataFile
 # what Iceberg 1.12 has written for these positions

@@ -15,7 +15,7 @@ from botocore.credentials import Credentials  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageFailed
 from lakeingest.files.local import Local

@@ -13,18 +13,19 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.default import Value
-from lakeingest.core.lift import Lift
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
+from lakeingest.core.ddl.lift import Lift
+from lakeingest.core.tables.default import Value
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import UnsupportedTable
 from lakeingest.lake.formats import open_rollbacks, open_target
-from lakeingest.lake.iceberg import compaction, expiry, vector_compaction
-from lakeingest.lake.iceberg.entry_fields import referenced_path
-from lakeingest.lake.iceberg.held import IcebergHeld
-from lakeingest.lake.iceberg.history import MAIN, STAGING, tip
-from lakeingest.lake.iceberg.row_delta import FileChanges
-from lakeingest.lake.iceberg.vectors import write_vectors
+from lakeingest.lake.iceberg.files.held import IcebergHeld
+from lakeingest.lake.iceberg.files.row_delta import FileChanges
+from lakeingest.lake.iceberg.files.vectors import write_vectors
+from lakeingest.lake.iceberg.merges import compaction, vector_compaction
+from lakeingest.lake.iceberg.storage.entry_fields import referenced_path
+from lakeingest.lake.iceberg.tables import expiry
+from lakeingest.lake.iceberg.tables.history import MAIN, STAGING, tip
 from lakeingest.lake.iceberg.versions import IcebergVersions
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type

@@ -14,10 +14,10 @@ from pyiceberg.table import DataScan, Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Target as Settings
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.local import Local
 from lakeingest.lake import waiting as waits
-from lakeingest.lake.iceberg import expiry
+from lakeingest.lake.iceberg.tables import expiry
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.target import Staged
 from tests.lake.clocks import Clock

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.errors import Retryable, StaleWriter
-from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.marks import BUILDING
 from tests.faults.catalog_commits import at_commits
 from tests.lake.steps import Lake, Raw

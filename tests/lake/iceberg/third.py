@@ -8,9 +8,9 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.lake.iceberg.entry_fields import is_vector, referenced_path
-from lakeingest.lake.iceberg.history import MAIN, tip
-from lakeingest.lake.iceberg.live_rows import entries_of
+from lakeingest.lake.iceberg.files.live_rows import entries_of
+from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
+from lakeingest.lake.iceberg.tables.history import MAIN, tip
 from tests.lake.steps import Lake, Row
 from tests.servers.engines import DUCKDB
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.core.cascades import ForeignKey, Rule
-from lakeingest.core.schema import TableId
+from lakeingest.core.cascades.cascades import ForeignKey, Rule
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.dialect import MARIADB, dialect

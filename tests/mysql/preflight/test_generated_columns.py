@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakeingest.core.change import RowKind
-from lakeingest.core.schema import Choices, TableId
+from lakeingest.core.tables.change import RowKind
+from lakeingest.core.tables.schema import Choices, TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MARIADB_11_8
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.connection import query_dicts

@@ -8,11 +8,11 @@ import pytest
 
 from lakeingest.config import Source
 from lakeingest.config.tables import Tables
-from lakeingest.core.chunks import Chunk
-from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import GtidSet, file_start
-from lakeingest.core.schema import Choices, TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import GtidSet, file_start
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.keys import KeyRange
+from lakeingest.core.tables.schema import Choices, TableId
+from lakeingest.core.waves.chunks import Chunk
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import visibility

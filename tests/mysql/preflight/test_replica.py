@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.config import Source
 from lakeingest.config.source import Replica
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import replica

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import BinlogGone, ProtocolBroken, SchemaChanged, SourceAway, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import events, grammar, segment
 from lakeingest.mysql.wire.charsets import UnknownCharset

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import local_server
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.source_types import source_type

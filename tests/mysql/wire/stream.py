@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.mysql.decoders import SLOW, SWITCH
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.events import ACTIONS, Action, Type

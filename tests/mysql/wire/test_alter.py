@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.ddl.alteration import FIRST, Act, Alteration, Change
+from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.mysql.wire.alter import alteration_of, name_changes_of
 from lakeingest.mysql.wire.ddl import may_change
 from tests.mysql.wire.test_ddl import COPIED, query

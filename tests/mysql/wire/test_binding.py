@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.schema import Choices, TableSchema
+from lakeingest.core.tables.schema import Choices, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_8, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SchemaChanged

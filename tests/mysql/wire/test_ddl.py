@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.ddl import may_change
 from lakeingest.mysql.wire.query import Query

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakeingest.core import change
-from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.tables import change
+from lakeingest.core.tables.schema import Kind, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.wire import collations

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.position import FilePosition, Gtid
+from lakeingest.core.binlog.position import FilePosition, Gtid
 from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.events import ACTIONS, Damaged, Event, Type

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from lakeingest.core.position import DomainGtid, Gtid, GtidSet
+from lakeingest.core.binlog.position import DomainGtid, Gtid, GtidSet
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.event_buffer import GtidPrefixes

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.column_choice import HASHED, MASKED
-from lakeingest.core.schema import Column, Kind, SourceType
+from lakeingest.core.tables.column_choice import HASHED, MASKED
+from lakeingest.core.tables.schema import Column, Kind, SourceType
 from lakeingest.mysql.wire.hiding import hashed, hidden, masked
 
 SECRET = b"a key of hashes"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.charsets import key_texts, texts

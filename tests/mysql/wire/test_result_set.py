@@ -3,7 +3,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import result_set

@@ -3,9 +3,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet
-from lakeingest.core.schema import TableId
-from lakeingest.core.segments import Segment
+from lakeingest.core.binlog.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.binlog.segments import Segment
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import SourceAway, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import event_buffer, row_events, segment
 from lakeingest.mysql.wire.events import Type

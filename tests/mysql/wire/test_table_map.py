@@ -1,7 +1,7 @@
 import pytest
 
-from lakeingest.core import kinds
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables import kinds
+from lakeingest.core.tables.schema import TableId
 from lakeingest.mysql.wire import binding
 from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.encodings import FieldType, Sent
@@ -182,4 +182,4 @@ def test_an_unknown_collation_is_refused_by_its_number() -> None:
 def test_every_type_that_is_copied_is_known_to_events_without_names() -> None:
     """By default MySQL names no columns: a type that binding.py lacks would stop its tables at their first change."""
     of_kinds, of_events = kinds._KINDS, binding._TYPES  # noqa: SLF001 - the two lists of types
-    assert of_kinds.keys() == of_events.keys(), "add the type to core/kinds.py and to mysql/wire/binding.py"
+    assert of_kinds.keys() == of_events.keys(), "add the type to core/tables/kinds.py and to mysql/wire/binding.py"

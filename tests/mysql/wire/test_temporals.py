@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import temporals
 from lakeingest.mysql.wire.events import Damaged

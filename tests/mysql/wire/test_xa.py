@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeingest.core.position import FilePosition
-from lakeingest.core.prepared import Pending, Prepared, Xid
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import FilePosition
+from lakeingest.core.copies.prepared import Pending, Prepared, Xid
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.wire.events import Damaged, Event, Type
 from lakeingest.mysql.wire.grammar import Sign

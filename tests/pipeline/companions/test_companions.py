@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lakeingest.config import parse_config
-from lakeingest.core.companion import Standing, companion_of
-from lakeingest.core.position import Place
-from lakeingest.core.reading import ReadTo
-from lakeingest.core.schema import TableId
+from lakeingest.core.binlog.position import Place
+from lakeingest.core.binlog.reading import ReadTo
+from lakeingest.core.companions.companion import Standing, companion_of
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.local import Local
 from lakeingest.pipeline.companions.companions import Companions, Name

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.keys import Key, KeyRange
+from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.pipeline.copying.planner import Planner
 from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.keys import Key
+from lakeingest.core.tables.keys import Key
 from lakeingest.pipeline.proving.copy_files import range_numbers
 
 UNSIGNED = pa.decimal128(20, 0)

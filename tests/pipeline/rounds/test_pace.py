@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakeingest.core.pace import LEAST, MOST_SECONDS
+from lakeingest.core.figures.pace import LEAST, MOST_SECONDS
 from lakeingest.pipeline.rounds import pace
 from lakeingest.pipeline.rounds.pace import Pace
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.tables.schema import TableId
 from lakeingest.files.local import Local
 from lakeingest.pipeline.run.ledger import Results
 from lakeingest.quality.gates import GateReport, Outcome

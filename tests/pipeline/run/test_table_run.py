@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.cascades import CascadesRead
-from lakeingest.core.position import FilePosition, Place, Position
-from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.cascades.cascades import CascadesRead
+from lakeingest.core.copies.progress import Progress
+from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type

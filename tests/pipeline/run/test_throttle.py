@@ -8,7 +8,7 @@ import pytest
 from lakeingest.config import Config
 from lakeingest.config import Throttle as Limits
 from lakeingest.config.throttle import TimesOfDay
-from lakeingest.core.load import Load
+from lakeingest.core.figures.load import Load
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run import throttle
 from lakeingest.pipeline.run.throttle import Throttle

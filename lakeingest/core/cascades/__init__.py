@@ -1,0 +1,1 @@
+"""Which rows foreign keys may have changed unseen."""

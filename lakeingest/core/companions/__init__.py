@@ -1,0 +1,1 @@
+"""The tables and files beside a copy, which a run writes from its changelog."""

@@ -1,0 +1,69 @@
+"""The files that have the changelog of a table: their names, and which rows a file ends with.
+
+A file is named by the position of its first row. Names sort as the rows do. The file that begins where another one ends
+has only one possible name, whoever writes it: so it is made once, and each row is in one file.
+"""
+
+from collections.abc import Sequence
+
+from lakeingest.core.binlog.reading import ReadTo
+
+SUFFIX = ".parquet"
+_BEFORE_UPDATE = "-U"
+_PARTS_OF_PLACE = 3  # a position begins with the epoch, the file and the byte of its place
+
+
+def name_of(first: str) -> str:
+    """The name of a file of changes; `first` is the position of its first row."""
+    return f"{first}{SUFFIX}"
+
+
+def name_of_copied(copying: ReadTo, number: int) -> str:
+    """The name of the file with this number of a copy; `copying` is the position of the rows of the copy.
+
+    All rows of a copy but the last one have the same position, so these files have numbers, from 1 on.
+    """
+    return f"{copying}.{number:08d}{SUFFIX}"
+
+
+def is_name(name: str) -> bool:
+    """Whether `name` is the name of a file of changes, or of a file of a copy."""
+    first = name.removesuffix(SUFFIX)
+    if first == name:
+        return False
+    base, _, number = first.rpartition(".")
+    if "-" in base and number.isdecimal():  # of a copy
+        first = base
+    try:
+        ReadTo.parse(first)
+    except ValueError:
+        return False
+    return True
+
+
+def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool) -> int:
+    """How many of the waiting rows a file takes while more rows may come; 0 if it has to wait.
+
+    The file ends where a transaction ends. If all rows are of one transaction, which may go on, the file waits, unless
+    `is_full`: then it takes all rows, but never the old row of an update without the new row.
+    """
+    if not positions:
+        return 0
+    last_place = _place(positions[-1])
+    count = len(positions)
+    while count and _place(positions[count - 1]) == last_place:
+        count -= 1
+    return count if count or not is_full else rows_at_end(ops)
+
+
+def rows_at_end(ops: Sequence[str]) -> int:
+    """How many of the waiting rows the last file takes.
+
+    The file takes all rows. But if the last row is the old row of an update, that row waits for the new row.
+    """
+    return len(ops) - 1 if ops and ops[-1] == _BEFORE_UPDATE else len(ops)
+
+
+def _place(position: str) -> list[str]:
+    """The place in the text of a position."""
+    return position.split(".", _PARTS_OF_PLACE)[:_PARTS_OF_PLACE]

@@ -1,0 +1,92 @@
+"""Joint publishes: which tables are shown in one commit of the catalog, and how many tables a catalog takes at once."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from lakeingest.core.tables.schema import TableId
+
+MOST = 200  # tables in one commit: the metadata of all of them are in memory until the commit
+LEAST = 2  # fewer are not several
+REFUSALS = 3  # in a row, until a commit has half as many tables
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many tables are shown in one commit. `refusals`: how many such commits were refused in a row.
+
+    A refusal counts only if no table of the commit has moved: then the server may refuse the request for its size, or
+    always.
+    """
+
+    most: int = MOST
+    refusals: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether each table is published by itself from now on."""
+        return self.most < LEAST
+
+    def taken(self) -> "Limit":
+        """The limit after a commit that took effect."""
+        return Limit(self.most)
+
+    def refused(self, tables: int, *, for_good: bool) -> "Limit":
+        """The limit after a refused commit of `tables` tables. `for_good`: the server does not know such requests."""
+        if for_good:
+            return Limit(0)
+        if self.refusals + 1 < REFUSALS:
+            return Limit(self.most, self.refusals + 1)
+        return Limit(tables // 2)
+
+
+def first_batch(
+    tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]], most: int
+) -> list[TableId]:
+    """The tables of the first commit, at most `most`, in their order. `tables` has parents before their children.
+
+    Tables that are connected by foreign keys, directly or through other ones of `tables`, are a family. A family that
+    has no more than `most` tables is in the batch as a whole, or not at all.
+    """
+    batch = set[TableId]()
+    for family in _families(tables, parents_of):
+        if len(batch) + len(family) <= most:
+            batch.update(family)
+        elif not batch:  # a larger family: its first tables
+            batch.update(family[:most])
+    return [table for table in tables if table in batch]
+
+
+def generations(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
+    """The tables in groups, one after the other, so that no table is in the group of a parent. They keep their order.
+
+    `tables` has parents before their children.
+    """
+    groups = list[list[TableId]]()
+    for table in tables:
+        if groups and set(parents_of(table)).isdisjoint(groups[-1]):
+            groups[-1].append(table)
+        else:
+            groups.append([table])
+    return groups
+
+
+def _families(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
+    """The families of the tables, in the order of their first tables. Each has its tables in their order."""
+    relatives: dict[TableId, set[TableId]] = {table: set() for table in tables}
+    for child in tables:
+        for parent in parents_of(child):
+            if parent in relatives:
+                relatives[child].add(parent)
+                relatives[parent].add(child)
+    families, placed = list[list[TableId]](), set[TableId]()
+    for table in tables:
+        if table in placed:
+            continue
+        family, waiting = {table}, [table]
+        while waiting:
+            found = relatives[waiting.pop()] - family
+            family |= found
+            waiting += found
+        placed |= family
+        families.append([each for each in tables if each in family])
+    return families

@@ -1,0 +1,1 @@
+"""What DDL does to the rows of a copy."""

@@ -1,0 +1,1 @@
+"""What runs cost, how fresh copies are, and who is told."""

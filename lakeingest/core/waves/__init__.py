@@ -1,0 +1,1 @@
+"""The watermark algorithm: chunks, splits, and which change is applied to which split."""

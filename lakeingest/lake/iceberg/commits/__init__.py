@@ -1,0 +1,1 @@
+"""Commits: how tables are made, published, audited, recovered and discarded."""

@@ -1,0 +1,1 @@
+"""Files of rows and of deletes: how they are made, found, read and counted."""

@@ -1,0 +1,70 @@
+"""The Iceberg type of every kind of column."""
+
+from collections.abc import Mapping
+
+from pyiceberg import types as iceberg
+from pyiceberg.schema import Schema
+
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
+from lakeingest.errors import UnsupportedTable
+
+_TYPES: dict[Kind, iceberg.IcebergType] = {
+    Kind.INT32: iceberg.IntegerType(),
+    Kind.INT64: iceberg.LongType(),
+    Kind.UINT64: iceberg.DecimalType(20, 0),
+    Kind.FLOAT: iceberg.FloatType(),
+    Kind.DOUBLE: iceberg.DoubleType(),
+    Kind.DATE: iceberg.DateType(),
+    Kind.DATETIME: iceberg.TimestampType(),
+    Kind.TIMESTAMP: iceberg.TimestamptzType(),
+    Kind.TIME: iceberg.StringType(),
+    Kind.STRING: iceberg.StringType(),
+    Kind.NUMERAL: iceberg.StringType(),
+    Kind.JSON: iceberg.StringType(),
+    Kind.UUID: iceberg.StringType(),
+    Kind.ADDRESS: iceberg.StringType(),
+    Kind.BOOLEAN: iceberg.BooleanType(),
+    Kind.BINARY: iceberg.BinaryType(),
+    Kind.MOMENT: iceberg.StringType(),
+    Kind.MICROS: iceberg.LongType(),
+}
+
+# names of Iceberg's metadata columns: Spark cannot read a table with a column of such a name
+_RESERVED = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+
+
+def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
+    """The type that holds every value of the column exactly. `element_id` is the field id of the elements of a list.
+
+    Raises UnsupportedTable if Iceberg reserves the column's name.
+    """
+    if column.name.lower() in _RESERVED:
+        raise UnsupportedTable(f"column {column.name}: Iceberg reserves this name; use tables.exclude")
+    if column.kind is Kind.DECIMAL:
+        return iceberg.DecimalType(column.precision, column.scale)
+    if column.kind is Kind.VECTOR:
+        return iceberg.ListType(element_id, iceberg.FloatType(), element_required=True)
+    return _TYPES[column.kind]
+
+
+def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
+    """The Iceberg schema of the table's copy, with these comments of columns.
+
+    The key's columns are required, and are the identifier. Any other column is required if it is never NULL in the
+    copy. So a NOT NULL column of the source is optional if the user chose NULL for some of its values.
+    """
+    column_count = len(schema.lake_columns)
+    fields = [
+        iceberg.NestedField(
+            number,
+            column.name,
+            iceberg_type(column, column_count + number),  # elements of lists have field ids after those of the columns
+            doc=comments.get(column.name),
+            required=column.name in schema.key or not column.nullable,
+        )
+        for number, column in enumerate(schema.lake_columns, start=1)
+    ]
+    key = [field.field_id for field in fields if field.name in schema.key]
+    return Schema(*fields, identifier_field_ids=key)

@@ -1,0 +1,1 @@
+"""Tables of other tools and other pipelines, and how a pipeline takes them over."""

@@ -1,0 +1,1 @@
+"""How changes come into a table, and how its small files are put together."""

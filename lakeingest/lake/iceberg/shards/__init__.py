@@ -1,0 +1,1 @@
+"""The table in which readers find the rows of all shards."""

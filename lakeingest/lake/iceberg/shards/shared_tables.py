@@ -1,0 +1,396 @@
+"""Shared tables, in which readers find the rows of all shards (`core.shards`).
+
+A commit of a shared table writes no rows: its list of manifests has all manifests of the commits that the shards show.
+A manifest is never of two shards, and keeps its sequence number. So deletes of a shard apply only to its own files.
+
+The snapshot of a commit has the property `lakeingest.shards`: the commit of each shard that it shows. While a shared
+table has the snapshot, these commits stay in the tables of their shards, and with them their files. The table property
+`lakeingest.lists` has the lists of manifests of the last commit, and their totals.
+
+The table's property `gc.enabled` is false: the files belong to the shards, so nobody else may remove them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.types import NestedField
+
+from lakeingest import config
+from lakeingest.config.table_properties import FORMAT_VERSION
+from lakeingest.core.tables.change import DATABASE, TABLE
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.core.tables.shards import (
+    NOTHING,
+    ShardsDiffer,
+    SharedColumn,
+    Showing,
+    field_id,
+    held,
+    joined,
+    shard_of,
+    text_of,
+)
+from lakeingest.errors import ForeignWrite, StateUnreadable, UnsupportedTable
+from lakeingest.files.file import File
+from lakeingest.lake.iceberg.commits.commit import commit
+from lakeingest.lake.iceberg.commits.transaction import OneCreation, OneTransaction
+from lakeingest.lake.iceberg.files.types import iceberg_schema
+from lakeingest.lake.iceberg.shards.shared_commit import SHARDS, Listed, add_commit, is_ours, parsed
+from lakeingest.lake.iceberg.storage.metadata import with_shared_lists
+from lakeingest.lake.iceberg.tables.expiry import WORTH, AssertUnreferenced, delete, limits, retained_snapshots, trim
+from lakeingest.lake.iceberg.tables.history import MAIN, tip
+from lakeingest.lake.iceberg.tables.location import new_location_of
+from lakeingest.lake.iceberg.tables.properties import PROPERTIES, VERSION, obeyed_properties
+from lakeingest.lake.iceberg.tables.shape import schema_differences
+from lakeingest.lake.iceberg.tables.staged_schema import show_new
+from lakeingest.lake.marks import OWNER
+from lakeingest.lake.ownership import PIPELINE, Ownership
+from lakeingest.lake.refusals import not_ours
+from lakeingest.lake.waiting import Waiting, waiting_of
+
+_KEY_OF_SHARDS = (DATABASE, TABLE)  # the first columns of the key, whose values tell the rows of shards apart
+
+
+class SharedTables:
+    """The shared tables of a target. Threads may show different shards at the same time."""
+
+    def __init__(
+        self, settings: config.Target, catalog: Catalog, ownership: Ownership | None, waiting: File | None
+    ) -> None:
+        """`waiting`: as in IcebergTarget."""
+        self._settings, self._catalog, self._ownership, self._waiting_folder = settings, catalog, ownership, waiting
+        self._showing = threading.Lock()  # one commit at a time: of several, all but one would find that main has moved
+        self._known: dict[int, Showing] = {}  # by snapshot, because a snapshot never changes
+        self._begun: dict[TableId, Schema] = {}  # the columns of shards that this run copies for the first time
+
+    def held(self, shard: TableId) -> AbstractSet[int]:
+        """The commits of a shard that snapshots of its shared table show."""
+        loaded = self._find(shard)
+        return frozenset() if loaded is None else held(self._all_showings(loaded), shard)
+
+    def assert_fits(self, schema: TableSchema) -> None:
+        """Raises UnsupportedTable if the copy of this definition cannot be a shard beside the others.
+
+        The others are the shards that are shown, and those that this run has begun to copy.
+
+        Raises also as `assert_ours`.
+        """
+        table, loaded, of_shard = schema.table, self.assert_ours(schema.table), iceberg_schema(schema, {})
+        shared = None if loaded is None else loaded.schema()
+        # the items are copied first, because other threads change them
+        others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
+        for begun in others:  # nobody sees them yet
+            fields = self._fields_with(table, shared, begun)
+            shared = Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.required])
+        self._fields_with(table, shared, of_shard)
+        if loaded is None or self._showing_of(self._last_of_ours(table, loaded)).commit_of(table) is None:
+            self._begun[table] = of_shard
+
+    def _are_together(self, one: TableId, other: TableId) -> bool:
+        return one != other and self._settings.shown(one) == self._settings.shown(other)
+
+    def assert_ours(self, shard: TableId) -> Table | None:
+        """The shared table of a shard; None if there is none yet.
+
+        Raises:
+            NotOurTable: something else has its name.
+            NotOurCopy: it is of another pipeline.
+            ForeignWrite: someone else changed its rows or columns.
+
+        """
+        if (loaded := self._find(shard)) is not None:
+            self._last_of_ours(shard, loaded)
+        return loaded
+
+    def show(self, shard: TableId, copy: Table) -> None:
+        """Let readers of the shared table see the commit of a shard that main of its copy is at, if they do not yet.
+
+        Raises as `assert_fits`, and as `commit`.
+        """
+        if self._is_shown(shard, copy, self.assert_ours(shard)):
+            return
+        with self._showing:
+            loaded = self.assert_ours(shard)
+            if self._is_shown(shard, copy, loaded):
+                return
+            if loaded is None:
+                transaction = self._creation(shard, copy)
+                self._show_columns(transaction, shard, None, copy)
+                add_commit(transaction, {text_of(shard): Listed.of(tip(copy, MAIN))})
+                commit(shard, transaction, lambda: self._find(shard))
+            else:
+
+                def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                    self._show_columns(transaction, shard, current.schema(), copy)
+                    lists = self._lists(current.properties, self._last_of_ours(shard, current))
+                    return {**lists, text_of(shard): Listed.of(tip(copy, MAIN))}
+
+                self._commit(shard, loaded, change)
+            self._begun.pop(shard, None)
+
+    def forget_dropped(self, shard: TableId) -> None:
+        """Remove the rows of shards, other than `shard`, whose own tables someone has dropped from the catalog."""
+        with self._showing:
+            if (loaded := self.assert_ours(shard)) is None:
+                return
+            shown = self._showing_of(self._last_of_ours(shard, loaded)).commits.keys() - {text_of(shard)}
+            exists = self._catalog.table_exists
+            gone = {name for name in shown if not exists(self._settings.identifier(shard_of(name)))}
+            if gone:
+
+                def change(current: Table, _: Transaction) -> dict[str, Listed]:
+                    return self._lists(current.properties, self._last_of_ours(shard, current), gone)
+
+                self._commit(shard, loaded, change)
+
+    def hand_over(self, shard: TableId, owner: str) -> None:
+        """Make the pipeline of the text `owner` the owner of the shared table of a shard, if there is one.
+
+        The commit moves main. So no commit that the former owner has prepared takes effect.
+        """
+        with self._showing:
+            if (loaded := self.assert_ours(shard)) is None or loaded.properties.get(PIPELINE) == owner:
+                return
+
+            def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                transaction.set_properties({PIPELINE: owner})
+                return self._lists(current.properties, self._last_of_ours(shard, current))
+
+            self._commit(shard, loaded, change)
+
+    def _commit(
+        self, shard: TableId, loaded: Table, change: Callable[[Table, Transaction], Mapping[str, Listed]]
+    ) -> None:
+        """Commit the lists that `change` returns, and what it adds to the transaction. Remove old snapshots, too."""
+
+        def build(current: Table) -> Transaction:
+            transaction = OneTransaction(current)
+            add_commit(transaction, change(current, transaction))
+            self._expire(transaction)
+            return transaction
+
+        before = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in loaded.metadata.snapshots}
+        commit(shard, build(loaded), lambda: self._find(shard), build)
+        trim(loaded)
+        self._remove(shard, before)
+
+    def _find(self, shard: TableId) -> Table | None:
+        """The shared table. Raises NotOurTable and NotOurCopy as `assert_ours`."""
+        name = self._settings.shown(shard)
+        try:
+            loaded = self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+            raise not_ours(".".join(name), shard) from error
+        if loaded.properties.get(OWNER) != SHARDS:
+            raise not_ours(".".join(name), shard)
+        if self._ownership is not None:
+            self._ownership.assert_ours(shard, loaded.properties)
+        changed = {"properties": obeyed_properties(loaded.properties)}
+        loaded.metadata = with_shared_lists(loaded.metadata.model_copy(update=changed))
+        return loaded
+
+    def _is_shown(self, shard: TableId, copy: Table, loaded: Table | None) -> bool:
+        if loaded is None:
+            return False
+        showing = self._showing_of(self._last_of_ours(shard, loaded))
+        return showing.commit_of(shard) == tip(copy, MAIN).snapshot_id
+
+    def _last_of_ours(self, shard: TableId, loaded: Table) -> Snapshot:
+        """Our commit that readers see, or whose rows they see because someone else has compacted the table since.
+
+        Raises ForeignWrite if someone else has changed its rows or columns.
+        """
+        name, metadata = ".".join(loaded.name()), loaded.metadata
+        snapshot: Snapshot | None = tip(loaded, MAIN)
+        while snapshot is not None and not is_ours(snapshot):
+            if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
+                ours = [each.snapshot_id for each in metadata.snapshots if is_ours(each)]
+                way_out = f"set its branch main back to snapshot {ours[-1]}" if ours else "drop it"
+                raise ForeignWrite(
+                    f"{shard}: someone else wrote snapshot {snapshot.snapshot_id} to {name}, which readers see;"
+                    f" {way_out}: then a run shows the shards again"
+                )
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+        if snapshot is None:
+            raise StateUnreadable(f"{shard}: {name} has no commit of lakeingest any more; drop it, and a run makes it")
+        # if someone has moved main to an older commit of ours, the present columns may be those of a later one
+        if not any(is_ours(each) and each.schema_id == metadata.current_schema_id for each in metadata.snapshots):
+            [ours_schema] = [each for each in metadata.schemas if each.schema_id == snapshot.schema_id]
+            changed = sorted(schema_differences(ours_schema, metadata.schema()))
+            if changed:
+                raise ForeignWrite(
+                    f"{shard}: someone else changed the columns of {name}: {', '.join(changed)}; take that back"
+                )
+        return snapshot
+
+    def _creation(self, shard: TableId, copy: Table) -> Transaction:
+        """The transaction that makes the shared table, with the columns of its first shard."""
+        name, schema = self._settings.shown(shard), copy.schema()
+        self._catalog.create_namespace_if_not_exists(name[:1])
+        place = None if self._settings.catalog.gives_places else new_location_of(self._settings, name)
+        marks = {} if self._ownership is None else self._ownership.marks({})
+        properties = {
+            **PROPERTIES,
+            **limits({}),
+            FORMAT_VERSION: str(VERSION),
+            "gc.enabled": "false",
+            OWNER: SHARDS,
+            **marks,
+        }
+        created = self._catalog.create_table_transaction(
+            name, schema, place, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, properties
+        )
+        return OneCreation.of(created)
+
+    def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
+        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: its columns.
+
+        Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
+        the shared table would not find its values.
+        """
+        for field in copy.schema().fields:
+            if field.field_id != field_id(field.name, str(field.field_type)):
+                raise ForeignWrite(
+                    f"{shard}: column {field.name} of {'.'.join(copy.name())} has an id of its own: someone else has"
+                    " changed the columns or the properties of this table; drop it to copy it again"
+                )
+        fields = self._fields_with(shard, shared, copy.schema())
+        if shared is None or tuple(fields) != shared.fields:
+            show_new(transaction, fields, [field.name for field in fields if field.required])
+
+    def _lists(
+        self, properties: Mapping[str, str], ours: Snapshot, without: AbstractSet[str] = frozenset()
+    ) -> dict[str, Listed]:
+        """The lists of manifests of the shards' commits that `ours` shows, by the names of the shards.
+
+        Those of the shards `without` are left out. If someone has moved main to an older commit of ours, the lists are
+        looked up in the copies of the shards.
+        """
+        showing, known = self._showing_of(ours), parsed(properties)
+        lists: dict[str, Listed] = {}
+        for name, shown in showing.commits.items():
+            if name in without:
+                continue
+            listed = known.get(name)
+            if listed is None or listed.commit != shown:
+                shard = shard_of(name)
+                copy = self._catalog.load_table(self._settings.identifier(shard))
+                if (snapshot := copy.metadata.snapshot_by_id(shown)) is None:
+                    raise StateUnreadable(f"{shard}: its commit {shown}, which readers see, is gone")
+                listed = Listed.of(snapshot)
+            lists[name] = listed
+        return lists
+
+    def _fields_with(self, shard: TableId, shared: Schema | None, of_shard: Schema) -> list[NestedField]:
+        """The columns of the shared table once it has the shard. `shared`: its present columns; None: it is new.
+
+        Raises UnsupportedTable if a column of the shard cannot be a column of the shared table.
+        """
+        present = [] if shared is None else list(shared.fields)
+        columns, key = _columns(present), _key_of(of_shard if shared is None else shared)
+        try:
+            merged = joined(columns, key, _columns(of_shard.fields), _key_of(of_shard))
+        except ShardsDiffer as error:
+            name = ".".join(self._settings.shown(shard))
+            raise UnsupportedTable(
+                f"{shard}: it cannot be a shard of {name}: {error}; give the column another name or type in the copy"
+                " (columns: rename, cast, exclude), or leave the table out"
+            ) from error
+        folded_key = {name.casefold() for name in key}
+        by_name = {field.name.casefold(): field for field in (*of_shard.fields, *present)}
+        types = {(field.name.casefold(), str(field.field_type)): field for field in (*of_shard.fields, *present)}
+        fields = []
+        for column in merged:
+            name = column.name.casefold()
+            of_type = types[name, column.kind]  # one of the two tables has the type of the merged column
+            changed = {"name": column.name, "required": name in folded_key, "doc": by_name[name].doc}
+            fields.append(_numbered(of_type.model_copy(update=changed), column))
+        return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
+
+    def _showing_of(self, snapshot: Snapshot) -> Showing:
+        """Which commits of shards a commit of ours shows."""
+        number = snapshot.snapshot_id
+        if (known := self._known.get(number)) is None:
+            assert snapshot.summary is not None  # noqa: S101 - it is ours
+            known = self._known[number] = Showing.of_text(snapshot.summary.additional_properties[SHARDS])
+        return known
+
+    def _all_showings(self, loaded: Table) -> list[Showing]:
+        """What our snapshots of a shared table show. If many other snapshots are known, these are forgotten."""
+        ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
+        showings = [self._showing_of(snapshot) for snapshot in ours]
+        present = {snapshot.snapshot_id for snapshot in ours}
+        for number in [number for number in [*self._known] if number not in present]:
+            if len(self._known) > len(present) + WORTH:
+                self._known.pop(number, None)  # another thread may have forgotten it
+        return showings or [NOTHING]
+
+    def _expire(self, transaction: Transaction) -> None:
+        """Let the transaction remove the snapshots that `target.history` does not retain, and nobody refers to."""
+        metadata = transaction.table_metadata
+        kept = retained_snapshots(metadata, self._settings.history, int(time.time() * 1000))
+        kept |= {ref.snapshot_id for ref in metadata.refs.values()}
+        ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
+        due = [
+            each.snapshot_id
+            for each in metadata.snapshots
+            if each.snapshot_id not in kept and (is_ours(each) or each.snapshot_id in ever_on_main)
+        ]
+        if self._waiting_folder is None or len(due) < WORTH:
+            return
+        removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": due})
+        unreferenced = AssertUnreferenced(snapshot_ids=frozenset(due))
+        transaction._stage((removal,), (unreferenced,))  # type: ignore[arg-type] # noqa: SLF001 - as PyIceberg does
+
+    def _remove(self, shard: TableId, before: Mapping[int, str]) -> None:
+        """Note the lists of removed snapshots, and delete those that no query may read any more.
+
+        `before`: the lists of the snapshots before the commit. Lists of a run that is killed here stay for ever.
+        """
+        if (waiting := self._waiting(shard)) is None or (loaded := self._find(shard)) is None:
+            return
+        present = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
+        removed = {number: path for number, path in before.items() if number not in present}
+        if removed:
+            number = tip(loaded, MAIN).sequence_number or 0
+            waiting.add(f"{number:012d}-{max(removed)}", {"files": [*removed.values()]})
+        with suppress(OSError):
+            for removal in waiting.due(2):
+                delete(loaded.io, removal.of["files"])
+                removal.drop()
+
+    def _waiting(self, shard: TableId) -> Waiting | None:
+        """The removals of a shared table that wait; no table of the source has its name there."""
+        if self._waiting_folder is None:
+            return None
+        table = TableId("_lakeingest_shards", ".".join(self._settings.shown(shard)))
+        return waiting_of(self._waiting_folder, table, self._settings.history)
+
+
+def _columns(fields: Sequence[NestedField]) -> list[SharedColumn]:
+    return [SharedColumn(field.name, str(field.field_type)) for field in fields]
+
+
+def _key_of(schema: Schema) -> list[str]:
+    """The key of a shard in the shared table: the columns that name the shard, then its own key."""
+    names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
+    return [*_KEY_OF_SHARDS, *(name for name in names if name not in _KEY_OF_SHARDS)]
+
+
+def _numbered(field: NestedField, column: SharedColumn) -> NestedField:
+    """The field with the id of its column; the ids of a list's elements are by its name already."""
+    return field.model_copy(update={"field_id": column.field_id})

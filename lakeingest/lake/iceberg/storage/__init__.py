@@ -1,0 +1,1 @@
+"""What is in the store: metadata, manifests and durable files, and how their failures are named."""

@@ -1,0 +1,1 @@
+"""What a table of ours is: its history, properties, folder, columns and form."""
