@@ -81,7 +81,7 @@ def test_a_notebook_has_no_code_but_calls(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=NOTEBOOKS)
 def test_a_notebook_calls_what_there_is_with_what_it_takes(path: Path) -> None:
-    """So a method that changes is noticed at once in each notebook; slices execute all of them."""
+    """So a method that changes is noticed at once in each notebook."""
     ours = {name: kind for kind in (Pipeline, Workspace, Beside) for name in (kind.__name__, kind.__name__.lower())}
     ours["place"] = Workspace
     found = 0
@@ -151,7 +151,6 @@ def test_each_notebook_is_judged() -> None:
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.long("repairs a copy by Spark, for minutes", only=("operate",))
-@pytest.mark.long("another notebook, which a slice executes", only=("replay_and_time_travel", "why_it_is_exact"))
 def test_a_notebook_runs_as_it_is_shipped(name: str, tmp_path: Path) -> None:
     """On its own shop. What writers change in it arrives, and what is broken is found."""
     cells = executed(name, tmp_path, {})
