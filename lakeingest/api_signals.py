@@ -109,7 +109,7 @@ class SignalMethods(ABC):
         """Keep the version of each copy as of now, under this name.
 
         The run that is at work does so. If no run is at work, this call starts one, which first catches up. With
-        `wait=False`, the call only stores a signal for the next run.
+        `wait=False`, the call only stores a signal: for the run that is at work, or else for the next run.
         """
         from lakeingest.commands.points import create_point
 

@@ -103,11 +103,11 @@ def watch(
 
 
 def _look(config: Config, tables: Sequence[str], seconds: float, before: Sequence[Look]) -> tuple[Statuses, Look]:
-    """What a look sees, `seconds` after the first look, and the states of the tables. `before`: the earlier looks."""
+    """The states of the tables, and what a look sees, `seconds` after the first look. `before`: the earlier looks."""
     is_at_work = is_held(state_of(config))
     statuses = status(config, tables)
-    lags = [table for table in statuses if table.position is not None and table.lag_bytes is not None]
-    slowest = max(lags, key=lambda table: table.lag_bytes or 0, default=None)
+    measured = [table for table in statuses if table.position is not None and table.lag_bytes is not None]
+    slowest = max(measured, key=lambda table: table.lag_bytes or 0, default=None)
     ages = [table.freshness_seconds for table in statuses if table.freshness_seconds is not None]
     # the greatest age is known only if the age of each table is
     freshness = max(ages) if ages and len(ages) == len(statuses) else None

@@ -105,7 +105,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        # the flag is always missing on a version that cannot log changes by foreign keys: there it says nothing
+        # a version that cannot log changes by foreign keys never sets the flag of row events: that says nothing there
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise dump_error(error, f"{segment.start} to {segment.stop}") from error

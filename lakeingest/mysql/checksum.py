@@ -6,7 +6,7 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.proofs.checksum import DIGITS, NEWLINE, Checksum, is_ended
+from lakeingest.core.proofs.checksum import DIGITS, NEWLINE, Checksum, ends_with_newline
 from lakeingest.core.tables.keys import Key, KeyRange, quote
 from lakeingest.core.tables.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
@@ -93,7 +93,7 @@ def _digest(schema: TableSchema) -> str:
 
 def _coded(column: Column) -> str:
     """SQL for a column's part of its row's text (`core.checksum`)."""
-    if not is_ended(column.kind):
+    if not ends_with_newline(column.kind):
         return _with_octets(column)
     return f"IF({_value(column)} IS NULL, 'N', {_text(column)}), '{NEWLINE}'"
 

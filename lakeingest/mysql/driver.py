@@ -65,7 +65,7 @@ class Driver(BoundedConnection):
         self._context = context_of(source)
 
     def connect(self, sock: Any = None) -> None:
-        """Open the connection and log in. The caller then pins the session and calls `opened`."""
+        """Open the connection and log in. The caller then sets the variables of the session, and calls `opened`."""
         driver: Any = self
         driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
         self.password = password_of(self.source)  # bytes: the driver would encode a str in latin1

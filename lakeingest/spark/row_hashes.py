@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.proofs.checksum import NEWLINE, is_ended
+from lakeingest.core.proofs.checksum import NEWLINE, ends_with_newline
 from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.rows import arrow_type
 
@@ -73,7 +73,7 @@ def buckets_of(texts: Sequence[pa.Array], count: int) -> np.ndarray:
 
 def _coded(column: Column, texts: pa.Array) -> Sequence[pa.Array | pa.Scalar]:
     """A column's part of each row's text (`core.checksum`), in pieces that are joined."""
-    if not is_ended(column.kind):
+    if not ends_with_newline(column.kind):
         return _with_octets(texts)
     ended = pc.fill_null(texts, _NULL)
     if pa.types.is_string(arrow_type(column)):  # the copy holds the values as texts, so a damaged one can have any text

@@ -339,7 +339,7 @@ def keep_first_position(
 
 
 def keep_audit(state: File, definition: Definition) -> None:
-    """Store that a commit of the table was audited in full now, after `definition` was stored."""
+    """Store the table's `definition` again, with the present time as that of its last audit in full."""
     _keep(state, replace(definition, audited_at=int(time.time())))
 
 

@@ -52,7 +52,7 @@ class Evidence:
         self._closed: dict[TableId, frozenset[Key]] = {}  # by table, the keys for which `close` was called last
 
     def store(self, table: TableId, place: Place, rows: "pa.Table") -> None:
-        """Store rows durably, as they were as of `place`. They have the column KEY, and RELEASED_AT without values.
+        """Store rows durably, with their values as of `place`. They have the column KEY; their RELEASED_AT is NULL.
 
         Raises StorageFailed if the file cannot be written.
         """

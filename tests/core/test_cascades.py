@@ -17,7 +17,7 @@ from lakeingest.core.cascades.cascades import (
     RowChange,
     Rule,
     depth,
-    depth_below,
+    depth_by,
     family,
     signature,
     values_of,
@@ -201,7 +201,7 @@ def test_the_order_and_the_signature_of_foreign_keys() -> None:
 def test_a_ring_counts_each_of_its_tables_once() -> None:
     """So that the tables of a ring have one depth, and each table below it a greater one."""
     parents = {P: {C}, C: {P, C}, G: {C}}
-    assert [depth_below(one, lambda table: parents.get(table, ())) for one in (P, C, G)] == [1, 1, 2]
+    assert [depth_by(one, lambda table: parents.get(table, ())) for one in (P, C, G)] == [1, 1, 2]
 
 
 def test_what_is_settled_is_read_back() -> None:

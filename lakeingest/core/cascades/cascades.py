@@ -117,11 +117,11 @@ def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path
 
 
 def depth(table: TableId, keys: ForeignKeys) -> int:
-    """The number of tables above this one by the foreign keys `keys`, counted as in `depth_below`."""
-    return depth_below(table, lambda child: {key.parent for key in keys.get(child, ())})
+    """The number of tables above this one by the foreign keys `keys`, counted as in `depth_by`."""
+    return depth_by(table, lambda child: {key.parent for key in keys.get(child, ())})
 
 
-def depth_below(table: TableId, parents_of: Callable[[TableId], Collection[TableId]]) -> int:
+def depth_by(table: TableId, parents_of: Callable[[TableId], Collection[TableId]]) -> int:
     """The number of tables above this one: its parents, their parents and so on.
 
     If there is no ring, a table has a greater depth than each of its parents.

@@ -65,5 +65,5 @@ def rows_at_end(ops: Sequence[str]) -> int:
 
 
 def _place(position: str) -> list[str]:
-    """The place in the text of a position."""
+    """The parts of the place with which the text of a position begins: epoch, file and byte."""
     return position.split(".", _PARTS_OF_PLACE)[:_PARTS_OF_PLACE]

@@ -357,7 +357,7 @@ def _assert_explained(
 def _schema(
     before: TableSchema, now: TableSchema, names: Names, copied: Names, columns: tuple[Column, ...]
 ) -> TableSchema:
-    """The table's definition between two alterations. It has these `columns`, and the key of `before`.
+    """The table's definition between two alterations: with the key of `before`, and `columns` in the order of `copied`.
 
     `names`: the names of all columns at that time; `copied`: those of copied columns. Raises NotLiftable if a column
     of the key was dropped, or is left out, or if two columns of the copy get one name.
@@ -372,6 +372,7 @@ def _schema(
     }
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
+    # `names` lacks hidden columns, so it gives places only if nothing is hidden
     has_places = all(identity.placed for identity in names) and not before.hides and not now.hides
     return replace(
         now,

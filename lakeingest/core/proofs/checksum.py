@@ -30,7 +30,7 @@ ONLY_IN_SOURCE = "only in the source"  # how a key differs that has no row in th
 DIGITS = 32  # the hexadecimal digits of the two parts of a hash
 
 
-def is_ended(kind: Kind) -> bool:
+def ends_with_newline(kind: Kind) -> bool:
     """Whether the text of a value of this kind ends with NEWLINE in its row's text: true of every kind but texts."""
     return kind is not Kind.STRING
 
@@ -59,7 +59,8 @@ class Checksum:
 def digest(kinds: Sequence[Kind], texts: Sequence[str | None]) -> Checksum:
     """The checksum of one row, given the kind and the canonical text of each of its columns."""
     joined = "".join(
-        _ended(text) if is_ended(kind) else _with_octets(text) for kind, text in zip(kinds, texts, strict=True)
+        _with_newline(text) if ends_with_newline(kind) else _with_octets(text)
+        for kind, text in zip(kinds, texts, strict=True)
     )
     return Checksum.of_digits(1, hashlib.sha256(joined.encode()).hexdigest()[:DIGITS])
 
@@ -69,7 +70,7 @@ def bucket(texts: Sequence[str | None], count: int) -> int:
     return zlib.crc32("".join(map(_with_octets, texts)).encode()) % count
 
 
-def _ended(text: str | None) -> str:
+def _with_newline(text: str | None) -> str:
     """What a row's text has of a column that is not a column of texts."""
     if text is None:
         return f"N{NEWLINE}"

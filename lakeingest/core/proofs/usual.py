@@ -48,7 +48,7 @@ class Written:
         return replace(self, changed=self.changed + other.changed, rows=self.rows + other.rows, nulls=nulls)
 
     def share_of_nulls(self, column: str) -> float | None:
-        """The share of the values of a column that are NULL; None if it is not known of enough rows."""
+        """The share of a column's values that are NULL; None if it is not known, or for fewer than LEAST_ROWS rows."""
         return self.nulls[column] / self.rows if column in self.nulls and self.rows >= LEAST_ROWS else None
 
 

@@ -134,7 +134,7 @@ def by_partition(rows: pa.Table, fields: Sequence[PartitionField]) -> dict[str, 
 
 
 def partition_texts(rows: pa.Table, fields: Sequence[PartitionField]) -> pa.Array:
-    """The partition of each row: the texts of all fields, joined by a point."""
+    """The partition of each row: the texts of all fields, joined by a point; a long one is cut, with a digest."""
     texts = [_texts(rows[field.column].combine_chunks(), field) for field in fields]
     joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ".")
     encoded = joined.dictionary_encode()

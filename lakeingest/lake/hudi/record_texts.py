@@ -23,7 +23,7 @@ class RecordTexts:
 
 
 def record_key_for(columns: pa.Schema, key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the record key of a new table: `record_key.record_key`, for columns of Arrow."""
+    """The same as `record_key.record_key`, for columns of Arrow: the columns of the record key of a new table."""
     return tuple(key) if all(columns.field(name).type in _EXACT for name in key) else (RECORD_KEY,)
 
 

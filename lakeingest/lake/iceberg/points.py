@@ -51,7 +51,10 @@ def _tag(loaded: Table, name: str, version: int) -> SnapshotRef | None:
 
 
 def _is_kept(table: TableId, loaded: Table, version: int, name: str) -> bool:
-    """Whether the tag keeps the version already. Raises StaleWriter or UsageError if no tag can."""
+    """Whether the tag `name` keeps the version already.
+
+    Raises UsageError if something else has this name, and StaleWriter if the table does not have the version any more.
+    """
     if _tag(loaded, name, version) is not None:
         return True
     if name in loaded.metadata.refs:

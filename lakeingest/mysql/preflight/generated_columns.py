@@ -71,9 +71,9 @@ class GeneratedColumns:
 def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     """Whether the row images of UPDATE and DELETE have generated columns; None if the binlog has no such image.
 
-    Only files that the server's present version has written count. The result is False if one image lacks exactly the
-    generated columns of its table. An image of INSERT with all columns proves nothing, because a plain INSERT always
-    has them.
+    Files that another version of the server has written are left out. The result is False if one image lacks exactly
+    the generated columns of its table. An image of INSERT with all columns proves nothing, because a plain INSERT
+    always has them.
     """
     generated, layouts = _generated(connection)
     (version,) = query_row(connection, "SELECT @@version", 1)

@@ -88,7 +88,7 @@ class SegmentDecoder:
 
     @property
     def at(self) -> FilePosition:
-        """The end of the last event."""
+        """The end of the last event that was handled; while an event is handled, its beginning."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.POS]))
 
     def free_space(self) -> memoryview:

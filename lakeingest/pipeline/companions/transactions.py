@@ -47,7 +47,7 @@ class _Lost(Exception):
 class Transactions:
     """The list of transactions of a run's tables, in this database.
 
-    `begin_of`: the place after which the changelog of a table has all changes as rows, as a text that sorts.
+    `begin_of`: a place, as a text that sorts. After this place, the changelog of a table has all changes as rows.
     """
 
     edges: Edges

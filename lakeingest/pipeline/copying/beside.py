@@ -48,7 +48,7 @@ class CopyingBeside:
         return committed
 
     def cancel(self) -> None:
-        """Give up the wave that is being read. The next step begins with the table's first missing chunk."""
+        """Give up the wave that is being read. Then a table is chosen again, and its first missing chunk comes next."""
         if self._copy is not None:
             self._copy.cancel()
         self._table = self._copy = None

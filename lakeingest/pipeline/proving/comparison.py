@@ -178,8 +178,8 @@ class ChecksumRange:
 def compare(sides: Sides, plan: ChunkPlan, may_begin: Callable[[], bool]) -> Compared:
     """Compare all rows of the chosen chunks, and name keys of rows that differ.
 
-    When `may_begin` returns False, no new chunk is begun. Not all keys that differ may be named: at most KEYS_NAMED
-    rows are compared one by one in each small range that differs, or in each BUCKETS_AT_ONCE buckets.
+    When `may_begin` returns False, no new chunk is begun. Some keys that differ may be left out: each side returns at
+    most KEYS_NAMED rows of a small range that differs, or of a group of BUCKETS_AT_ONCE buckets that differ.
     """
     waves = plan.waves(may_begin)
     return _by_bucket(sides, plan, waves) if plan.buckets else _by_range(sides, plan, waves)

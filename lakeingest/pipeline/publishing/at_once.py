@@ -137,7 +137,7 @@ class _Batch:
         _note_answer(self.edges, answer)
 
     def _finish_all(self, parts: Sequence[_Part], moved: set[TableId]) -> None:
-        """Go on from the parts that readers see. Then publish each other one by itself, parents first."""
+        """Finish the parts that readers see already. Then publish each remaining part by itself, parents first."""
 
         def finish(part: _Part) -> None:
             table, began = part.ready.table, time.monotonic()

@@ -50,6 +50,10 @@ class Comparing:
             self.run.edges.observe(Unusual(table, finding))
 
     def _findings(self, table: TableRun) -> list[str]:
+        """What is unusual about the table. If no key has changed, that can only be the length of this pause.
+
+        If something has changed, or if there are no counts yet, new counts are stored.
+        """
         if table.id not in self._usual:
             self._usual[table.id] = read_usual(self.run.edges.state, table.id)
         usual, written, now = self._usual[table.id], self.run.edges.tally.take(table.id), time.time()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lakeingest.core.cascades.cascaded import Cascaded
-from lakeingest.core.cascades.cascades import depth, depth_below, family, signature
+from lakeingest.core.cascades.cascades import depth, depth_by, family, signature
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import OperatorNeeded, PreflightFailed
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, refusals
@@ -78,7 +78,7 @@ def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRu
     """
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
-    below = partial(depth_below, parents_of=parents_of(binlog))
+    below = partial(depth_by, parents_of=parents_of(binlog))
     return sorted(tables, key=lambda table: (below(table.id), depth(table.id, binlog.foreign_keys)))
 
 
