@@ -206,13 +206,18 @@ def test_a_complete_copy_has_no_chunks_left(db: Db, config: Config) -> None:
     assert answer.margin_seconds == answer.retention_seconds
 
 
-@pytest.mark.parametrize(("made_for", "reason"), [("other", "is no copy of"), ("even", "changed its definition")])
-def test_what_stands_in_the_way_in_the_lake_is_a_reason(db: Db, config: Config, made_for: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("made_for", "named", "reason"),
+    [("ven", "{database}.e{table}", "is no copy of"), ("even", "{database}.{table}", "changed its definition")],
+)
+def test_what_stands_in_the_way_in_the_lake_is_a_reason(
+    db: Db, config: Config, made_for: str, named: str, reason: str
+) -> None:
     """A name that is taken, and a copy of another definition."""
     table = filled(db, "even")
     schema = read_schema(db.connection, table)
     theirs = replace(schema, table=TableId(db.name, made_for), columns=schema.columns[:1])
-    settings = config.target.model_copy(update={"table": "{database}.even"})
+    settings = config.target.model_copy(update={"table": named})
     progress = Progress(theirs.table, theirs.fingerprint, "a", 1, START)
     open_target(config.model_copy(update={"target": settings})).create(theirs, progress.created())
     assert reason in " ".join(planned(config).reasons)

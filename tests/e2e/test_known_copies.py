@@ -40,7 +40,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         look: Callable[[IcebergTarget, TableId], object] = getattr(IcebergTarget, name)
 
         def noting(target: IcebergTarget, table: TableId) -> object:
-            found.append(table.name)
+            if table.name in {"busy", "still"}:  # the warehouse has tables of other tests, too
+                found.append(table.name)
             return look(target, table)
 
         monkeypatch.setattr(IcebergTarget, name, noting)
