@@ -170,7 +170,8 @@ class _Changed:
         with parse_errors(str(file)), files.parquet(file) as opened:
             footer = opened.metadata.metadata or {}
             least, greatest = (footer.get(f"hoodie_{end}_record_key".encode()) for end in ("min", "max"))
-            if least is not None and greatest is not None:
+            # Hudi orders texts by UTF-16, and Arrow by UTF-8: both agree on how any text compares with one of ASCII
+            if least is not None and greatest is not None and (least + greatest).isascii():
                 in_bounds = pc.and_(
                     pc.greater_equal(self.gone, least.decode()), pc.less_equal(self.gone, greatest.decode())
                 )
