@@ -59,8 +59,11 @@ def finding_of(config: Config, target: Target) -> Finding | None:
 
 
 def known_copies_of(config: Config) -> KnownCopies | None:
-    """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once."""
-    if config.target.format != "iceberg":
+    """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once.
+
+    None, too, for shards: a look at a shard also looks at the table that readers query, which no note names.
+    """
+    if config.target.format != "iceberg" or config.target.is_shared:
         return None
     # a secret is not in these texts
     parts = VERSION, config.name, address_of(config), repr(config.target), repr(config.tables)
