@@ -1,9 +1,9 @@
 """What metrics cost a run that follows: `python -m benchmarks.metrics`.
 
-The run has a text file and a port, which is asked as often as Prometheus asks by default. The CPU seconds of measuring,
-of the text file, of collecting events and of answers to requests are added up, each in the thread that does the work,
-and compared with the CPU seconds of the whole process. First some rows of each table change each second, then none.
-Measuring counts whole, although runs measure their tables without metrics, too.
+The run has a text file and a port, which is asked as often as the configuration that Prometheus ships asks it. The CPU
+seconds of measuring, of the text file, of collecting events and of answers to requests are added up, each in the thread
+that does the work, and compared with the CPU seconds of the whole process. First some rows of each table change each
+second, then none. Measuring counts whole, although runs measure their tables without metrics, too.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from lakeingest.pipeline.events import Event, Following
 from lakeingest.pipeline.rounds.measuring import Measuring
 
 DATABASE = "measured"
-SCRAPE_SECONDS = 15.0  # as Prometheus asks by default, but for its one minute where nothing is set
+SCRAPE_SECONDS = 15.0  # the interval in the prometheus.yml that Prometheus ships; without a file it is a minute
 _ROWS = 1_000  # of each table
 
 

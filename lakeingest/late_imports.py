@@ -118,7 +118,7 @@ def import_late() -> None:
     """
     if not any(isinstance(finder, _LateFinder) for finder in sys.meta_path):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if sys.platform == "linux":  # PyArrow has it on every Linux; elsewhere it would print a warning
+        if sys.platform == "linux":  # its wheels have it; a build without it warns, and takes its own
             os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
         sys.meta_path.insert(0, _LateFinder())
 

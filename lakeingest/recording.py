@@ -13,7 +13,7 @@ from lakeingest.exits import exit_code, message
 from lakeingest.files.file import state_of
 from lakeingest.state import last_run, lease
 
-EVERY_SECONDS = 10.0  # between two records of a run that gets on
+EVERY_SECONDS = 10.0  # between two records of a run that makes progress
 
 
 class Recorder:
@@ -30,7 +30,7 @@ class Recorder:
         self._recorded: float | None = None  # by the monotonic clock; None if nothing is recorded yet
 
     def take(self, event: Any) -> None:
-        """Record that the run gets on, every EVERY_SECONDS; if the run follows, also at events that `is_recorded`."""
+        """Record the run's progress every EVERY_SECONDS; if the run follows, also at events that `is_recorded`."""
         if not self._committed.began:
             return
         now = time.monotonic()

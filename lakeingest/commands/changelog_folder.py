@@ -7,7 +7,7 @@ and then they get their names, in order. If a process dies in between, the next 
 The last file says how far the files go, so it has to stay in the folder. Readers may move the others away: no process
 writes a file again whose rows are before the last file. `_progress.json`, which is written after each file, says up to
 where the table has no more changes than the files have. By this document, and by those of copies, a process notices
-that the last file is gone. Engines do not read files whose names begin with `_` or `.` as data.
+that the last file is gone. Engines ignore files whose names begin with `_` or `.`.
 """
 
 import uuid

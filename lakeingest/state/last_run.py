@@ -49,7 +49,7 @@ def failure(state: File) -> str:
 
 
 def last_progress(state: File, host: str, pid: int) -> datetime | None:
-    """When a run of this process last recorded that it got on; None if no such record can be read."""
+    """When a run of this process last recorded progress; None if no such record can be read."""
     try:
         last = store.read(state / NAME)
         if (last["host"], last["pid"]) != (host, pid):  # the record of an earlier run

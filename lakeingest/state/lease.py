@@ -311,7 +311,7 @@ def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:
 
 
 def _progress_of(folder: File, owner: Owner) -> str:
-    """A clause about when the run last recorded that it got on; '' if nothing is recorded."""
+    """A clause about when the run last recorded progress; '' if nothing is recorded."""
     at = last_run.last_progress(folder, owner.host, owner.pid)
     if at is None:
         return ""

@@ -30,7 +30,7 @@ def vanished_run(state: File) -> str:
 
 
 def _sentence(since: str | None, host: str, pid: int, at: datetime | None) -> str:
-    """The sentence about a run that began at `since`, and last recorded at `at` that it got on; None if unknown."""
+    """The sentence about a run that began at `since`, and last recorded progress at `at`; None if unknown."""
     began = "" if since is None else f", which began at {since},"
     progress = "" if at is None else f"; its last progress was at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return (

@@ -1,7 +1,8 @@
 """Shards: many databases and tables of a source in one table of the lake; source = what readers of it see."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -48,6 +49,17 @@ def change(sharded: Sharded, table: str) -> None:
         f"INSERT INTO {table} (id, amount) SELECT MAX(id) + 1, 7 FROM {table}",
         "COMMIT",
     )
+
+
+@contextmanager
+def two_copied(pipe_on: Callable[..., Pipe], server: LocalServer) -> Iterator[tuple[Sharded, str, str]]:
+    """Two shards that a run has copied, and the names of their tables."""
+    with Sharded.on(pipe_on, server, 2, chunk_rows=10) as sharded:
+        first, second = [f"{database}.orders" for database in sharded.databases]
+        fill(sharded, first)
+        fill(sharded, second)
+        sharded.pipe.run()
+        yield sharded, first, second
 
 
 @pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
@@ -172,11 +184,7 @@ def test_a_shard_with_another_type_or_key_stops_alone(pipe_on: Callable[..., Pip
 @pytest.mark.long("whole runs; tests/lake/iceberg/test_shards.py shows what happens in the lake")
 def test_commands_work_on_a_shard_alone(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
     """It is read again, verified, repaired, maintained and shown by `status`, beside another one with the same keys."""
-    with Sharded.on(pipe_on, mysql_server, 2, chunk_rows=10) as sharded:
-        first, second = [f"{database}.orders" for database in sharded.databases]
-        fill(sharded, first)
-        fill(sharded, second)
-        sharded.pipe.run()
+    with two_copied(pipe_on, mysql_server) as (sharded, first, second):
         config, spark = sharded.pipe.config, sharded.pipe.spark
         sharded.pipe.unlogged(f"DELETE FROM {first} WHERE id = 7", f"UPDATE {first} SET v = 'unseen' WHERE id = 8")
         assert [(str(result.table), result.equal) for result in verify(config, (), spark)] == [
@@ -201,11 +209,7 @@ def test_changes_of_the_shared_table_by_others_are_found(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
     """Before anything of ours replaces them. A compaction by others has changed no row, so the next commit goes on."""
-    with Sharded.on(pipe_on, mysql_server, 2, chunk_rows=10) as sharded:
-        first, second = [f"{database}.orders" for database in sharded.databases]
-        fill(sharded, first)
-        fill(sharded, second)
-        sharded.pipe.run()
+    with two_copied(pipe_on, mysql_server) as (sharded, first, second):
         name = f"lake.{sharded.pipe.database}_lake.all"
         sharded.pipe.spark.sql(
             f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
@@ -279,11 +283,7 @@ def test_rows_of_a_shard_leave_when_its_own_table_is_dropped(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
     """An excluded shard stays as it was, until an operator drops its table; then `maintain` lets its rows leave."""
-    with Sharded.on(pipe_on, mysql_server, 2, chunk_rows=10) as sharded:
-        first, second = [f"{database}.orders" for database in sharded.databases]
-        fill(sharded, first)
-        fill(sharded, second)
-        sharded.pipe.run()
+    with two_copied(pipe_on, mysql_server) as (sharded, first, second):
         config = sharded.pipe.config
         tables = config.tables.model_copy(update={"exclude": (second,)})
         sharded.pipe.config = config.model_copy(update={"tables": tables})

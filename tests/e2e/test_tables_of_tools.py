@@ -287,6 +287,17 @@ def folder(tmp_path: Local) -> Path:
     return made
 
 
+def copy_and_follow(tool: Tool, pipe: Pipe, server: LocalServer, table: str, columns: list[str], folder: Path) -> None:
+    """Let the tool copy a new table, and follow a change of it if it can; afterwards the tool is off."""
+    create(pipe, table, columns)
+
+    def follow(running: Running) -> None:
+        running.await_key(ROWS - 1)
+        running.await_key(change(pipe, table, columns, 30))
+
+    tool.copy(pipe, server, table, columns, folder, follow)
+
+
 @pytest.mark.long("starts tools of others, and fetches them the first time")
 @pytest.mark.parametrize(("flavor", "tool"), ALL)
 def test_of_what_a_tool_copied_right_nothing_is_written(
@@ -295,13 +306,7 @@ def test_of_what_a_tool_copied_right_nothing_is_written(
     """Only rows that have changed since it was switched off; then the copy goes on."""
     server = server_of(flavor)
     pipe = pipe_on(server, chunk_rows=10)
-    create(pipe, "orders", tool.right)
-
-    def follow(running: Running) -> None:
-        running.await_key(ROWS - 1)
-        running.await_key(change(pipe, "orders", tool.right, 30))
-
-    tool.copy(pipe, server, "orders", tool.right, folder, follow)
+    copy_and_follow(tool, pipe, server, "orders", tool.right, folder)
     before = rows_of(pipe, "orders")
     change(pipe, "orders", tool.right, 40)
     after = rows_of(pipe, "orders")
@@ -328,13 +333,7 @@ def test_columns_of_other_types_are_named_and_taken_again(
     """A table of all common types that the tool copies. Wrong values of columns that stay are written anew."""
     server = server_of(flavor)
     pipe = pipe_on(server, chunk_rows=10)
-    create(pipe, "everything", tool.every)
-
-    def follow(running: Running) -> None:
-        running.await_key(ROWS - 1)
-        running.await_key(change(pipe, "everything", tool.every, 30))
-
-    tool.copy(pipe, server, "everything", tool.every, folder, follow)
+    copy_and_follow(tool, pipe, server, "everything", tool.every, folder)
     change(pipe, "everything", tool.every, 40)
     adopting(pipe, stopped=tool.name, drop=tool.drop, **tool.options)
     assert differing_columns(pipe) == tool.differing

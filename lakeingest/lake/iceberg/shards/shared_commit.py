@@ -5,7 +5,7 @@ A manifest is never of two shards, and keeps its sequence number. So deletes of 
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -35,18 +35,20 @@ _TOTALS = (
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, ordered as _TOTALS."""
+    """A commit of a shard that is shown: its list of manifests, and the totals of its summary, ordered as _TOTALS.
+
+    A total is None if the summary does not have it.
+    """
 
     commit: int
     manifest_list: str
-    totals: tuple[int, ...]
+    totals: tuple[int | None, ...]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         """The commit of a shard."""
         summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        totals = tuple(int(summary.get(name) or 0) for name in _TOTALS)
-        return cls(snapshot.snapshot_id, snapshot.manifest_list, totals)
+        return cls(snapshot.snapshot_id, snapshot.manifest_list, _numbers(summary.get(name) for name in _TOTALS))
 
 
 def is_ours(snapshot: Snapshot) -> bool:
@@ -76,11 +78,13 @@ def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests:
     location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{name}.avro")
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
-    totals = [sum(numbers) for numbers in zip(*(one.totals for one in listed.values()), strict=True)]
+    by_name = zip(_TOTALS, zip(*(one.totals for one in listed.values()), strict=True), strict=True)
+    # a total that one of the shards does not have is not known of all of them
+    totals = {name: str(sum(filter(None, numbers))) for name, numbers in by_name if None not in numbers}
     showing = Showing({name: one.commit for name, one in sorted(listed.items())})
     summary = Summary(
         operation=Operation.OVERWRITE,
-        **{SHARDS: showing.to_text(), **dict(zip(_TOTALS, map(str, totals), strict=True))},
+        **{SHARDS: showing.to_text(), **totals},
     )
     fields = {
         "snapshot-id": snapshot_id,
@@ -98,12 +102,16 @@ def parsed(properties: Mapping[str, str]) -> dict[str, Listed]:
     try:
         listed = json.loads(properties.get(LISTS, "{}"))
         return {
-            str(name): Listed(int(number), str(path), tuple(map(int, totals)))
+            str(name): Listed(int(number), str(path), _numbers(totals))
             for name, (number, path, *totals) in listed.items()
             if len(totals) == len(_TOTALS)
         }
     except DAMAGED:
         return {}
+
+
+def _numbers(totals: Iterable[str | int | None]) -> tuple[int | None, ...]:
+    return tuple(None if total is None else int(total) for total in totals)
 
 
 def _manifests(listed: Listed, io: FileIO) -> list[ManifestFile]:

@@ -118,8 +118,6 @@ class SharedTables:
 
         Raises as `assert_fits`, and as `commit`.
         """
-        if self._is_shown(shard, copy, self.assert_ours(shard)):
-            return
         with self._showing:
             loaded = self.assert_ours(shard)
             if self._is_shown(shard, copy, loaded):
