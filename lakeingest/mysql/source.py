@@ -5,10 +5,11 @@ that decodes rows takes a second to import.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import pymysql
+from pymysql.constants import ER
 
 from lakeingest.config import Source as Settings
 from lakeingest.core.binlog.position import FilePosition, Position, is_before
@@ -27,6 +28,8 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.text_classes import text_classes
 from lakeingest.mysql.visibility import is_hidden
+
+_HIDDEN = {*connections.DENIED, ER.PROCACCESS_DENIED_ERROR, ER.SP_DOES_NOT_EXIST}
 
 
 class Source:
@@ -132,8 +135,11 @@ class Source:
 
     def shown_retention_seconds(self) -> int | None:
         """`retention_seconds`, or None if the server hides it from our user, as managed services may do."""
-        with suppress(pymysql.err.Error):
+        try:
             return self.retention_seconds()
+        except pymysql.err.Error as error:
+            if error.args[0] not in _HIDDEN:
+                raise
         return None
 
     def names_columns(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from lakeingest.demo.flavor import MARIADB_11_4
@@ -19,6 +20,7 @@ from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight import server as preflight
 from lakeingest.mysql.preflight.server import Server, ask, retention, service
 from lakeingest.mysql.preflight.service import AURORA, AZURE, CLOUD_SQL, OWN, RDS, Service, service_of
+from lakeingest.mysql.source import Source
 from tests.mysql.database import Db, database_on
 from tests.mysql.test_connection import source_of
 from tests.servers import pinned
@@ -179,6 +181,18 @@ def test_a_retention_that_the_user_may_not_see_is_a_warning_with_the_grant(db: D
             assert retention(server, 60.0) is None
     finally:
         db.run("DROP USER 'reader'@'%'")
+
+
+@pytest.mark.mysql
+def test_only_a_denied_retention_is_unknown(db: Db) -> None:
+    """A lost connection raises an error: without an answer, the source may keep its binlog for an hour only."""
+    source = Source(db.source, db.connection)
+    assert source.shown_retention_seconds() == source.retention_seconds()
+    with connect(db.source) as connection:
+        lost = Source(db.source, connection)
+        query(db.connection, f"KILL {connection.thread_id()}")
+        with pytest.raises(pymysql.err.Error):
+            lost.shown_retention_seconds()
 
 
 @pytest.mark.mysql
