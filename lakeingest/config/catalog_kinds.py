@@ -40,6 +40,7 @@ def _sqlite_uri(file: Path) -> str:
 
 
 def _jdbc_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    """The properties of a PostgreSQL catalog for Spark."""
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "warehouse": warehouse.uri,
@@ -49,6 +50,7 @@ def _jdbc_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
 
 
 def _sqlalchemy_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    """The properties of a PostgreSQL catalog for PyIceberg."""
     return {
         "type": "sql",
         "uri": PostgreSql.parse(catalog.address).sqlalchemy(),

@@ -30,6 +30,7 @@ class Changelog(Frozen):
 
     @model_validator(mode="after")
     def _assert_has_tables(self) -> Self:
+        """Raise ValueError if a key about the tables of the lake is set, although `table` is False."""
         for key in ("table_keep", "transactions"):
             if getattr(self, key) is not None and not self.table:
                 raise ValueError(f"{key} needs table: true")

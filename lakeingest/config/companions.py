@@ -1,4 +1,4 @@
-"""Companions of copies (`core.companion`): the keys of pipeline.yml that ask for them, and their options.
+"""Companions of copies (`core.companions.companion`): the keys of pipeline.yml that ask for them, and their options.
 
 These options are fixed: no pattern of `tables.options` applies to companions.
 """
@@ -20,5 +20,5 @@ def companion_options(companion: TableId) -> TableOptions:
 
 
 def plain_options(_companion: TableId) -> TableOptions:
-    """The options of a companion on Hudi. It has no partitions, because a version that ends would change its file."""
+    """The options of a companion on Hudi: no partitions, because a version that ends would have to change its file."""
     return TableOptions()

@@ -84,7 +84,8 @@ def _store_properties(target: Target) -> dict[str, str]:
 
 def _iceberg_jars(target: Target) -> tuple[str, ...]:
     scheme = target.warehouse.scheme
-    return FORMATS["iceberg"].jar, *kind_of(target.catalog).jars, *(() if scheme is None else (store_of(scheme).jar,))
+    jars_of_store = () if scheme is None else (store_of(scheme).jar,)
+    return FORMATS["iceberg"].jar, *kind_of(target.catalog).jars, *jars_of_store
 
 
 def _iceberg_name(target: Target, table: TableId) -> str:

@@ -213,13 +213,14 @@ def load_config(
     """Read pipeline.yml.
 
     `overrides` have the form `dotted.key=value`. The default `environment` is that of this process. `cluster`: Spark
-    runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the source, so the
-    variable of the source's password need not be set.
+    runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the source, so
+    `source.password` and `tables.hash_key` are left out, and their variables need not be set.
 
     Raises the errors of `parse_config`. A ConfigError names the key, the variable or the file with the mistake.
     """
     doc = read_document(path, overrides)
-    for block, key in (("source", "password"), ("tables", "hash_key")) if offline else ():
+    unneeded = (("source", "password"), ("tables", "hash_key")) if offline else ()
+    for block, key in unneeded:
         if isinstance(doc.get(block), dict):
             doc[block].pop(key, None)
     return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)

@@ -59,17 +59,21 @@ class Notify(Frozen):
     def host(self) -> str | None:
         """The host and port that notifications go to; None without a webhook, or if only the run fetches its URL."""
         url = "" if self.webhook is None else self.webhook.get_secret_value()
-        return None if is_reference(url) else urlsplit(url).netloc.rpartition("@")[2] or None
+        if is_reference(url):
+            return None
+        return urlsplit(url).netloc.rpartition("@")[2] or None  # without user and password
 
     @model_validator(mode="before")
     @classmethod
     def _with_on(cls, doc: Any) -> Any:
         """Take the key `on`, which is a boolean in YAML 1.1, for the text that a person has written."""
-        return {"on" if key is True else key: value for key, value in doc.items()} if isinstance(doc, dict) else doc
+        if not isinstance(doc, dict):
+            return doc  # pydantic reports it
+        return {"on" if key is True else key: value for key, value in doc.items()}
 
     @model_validator(mode="after")
     def _assert_webhook(self) -> Self:
-        """Raise ValueError if the webhook is no HTTP URL, or if it would be sent in plain text and must not be.
+        """Raise ValueError if the webhook is no HTTP URL, or if `plain_http` refuses requests to it.
 
         The message has no part of the URL.
         """

@@ -46,7 +46,7 @@ class PostgreSql:
             raise malformed from None
         host = url.host or ""
         has_repeated_settings = not all(isinstance(value, str) for value in url.query.values())
-        if url.drivername != SCHEME or not host or "@" in host:
+        if url.drivername != SCHEME or not host or "@" in host:  # @: a part of a password that is not percent-encoded
             raise malformed
         if has_repeated_settings or not _SECRET.isdisjoint(url.query):
             raise malformed
@@ -60,6 +60,7 @@ class PostgreSql:
 
     @property
     def _host(self) -> str:
+        """The host as a URL has it: an IPv6 address is in brackets."""
         return f"[{self.url.host}]" if ":" in (self.url.host or "") else str(self.url.host)
 
     @property

@@ -25,8 +25,8 @@ def _parse_share(value: Any) -> float:
 
 
 SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
-# A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
 
+# A share such as 1%, as a number from 0 to 1. A number without a percent sign is refused.
 Share = Annotated[
     float,
     BeforeValidator(_parse_share),

@@ -94,6 +94,7 @@ def _value_of(reference: str, dotted_key: str, fetch_once: Callable[[str, str], 
 
 
 def _fetch(scheme: str, name: str) -> str:
+    """The text of a secret, from the service or the file that the scheme of its reference stands for."""
     fetchers = {
         "aws-secretsmanager": _fetch_from_amazon,
         "gcp-secretmanager": _fetch_from_google,

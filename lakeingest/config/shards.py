@@ -28,7 +28,7 @@ def assert_target_table(
     history: HistoryKind,
     schema: SchemaChanges,
 ) -> None:
-    """Raise NotBuiltYet for a target.table that is no name, and for keys that shards do not have."""
+    """Raise NotBuiltYet for a malformed target.table and, if copies are shards, for keys that shards cannot have."""
     pattern = target.table
     fields = re.findall(r"\{(\w*)\}", pattern)
     if not set(fields) <= _FIELDS or pattern.count(".") != 1 or re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)):
@@ -51,6 +51,7 @@ def assert_target_table(
 
 
 def _of_target(target: Target) -> list[_Check]:
+    """The checks of keys that only `target` has."""
     return [
         (
             FORMATS[target.format].by_folder,
@@ -71,6 +72,7 @@ def _of_target(target: Target) -> list[_Check]:
 
 
 def _of_tables(target: Target, tables: Tables) -> list[_Check]:
+    """The checks of `tables`, and of the keys that `target` and `tables.options` both have."""
     reason = "a table of another tool has no shards; copy to another name"
     checks: list[_Check] = [(tables.adopts, "tables.startup: adopt", reason)]
     checks += _of_block("target", target.properties, [("location", target.location)])

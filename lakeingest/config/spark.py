@@ -65,7 +65,8 @@ class Spark(Frozen):
     def loads_code(self) -> tuple[str, ...]:
         """The keys of pipeline.yml whose values start programs or load code."""
         jars = ("spark.jars",) if isinstance(self.jars, tuple) else ()
-        return *jars, *(f"spark.conf.{key}" for key in self.conf if any(fnmatchcase(key, name) for name in _CODE))
+        settings = [key for key in self.conf if any(fnmatchcase(key, pattern) for pattern in _CODE)]
+        return *jars, *(f"spark.conf.{key}" for key in settings)
 
 
 def is_on_this_machine(master: str) -> bool:

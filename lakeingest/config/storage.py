@@ -46,6 +46,7 @@ class Storage(Frozen):
 
     @model_validator(mode="after")
     def _assert_endpoints(self) -> "Self":
+        """Raise ValueError for an endpoint that is not the URL of a server, or has a password in it."""
         properties = {name: value.get_secret_value() for name, value in self.properties.items()}
         for name, url in endpoints_of({"endpoint": self.endpoint or "", **properties}).items():
             assert_endpoint(name, url)

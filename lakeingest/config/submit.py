@@ -20,9 +20,7 @@ class EmrServerless(Frozen):
     execution_role_arn: str
     region: str = Field(pattern=_REGION)
     bucket: str = Field(pattern=_S3)
-    secrets: dict[str, str] = Field(
-        default={}
-    )  # variable of pipeline.yml -> name or ARN of the secret that holds its value
+    secrets: dict[str, str] = Field(default={})  # by variable of pipeline.yml: name or ARN of the secret with its value
     max_minutes: int | None = Field(default=None, ge=5)
 
 

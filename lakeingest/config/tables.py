@@ -74,7 +74,7 @@ HistoryKind = Literal["none", "scd2"]  # scd2: a table beside the copy has every
 
 
 class Types(BaseModel):
-    """How values of some types are copied; `core.schema.Choices` describes the options.
+    """How values of some types are copied; `core.tables.schema.Choices` describes the options.
 
     `zero_dates: null` is a null of YAML, so it is None here.
     """
@@ -90,7 +90,7 @@ class Types(BaseModel):
 
 
 class Columns(BaseModel):
-    """Which columns are copied; `core.column_choice.ColumnChoice` describes the options."""
+    """Which columns are copied; `core.tables.column_choice.ColumnChoice` describes the options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,6 +103,7 @@ class Columns(BaseModel):
 
     @model_validator(mode="after")
     def _assert_one_name(self) -> "Self":
+        """Raise ValueError if `rename` or `cast` has a column twice, or if `rename` gives two columns one name."""
         for key, names in (("rename", self.rename), ("rename", self.rename.values()), ("cast", self.cast)):
             folded = [name.casefold() for name in names]
             if twice := [name for name in names if folded.count(name.casefold()) > 1]:
@@ -111,6 +112,7 @@ class Columns(BaseModel):
 
     @model_validator(mode="after")
     def _assert_one_form(self) -> "Self":
+        """Raise ValueError if two of `hash`, `mask` and `cast` name the same column."""
         lists = {"hash": self.hash, "mask": self.mask, "cast": tuple(self.cast)}
         for one, other in combinations(lists, 2):
             named = {name.casefold() for name in lists[other]}
@@ -249,6 +251,7 @@ class Tables(BaseModel):
 
     @model_validator(mode="after")
     def _assert_folder_per_table(self) -> "Self":
+        """Raise ValueError for a location that gives one folder to several tables."""
         for pattern, options in self.options.items():
             is_shared = pattern.startswith("re:") or any(letter in pattern for letter in "*?[")
             if options.location is not None and is_shared and not is_of_one_table(options.location):
@@ -323,6 +326,7 @@ def _unquoted(name: str) -> str:
 
 
 def _matches(pattern: str, table: TableId) -> bool:
+    """Whether the pattern matches: a regular expression after `re:`, else a shell's pattern for each of both names."""
     if pattern.startswith("re:"):
         return re.fullmatch(pattern[3:], str(table)) is not None
     database, _, name = pattern.partition(".")

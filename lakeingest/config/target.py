@@ -119,7 +119,7 @@ class Target(Frozen):
         return set(_FIELD.findall(self.table)) != {"database", "table"}
 
     def is_shard(self, table: TableId) -> bool:
-        """Whether the copy of a table is a shard. Tables of the ledger are none."""
+        """Whether the copy of a table is a shard. Tables of the ledger are no shards."""
         return self.is_shared and not table.is_reserved
 
     def _name_of_copy(self, table: TableId) -> str:

@@ -1,4 +1,4 @@
-"""How far the companions of a pipeline are (`core.companion.Standing`), as far as their own commits do not tell.
+"""How far companions are (`core.companions.companion.Standing`), as far as their own commits do not tell.
 
 companions.json   by the key of pipeline.yml and by table: the companion's version, the copy's version, the position;
                   the day (UTC) on which all companions were tidied
@@ -42,7 +42,7 @@ def read_tidied(state: File) -> date | None:
 
 
 def store_companions(state: File, standings: Standings, tidied: date | None = None) -> None:
-    """Replace all that is stored. Raises StorageFailed if it cannot be written."""
+    """Store the standings and the day in the place of all that is stored. Raises StorageFailed if that fails."""
     companions: dict[str, dict[str, list[object]]] = {}
     for (key, table), standing in standings.items():
         entry: list[object] = [standing.version, standing.of, str(standing.read_to)]

@@ -153,6 +153,7 @@ def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
 
 
 def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
+    """The column in a document. `layout`: its fields that are in the layout of the table."""
     source = doc["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
     kind = Kind(doc["kind"])
@@ -205,10 +206,10 @@ def _table_of(state: File, file: File) -> TableId:
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
     """Store a table's definition if it is not stored yet, and return the document that is stored afterwards.
 
-    A definition among the `earlier` ones counts as stored. For a new copy (`is_new`) these do not count, and a document
-    that is suspect, or whose definition has another layout, is replaced. A damaged document is always replaced. If the
-    definition differs from the stored one only in choices that concern no column of the table, the document gets these
-    choices and keeps the rest.
+    A definition among the `earlier` ones counts as stored. For a new copy (`is_new`), earlier definitions do not count,
+    and a document that is suspect, or whose definition has another layout, is replaced. A damaged document is always
+    replaced. If the definition differs from the stored one only in choices that concern no column of the table, the
+    document gets the new choices and keeps the rest.
     """
     document = stored = _stored_or_none(state, schema.table)
     if stored is not None and not is_new and stored.schema == schema:
@@ -227,7 +228,7 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 
 
 def _form(schema: TableSchema) -> tuple[object, ...]:
-    """All of a definition but the choices that concern none of its columns."""
+    """All of a definition but the choices that concern none of its columns: the fingerprint has the other choices."""
     return schema.fingerprint, schema.layout, replace(schema, choices=Choices())
 
 
@@ -284,6 +285,7 @@ def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema 
 def with_layout(schema: TableSchema, *known: TableSchema) -> TableSchema:
     """`schema.laid_out(*known)`, which is `schema` itself for most tables of a run."""
     layout = schema.layout
+    # `laid_out` would change nothing: `stored` is layout[0] already, and all definitions agree
     if known and schema.stored == layout[0] and all(other.layout == layout for other in known):
         return schema
     return schema.laid_out(*known)
@@ -306,7 +308,7 @@ def from_property(text: str) -> TableSchema | None:
 def restore_definition(state: File, table: TableId, fingerprint: str, carried: str) -> None:
     """Store the definition that a publish carries, if it has this fingerprint and belongs to this table.
 
-    A damaged definition is ignored.
+    `carried`: the text of the publish's property (`as_property`). A damaged text is ignored.
     """
     schema = from_property(carried)
     if schema is None:
@@ -320,12 +322,11 @@ def keep_first_position(
 ) -> Definition | None:
     """Before a publish at this position, store the position if the publish is the first one of the copy.
 
-    Returns the stored definition; None if none is stored.
-
     The publish is the first one if `published`, the version that readers see, is None, or if readers still see the
-    version from before the copy was started over. For other publishes nothing is stored.
+    version from before the copy was started over. For other publishes nothing is stored. In each case, the result is
+    the definition that is stored afterwards; None if none is stored.
     """
-    stored = None if published is None else _stored_or_none(state, schema.table)  # needed if the copy was started over
+    stored = None if published is None else _stored_or_none(state, schema.table)  # says if the copy was started over
     is_started_over = stored is not None and stored.before == published
     if published is None or is_started_over:
         # the changelog needs only the place of the first publish, so the history of the binlog is not stored
@@ -373,6 +374,7 @@ def _stored_or_none(state: File, table: TableId) -> Definition | None:
 
 
 def _keep(state: File, document: Definition) -> None:
+    """Store the document of a table, in the place of the stored one."""
     store.replace_of_table(_file(state, document.schema.table), document.to_json())
 
 

@@ -33,7 +33,8 @@ FOLDER, ENDING = "quarantine", "__quarantine"
 KEY, EXPECTATIONS = "_lakeingest_quarantine_key", "_lakeingest_quarantine_expectations"
 POSITION = "_lakeingest_quarantine_position"  # the position in the binlog as of which the row failed
 QUARANTINED_AT, RELEASED_AT = "_lakeingest_quarantined_at", "_lakeingest_released_at"
-# The change of the binlog that has brought the row: NULL if the row was read from the table, or is older than the spool
+# The change in the binlog that has brought the row; NULL if the row was read from the table, or if the spool does not
+# have the change any more
 CHANGE_KIND, CHANGE_PLACE = "_lakeingest_change_kind", "_lakeingest_change_place"
 CHANGE_GTID, CHANGE_COMMITTED_AT = "_lakeingest_change_gtid", "_lakeingest_change_committed_at"
 
@@ -66,9 +67,10 @@ class Evidence:
         self._closed.pop(table, None)
 
     def close(self, table: TableId, listed: Collection[Key]) -> None:
-        """Note that the keys of the table which are not `listed` have left the quarantine. Readers see that already.
+        """Note in RELEASED_AT that the table's keys which are not `listed` have left the quarantine.
 
-        Raises StorageFailed if a file cannot be written, and StateUnreadable if one is damaged.
+        Readers see that already. Raises StorageFailed if a file cannot be written, and StateUnreadable if a file is
+        damaged.
         """
         keys = frozenset(listed)
         folder = folder_of(self._state, table)
@@ -119,7 +121,7 @@ def drop_released(state: File, table: TableId) -> int:
 
 
 def _files(folder: File) -> Iterator[tuple[File, "pa.Table"]]:
-    """Each file of a folder, in order, with its rows."""
+    """Each file of a folder, with its rows, in the order of the names: these begin with the place."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -137,6 +139,7 @@ def _files(folder: File) -> Iterator[tuple[File, "pa.Table"]]:
 
 
 def _contents(rows: "pa.Table") -> bytes:
+    """The bytes of a Parquet file with these rows."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -145,6 +148,7 @@ def _contents(rows: "pa.Table") -> bytes:
 
 
 def _with_released(rows: "pa.Table", moments: Sequence[dt.datetime | None]) -> "pa.Table":
+    """The rows with these `moments` in the column RELEASED_AT."""
     import pyarrow as pa
 
     field = rows.schema.field(RELEASED_AT)

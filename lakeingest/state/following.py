@@ -1,4 +1,4 @@
-"""What following the source has taken, stored in the state folder (`core.following.Followed`).
+"""What following the source has taken, stored in the state folder (`core.figures.following.Followed`).
 
 following.json   the last count of the run that follows, or that followed last
 """

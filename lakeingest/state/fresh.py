@@ -1,8 +1,8 @@
-"""Up to which time readers see every change of a table, stored in the state folder (`core.freshness.Fresh`).
+"""Up to which time readers see every change of a table, stored in the state folder (`core.figures.freshness.Fresh`).
 
 fresh.json   for each table, the place and the time of its note; the positions that notes name, each once; with
-             `metrics`, also the last measures of all tables, and until when the source keeps the binlog. A run that
-             ends before it sees the tables repeats these measures
+             `metrics`, also the last measures of all tables, and until when the source keeps the binlog. The next run
+             reports these measures until it has measured the tables itself
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,10 @@ def read_fresh(state: File) -> dict[TableId, Fresh]:
 def store_fresh(
     state: File, notes: Mapping[TableId, Fresh], measures: Sequence[Measure] = (), kept_until: float | None = None
 ) -> None:
-    """Replace all that is stored. Raises StorageFailed if it cannot be written.
+    """Store notes and measures in the place of all that is stored. Raises StorageFailed if they cannot be written.
 
-    `kept_until`: the time until which the source keeps the binlog after the spool (seconds since 1970).
+    `kept_until`: the time until which the source keeps the part of its binlog that is not spooled yet (seconds since
+    1970).
     """
     tables = {str(table): [str(note.place), note.as_of] for table, note in notes.items()}
     # each position is stored once: the end of the spool is the position of many notes, and has a long text

@@ -1,4 +1,4 @@
-"""The columns of the histories of tables (`core.history_table`), by the fingerprints that their commits carry.
+"""The columns of the histories of tables (`core.companions.history_table`), by the fingerprints in their commits.
 
 histories/<database.table>.json   the last definitions, the newest first
 
@@ -14,7 +14,7 @@ from lakeingest.state import store
 from lakeingest.state.definition import as_property, from_property, schema_from_json, schema_to_json
 
 FOLDER, PROPERTY = "histories", "lakeingest.definition"
-_MOST = 3  # definitions that are kept: of a commit that readers see, and of one that they do not see yet
+_MOST = 3  # definitions that are kept; a commit that readers see, and one that they do not see yet, need two of them
 
 
 def keep_history(state: File, history: TableSchema) -> None:

@@ -1,8 +1,8 @@
 """The outcome of the last run, stored as `last_run.json` in the state folder, because a cluster can lose exit codes.
 
 last_run.json           the outcome of the last run that worked on the pipeline; while a run is at work, how far it is
-last_run.refused.json   the outcome of the last run that another run kept from working, so that it did not touch the
-                        record of the other run
+last_run.refused.json   the outcome of the last run that could not begin, because another run was at work: it leaves
+                        the record of the other run, last_run.json, as it is
 
 A submitted job stores its token with the outcome. By the token, the submitter recognises the outcome of its job. The
 process is stored, too, so that others can tell whether the record is that of the run which holds the lease.
@@ -49,7 +49,7 @@ def failure(state: File) -> str:
 
 
 def last_progress(state: File, host: str, pid: int) -> datetime | None:
-    """When a run of this process last recorded progress; None if no such record can be read."""
+    """When the run in the process `pid` on `host` last recorded progress; None if no record of it can be read."""
     try:
         last = store.read(state / NAME)
         if (last["host"], last["pid"]) != (host, pid):  # the record of an earlier run

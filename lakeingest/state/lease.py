@@ -267,7 +267,7 @@ def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
 def _take_local(path: Local) -> Lease:
     """Take the lease of a local folder. Raises LeaseHeld if another run holds it."""
     with _locked(path):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # from `_is_valid`: there is no lease.json
             owner = _owner(path)
             if _is_valid(path, owner):
                 raise _error_held_by(path, owner)
@@ -328,6 +328,7 @@ def _owner(path: File) -> Owner | None:
 
 
 def _owner_of(doc: Mapping[str, Any]) -> Owner | None:
+    """The owner that the document of lease.json names; None if the document is damaged."""
     try:
         return Owner.from_json(doc)
     except DAMAGED:

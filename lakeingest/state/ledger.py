@@ -1,4 +1,4 @@
-"""What is still to be written into the ledger, stored in the state folder (`core.ledger`).
+"""What is still to be written into the ledger, stored in the state folder (`core.proofs.ledger`).
 
 ledger/quality/<time>-<digest>.json   the rows of a gate that the table `quality` may lack
 ledger/proofs.json                    the digest of the rows that the table `proofs` was last given

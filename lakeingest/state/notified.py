@@ -1,6 +1,6 @@
 """What the webhook was told last about each table and about the run, so that each change is told once.
 
-notified.json   for each table, the fields of `core.notices.Known`
+notified.json   for each table, the fields of `core.figures.notices.Known`
 """
 
 from collections.abc import Mapping
@@ -20,5 +20,5 @@ def read_notified(state: File) -> dict[str, Known]:
 
 
 def store_notified(state: File, known: Mapping[str, Known]) -> None:
-    """Replace what is stored. Raises StorageFailed if it cannot be written."""
+    """Store what was told last, in the place of all that is stored. Raises StorageFailed if it cannot be written."""
     store.replace(state / NAME, {"told": {table: told.to_json() for table, told in known.items()}})

@@ -69,7 +69,7 @@ def hand_over(folder: File, owner: StateOwner) -> None:
 
 
 def assert_owner(folder: File, recorded: StateOwner | None, ours: StateOwner) -> None:
-    """Raises NotOurState if `recorded`, the owner that the folder names, is not `ours`. None: no owner is recorded."""
+    """Raise NotOurState if the folder names another owner than `ours`. `recorded`: the named owner; None if none is."""
     if recorded is None:
         return
     way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"

@@ -1,4 +1,4 @@
-"""Points in the state folder: points/<name>.json. Only the owner of the lease writes them (`core.points`)."""
+"""Points in the state folder: points/<name>.json. Only the owner of the lease writes them (`core.copies.points`)."""
 
 from lakeingest.core.copies.points import Point
 from lakeingest.core.file_names import file_name
@@ -10,7 +10,10 @@ FOLDER = "points"
 
 
 def read_points(state: File) -> list[Point]:
-    """All points, the oldest first. Raises StateUnreadable for a damaged document, and StorageFailed."""
+    """All points, the oldest first.
+
+    Raises StateUnreadable if a document is damaged, and StorageFailed if the folder cannot be listed.
+    """
     folder, points = state / FOLDER, list[Point]()
     with store.storage_errors(folder, "read"):
         files = folder.listed("*.json")

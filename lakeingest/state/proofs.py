@@ -1,4 +1,4 @@
-"""The states of ranges that were compared with the source, stored in the state folder (`core.proof`).
+"""The states of ranges that were compared with the source, stored in the state folder (`core.proofs.proof`).
 
 proofs/<database>.<table>.json   the document of a table's `TableProof`
 proofs.json                      how much of the source's time comparisons still owe, and what else they wait for
@@ -46,5 +46,5 @@ def read_budget(state: File, share: float) -> Budget:
 
 
 def store_budget(state: File, budget: Budget) -> None:
-    """Replace the document. Raises StorageFailed if it cannot be written."""
+    """Store what comparisons owe, and what they wait for. Raises StorageFailed if that cannot be written."""
     store.replace(state / BUDGET, {"owed": budget.owed, "at": budget.at, "waits": budget.waits})

@@ -1,4 +1,4 @@
-"""The positions of quiet tables, stored in the state folder (`core.quiet.Quiet`).
+"""The positions of quiet tables, stored in the state folder (`core.copies.quiet.Quiet`).
 
 quiet.json   for each position, the tables that are quiet up to this position, each with the other fields of `Quiet`
 
@@ -41,6 +41,7 @@ def store_quiet(state: File, tables: Mapping[TableId, Quiet]) -> None:
 
 
 def _tables_of_group(group: Mapping[str, Any]) -> list[tuple[TableId, Quiet]]:
+    """The tables that are quiet up to the position of the group, each with its note."""
     position = Position.from_json(group["position"])
     return [
         (TableId.parse(table), Quiet(int(version), position, int(since)))

@@ -34,7 +34,7 @@ def store_report(state: File, name: str, page: str) -> None:
     with store.storage_errors(folder):
         (folder / name).put(page.encode())
         others = [file for file in folder.listed("*.html") if file.name != name and _kind(file.name) == kind]
-        # the names begin with the time, so the first files are the oldest
+        # the names begin with the time, so the first files are the oldest; + 1: the new report stays, too
         for file in others[: max(0, len(others) + 1 - KEPT[kind])]:
             file.delete()
 

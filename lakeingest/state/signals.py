@@ -104,7 +104,7 @@ class SignalFolder:
     ) -> SignalDocument:
         """Change the state of the signal by an event, and store the document with this note and result.
 
-        Returns the stored document.
+        `why`: the reason, if the event is a failure. Returns the stored document.
         """
         self._assert_owner()
         moved = SignalDocument(document.signal.after(event, why), note, result)
@@ -140,6 +140,10 @@ class SignalFolder:
             return sorted(int(file.stem) for file in self._folder.listed("*.json") if file.stem.isdigit())
 
     def _read(self, number: int) -> SignalDocument | None:
+        """The document of a signal; None if it is not stored. It is remembered once the signal has ended.
+
+        Raises StateUnreadable if the document cannot be read.
+        """
         if number in self._ended:
             return self._ended[number]
         path = self._path(number)
@@ -157,6 +161,7 @@ class SignalFolder:
         return self._folder / f"{number:06d}.json"
 
     def _audit_line(self, signal: Signal, event: str, by: str) -> None:
+        """Add a line to the audit: what happened to the signal, `by` whom, and the signal after it."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         store.append(self._audit, {"at": at, "by": by, "event": event, **signal.to_json()})
 

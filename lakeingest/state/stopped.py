@@ -1,8 +1,8 @@
 """The errors of stopped tables, stored in the state folder. A run continues with its other tables.
 
 stopped/<database>.<table>.json   the error of the table's last attempt, and its time; removed after the next success
-stopped_companions/               the same for companions of copies (`core.companion`): in another folder, because a
-                                  table of the source may have the name of a companion
+stopped_companions/               the same for companions of copies (`core.companions.companion`): in another folder,
+                                  because a table of the source may have the name of a companion
 """
 
 from collections.abc import Iterable

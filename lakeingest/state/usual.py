@@ -1,4 +1,4 @@
-"""What is usual for each table, stored in the state folder (`core.usual`).
+"""What is usual for each table, stored in the state folder (`core.proofs.usual`).
 
 usual/<database>.<table>.json   the last counts of a table
 

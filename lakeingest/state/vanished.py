@@ -11,7 +11,8 @@ from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import last_run, lease, store
 
-# A run gives the lease back just before it records its outcome. So only a record that is older than this tells anything
+# A run gives the lease back just before it records its outcome. So a record without outcome tells something only if it
+# is older than so many seconds
 _LATE_SECONDS = 60.0
 
 

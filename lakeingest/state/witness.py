@@ -1,6 +1,6 @@
 """What the second decoder has compared, and the differences that it has found, stored in the state folder.
 
-witness.json                          the document of `core.witness.Met`
+witness.json                          the document of `core.proofs.witness.Met`
 disagreements/<database>.<table>.json the last difference in the table, to be attached to a report
 """
 
@@ -22,6 +22,9 @@ def store_met(state: File, met: Met) -> None:
 
 
 def store_difference(state: File, difference: Difference, version: str, server: str, *, masked: bool) -> None:
-    """Store a difference for a report; with `masked`, without values. Raises StorageFailed if it cannot be written."""
+    """Store a difference for a report, with the versions of lakeingest (`version`) and of the server (`server`).
+
+    With `masked`, values are left out. Raises StorageFailed if the document cannot be written.
+    """
     path = store.path_of(state / DIFFERENCES, difference.table)
     store.replace_of_table(path, {"lakeingest": version, "server": server, **difference.to_json(masked=masked)})

@@ -55,7 +55,7 @@ class Copies(Protocol):
         """Whether `classes` can tell which values of the foreign key the server may take for equal."""
 
     def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
-        """The classes of a comparable foreign key's values, as in `core.cascades.Classes`."""
+        """The classes of a comparable foreign key's values, as in `core.cascades.cascades.Classes`."""
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
         """Whether a change of the parent after `after`, up to `upto`, may have an effect through the foreign key.
@@ -77,6 +77,7 @@ class Copies(Protocol):
 class _Known:
     """All changes of a table by foreign keys after `since`, up to `upto`, found when its copy had this `version`.
 
+    `moves`: the values that the last search found, as `Cascaded.moves` returns them.
     `has_unknown`: foreign keys whose values cannot be compared may have made more changes, which are not known.
     """
 
@@ -109,9 +110,9 @@ class Cascaded:
         """The known changes of the table up to the end of the log.
 
         If neither the log nor the copy has changed since the kept changes were found, the result is the kept changes.
-        Otherwise a search extends them; but there is no search, and the result `has_unknown`, if a foreign key whose
-        values cannot be compared may have changed rows. Raises SpoolGap if changes that may have caused changes of the
-        table are not known.
+        Otherwise a search extends the kept changes, and the result is kept for the next call. But if a foreign key
+        whose values cannot be compared may have changed rows, there is no search, and `has_unknown` of the result is
+        True. Raises SpoolGap if changes that may have caused changes of the table are not known.
         """
         standing = copies.standing(table)
         start, stop = standing.start, copies.stop  # the copy may lack changes after `start`; the log ends at `stop`
@@ -128,7 +129,7 @@ class Cascaded:
         else:
             affected = self._affected(table, start, compared, keys, copies)
             refers_to_itself = any(key.parent == table for key in compared)
-            if refers_to_itself:  # then unknown changes of the table may have caused others
+            if refers_to_itself:  # then a change of the table that is not known may have caused more changes of it
                 _assert_known(current, table, start, keys, copies)
             while sought := affected.sought():
                 affected.add_rows(copies.versions(table, sought))

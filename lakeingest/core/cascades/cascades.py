@@ -45,8 +45,8 @@ class RowChange:
 class ForeignKey:
     """A foreign key of the child `table`: its `columns` have the values of the columns `referenced` of the `parent`.
 
-    `types` has for each column the type that decides how the server compares values (`core.comparison`); () if all
-    columns are integers.
+    `types` has for each column the type that decides how the server compares values (`core.cascades.comparison`); () if
+    all columns are integers.
     """
 
     table: TableId

@@ -44,6 +44,8 @@ def is_name(name: str) -> bool:
 def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool) -> int:
     """How many of the waiting rows a file takes while more rows may come; 0 if it has to wait.
 
+    `positions` and `ops` have the position and the kind of each waiting row, in order.
+
     The file ends where a transaction ends. If all rows are of one transaction, which may go on, the file waits, unless
     `is_full`: then it takes all rows, but never the old row of an update without the new row.
     """
@@ -53,7 +55,9 @@ def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool)
     count = len(positions)
     while count and _place(positions[count - 1]) == last_place:
         count -= 1
-    return count if count or not is_full else rows_at_end(ops)
+    if count or not is_full:
+        return count
+    return rows_at_end(ops)  # all rows are of one transaction
 
 
 def rows_at_end(ops: Sequence[str]) -> int:

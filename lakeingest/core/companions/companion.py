@@ -1,8 +1,9 @@
 """Companions: tables beside a copy that a run writes from the changelog of the copy.
 
 A companion is written after each publish of its copy, up to the published position. Each of its commits carries its
-progress with `read_after`, the position in the changelog up to which its rows go (`core.reading.ReadTo`). So rows and
-position are one commit, and a run goes on exactly there. Its own position is a count (`core.counted`).
+progress with `read_after`, the position in the changelog up to which its rows go (`core.binlog.reading.ReadTo`). So
+rows and position are one commit, and a run goes on exactly there. A companion's own position is a count
+(`core.copies.counted`).
 """
 
 from collections.abc import Iterable

@@ -25,10 +25,10 @@ FROM_POSITION, TO_POSITION = "valid_from_position", "valid_to_position"
 FROM_GTID, TO_GTID = "valid_from_gtid", "valid_to_gtid"
 BEGUN_BY, ENDED_BY = "begun_by", "ended_by"
 
-HISTORY = "history"  # the suffix of histories (`core.companion`)
+HISTORY = "history"  # the suffix of histories (`core.companions.companion`)
 KEY = FROM_POSITION  # no two versions begin at the same position
 
-_NAMES = {Kind.INT32: "int", Kind.INT64: "bigint"}  # types that `core.widening` knows, because one holds the other
+_NAMES = {Kind.INT32: "int", Kind.INT64: "bigint"}  # types that `core.ddl.widening` knows, because one holds the other
 
 
 def _validity(name: str, kind: Kind, comment: str, *, nullable: bool = True) -> Column:
@@ -100,8 +100,8 @@ def followed(
     `fills`: by new column, its value in all earlier versions. A new column that `fills` does not name is NULL in them,
     because the table did not have the column.
 
-    A column cannot go on with the values of one that has another type in the lake, unless its type is wider. Then it is
-    new. Raises ValueError if names clash (`in_history`).
+    A column goes on with the values of a column of the history only if both have the same type in the lake, or if its
+    own type is wider. Otherwise it is new. Raises ValueError if names clash (`in_history`).
     """
     old_columns = {column.name: column for column in columns_of(history)}
     columns: list[Column] = []
@@ -139,7 +139,7 @@ def _comment(schema: TableSchema) -> str:
 
 
 def _stored(column: Column) -> Column:
-    """The column of the history for a column of the table: what the lake stores of it, and NULL for other versions."""
+    """The column of the history for a column of the table: as the lake stores it, and NULL in versions without it."""
     kind = STORED_AS.get(column.kind, column.kind)
     precision, scale = (column.precision, column.scale) if kind is Kind.DECIMAL else (0, 0)
     return Column(column.name, kind, _type(kind), precision=precision, scale=scale, comment=column.comment)
@@ -152,9 +152,9 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def at(progress: Progress, latest: int) -> Progress:
-    """The progress of a history that keeps its `latest` time, in µs since 1970, as the commit time of a transaction."""
+    """The progress with the `latest` time of a history, in µs since 1970: stored as a commit time in the position."""
     position = progress.position
-    assert position is not None  # noqa: S101 - held by `core.counted.begun`
+    assert position is not None  # noqa: S101 - held by `core.copies.counted.begun`
     last = Committed(position.at.file, position.at.pos, None, latest)
     return replace(progress, position=replace(position, history=History(last=last)))
 

@@ -97,7 +97,7 @@ def columns_of(
     before: Mapping[str, str],
     origins: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
-    """By the name of each column of the definition, the name of its column in the log. `followed` adds missing ones.
+    """By the name of each column of the definition, the name of its column in the log: `followed` adds a missing one.
 
     `before`: the result of this function for the previous definition. `origins`: by column, its name before the DDL, as
     in `Followed.origins`; None: a column of the same name is the same column. A column keeps its column in the log if
@@ -105,18 +105,19 @@ def columns_of(
     that no column of the log has values of two columns. Names are compared without case, as engines do.
     """
     present = {column.name: column for column in log.columns}
-    old = {name.casefold(): column for name, column in before.items()}
+    old_in_log = {name.casefold(): name_in_log for name, name_in_log in before.items()}
     found: dict[str, str] = {}
     for wanted in _stored(definition):
         was = wanted.name if origins is None else origins[wanted.name]
-        column = old.get(wanted.name.casefold())
+        in_log = old_in_log.get(wanted.name.casefold())
         is_same = was is not None and was.casefold() == wanted.name.casefold()
-        if column is not None and is_same and _can_store(present[column], wanted):
-            found[wanted.name] = column
+        if in_log is not None and is_same and _can_store(present[in_log], wanted):
+            found[wanted.name] = in_log
     taken = {name.casefold() for name in (*present, *found.values())}
     own = {name.casefold() for name in definition.names}
     for name in definition.names:
         if name not in found:
+            # names of the definition's other columns count as taken: each column gets its own name if it can
             others = taken | (own - {name.casefold()})
             found[name] = next(one for one in _candidates(name) if one.casefold() not in others)
             taken.add(found[name].casefold())

@@ -93,7 +93,7 @@ def fold(
     `current` has the current version of each changed key that has one. The changes are in order. `same` tells whether
     two rows are equal, for rows that were read again.
 
-    A key has one current version at most: a row that begins ends the one before it. A change that deletes a key without
+    A key has one current version at most: a new version ends the version before it. A change that deletes a key without
     a version changes nothing, as in a copy.
     """
     open_versions, folded = dict(current), list[Version[Row]]()
@@ -110,12 +110,14 @@ def fold(
 
 
 def _how(change: Change[Row]) -> Begun:
+    """How the version that the change brings has begun."""
     if change.is_reread:
         return Begun.CORRECTION
     return Begun.INSERT if change.kind is RowKind.INSERT else Begun.UPDATE
 
 
 def _why(change: Change[Row]) -> Ended:
+    """Why the version before the change has ended."""
     if change.is_reread:
         return Ended.CORRECTION
     return Ended.DELETE if change.kind is RowKind.DELETE else Ended.UPDATE

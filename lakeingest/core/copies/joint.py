@@ -12,10 +12,10 @@ REFUSALS = 3  # in a row, until a commit has half as many tables
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many tables are shown in one commit. `refusals`: how many such commits were refused in a row.
+    """How many tables are shown in one commit. `refusals`: how many commits of several tables were refused in a row.
 
-    A refusal counts only if no table of the commit has moved: then the server may refuse the request for its size, or
-    always.
+    A refusal counts only if nobody else has changed a table of the commit meanwhile: then the server may refuse the
+    request for its size, or always.
     """
 
     most: int = MOST
@@ -44,8 +44,8 @@ def first_batch(
 ) -> list[TableId]:
     """The tables of the first commit, at most `most`, in their order. `tables` has parents before their children.
 
-    Tables that are connected by foreign keys, directly or through other ones of `tables`, are a family. A family that
-    has no more than `most` tables is in the batch as a whole, or not at all.
+    Tables that are connected by foreign keys, directly or through other tables in `tables`, are a family. A family of
+    up to `most` tables is in the batch as a whole, or not at all.
     """
     batch = set[TableId]()
     for family in _families(tables, parents_of):
@@ -57,7 +57,7 @@ def first_batch(
 
 
 def generations(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
-    """The tables in groups, one after the other, so that no table is in the group of a parent. They keep their order.
+    """The tables, in the same order, divided into groups so that no table is in the group of one of its parents.
 
     `tables` has parents before their children.
     """
@@ -71,7 +71,7 @@ def generations(tables: Sequence[TableId], parents_of: Callable[[TableId], Colle
 
 
 def _families(tables: Sequence[TableId], parents_of: Callable[[TableId], Collection[TableId]]) -> list[list[TableId]]:
-    """The families of the tables, in the order of their first tables. Each has its tables in their order."""
+    """The families of the tables, in the order of their first tables. In each family, the order is that of `tables`."""
     relatives: dict[TableId, set[TableId]] = {table: set() for table in tables}
     for child in tables:
         for parent in parents_of(child):

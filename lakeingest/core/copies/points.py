@@ -118,7 +118,8 @@ def left_out(standings: Iterable[Standing]) -> dict[TableId, str]:
 
 def is_due(points: Iterable[Point], every: timedelta, now: datetime) -> bool:
     """Whether it is time for the next point that runs make by themselves. A point of a future time does not count."""
-    return all(not now - every < point.made_at <= now for point in points if point.is_by_itself and point.is_complete)
+    of_runs = [point for point in points if point.is_by_itself and point.is_complete]
+    return not any(now - every < point.made_at <= now for point in of_runs)
 
 
 def expired(points: Sequence[Point], keep: timedelta, now: datetime) -> list[Point]:

@@ -41,9 +41,9 @@ class Progress:
     the rows until a re-snapshot of all rows has closed the gap.
     `restarts`: how often the copy was started over, or went on over a gap.
     `cascades`: how far the rows have changes by foreign keys that the source does not log; None: nobody looks for them.
-    `quarantine`: the keys whose rows failed a gate, as in `core.checksum.Difference`. The copy has no row of them.
+    `quarantine`: the keys whose rows failed a gate; the copy has no rows with them.
     `began_empty`: the binlog position where the copy began without rows; None if it has all rows of the source.
-    `read_after`: of a companion (`core.companion`): how far it has read the changelog; None for a copy.
+    `read_after`: of a companion (`core.companions.companion`): how far it has read the changelog; None for a copy.
     """
 
     table: TableId
@@ -166,7 +166,8 @@ class Progress:
     ) -> Self:
         """The rows that foreign keys may have changed were read again: from now on `cascades` is `read`.
 
-        The read views contain every transaction up to the place in `read`. A running re-snapshot is not affected.
+        The read views contain every transaction up to the place in `read`. A running re-snapshot is not affected. The
+        other parameters are as in `reread_rows`.
         """
         return self._patched(patches, since, nulled, read_to, cascades=read)
 
@@ -348,7 +349,7 @@ class Progress:
         )
 
     def is_proven(self, place: Place) -> bool:
-        """Whether the copy is incomplete, and no chunk saw a transaction after this place.
+        """Whether the copy is incomplete, and its chunks saw no transaction after this place: `carried` needs both.
 
         A copy is incomplete if it has chunks, but is not merged to one stop. False for a place of another epoch.
         """
@@ -378,7 +379,7 @@ class Progress:
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at `position`. Raises ValueError unless `position` is a later one of the same server."""
+        """The same rows at `position`, after `step`. Raises ValueError unless it is a later one of the same server."""
         following = self._after(step, fingerprint=fingerprint)
         old = self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):

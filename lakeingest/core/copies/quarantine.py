@@ -45,7 +45,7 @@ class Failed:
 
 
 def refusal(failed: Sequence[Failed], listed: Collection[Key], rows: int, limit: Limit) -> str | None:
-    """Why the failing rows must not be moved, as far as the number of failing rows tells; None if they may be.
+    """Why the failing rows must not go into quarantine, as far as their number tells; None if they may.
 
     `listed`: the keys that are in quarantine already, which have none of the `rows` of the copy.
     """
@@ -57,7 +57,7 @@ def refusal(failed: Sequence[Failed], listed: Collection[Key], rows: int, limit:
 
 
 def refusal_of_keys(failing: Collection[Key], listed: Collection[Key], rows: int, limit: Limit) -> str | None:
-    """Why the rows of the `failing` keys must not be moved; None if they may be. `rows`: the rows of the copy."""
+    """Why the rows of the `failing` keys must not go into quarantine; None if they may. `rows`: the copy's rows."""
     text = json.dumps([*listed, *failing])
     if len(text) > MOST_CHARACTERS:
         return f"the keys in quarantine would take more than {MOST_CHARACTERS:,} characters"

@@ -324,8 +324,8 @@ def _definition_after(
 
     `name`: the column's name after the statement, for the error.
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
-    It is the current definition if no later statement defined or dropped the column. It is `column.first` if the
-    table had the column before all statements, and only later ones defined it. Otherwise NotLiftable is raised.
+    The result is the current definition if no later statement defined or dropped the column. It is `column.first` if
+    the table had the column before all statements, and only later ones defined it. Otherwise NotLiftable is raised.
     """
     definers = defined.get(column, ())
     is_defined_later = any(definer > statement for definer in definers)

@@ -7,7 +7,7 @@ from lakeingest.core.tables.schema import FLOATS, TableSchema
 def changed_by_any_ddl(schema: TableSchema) -> tuple[str, ...]:
     """The names in the copy of two kinds of columns.
 
-    1. Generated columns that a server may compute to other values (`core.generation`).
+    1. Generated columns that a server may compute to other values (`core.tables.generation`).
     2. Columns of the types FLOAT(M,D) and DOUBLE(M,D). MariaDB changes a column to such a type without checking the
        values, and cuts values that are too large whenever it copies the table later (measured, MariaDB 11.4).
     """

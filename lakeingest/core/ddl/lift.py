@@ -124,8 +124,8 @@ class Lift:
     def _refuse_if_generated_from(self, changed: set[str]) -> None:
         """Refuse the lift if a generated column may be computed from a changed column.
 
-        The server computes such a column again. If any column is changed, skipped columns count as changed, too,
-        because they may be computed from that column.
+        The server computes the generated column again after such a change. If any column is changed, skipped columns
+        count as changed, too, because a skipped column may itself be computed from a changed column.
         """
         if not changed:
             return
@@ -150,8 +150,8 @@ class Lift:
     def _value_in_old_rows(self, column: Column) -> object:
         """The value that the server gave to old rows in a new column; None is NULL.
 
-        A guess takes a default that the server may round later. If the column can be NULL, it also takes NULL for a
-        value that is not known. Raises NotLiftable in all other cases in which the value is not known.
+        If the lift is a guess, a default that the server may round later is taken as it is. For a column that can be
+        NULL, a guess also takes NULL in the place of an unknown value. Raises NotLiftable for any other unknown value.
         """
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")

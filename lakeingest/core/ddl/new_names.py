@@ -24,9 +24,9 @@ def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
 def unnamed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
     """The columns of `now` that may be renamed columns which lose the name that the user gave to them in the copy.
 
-    There are none if each column of `before` with a name of the user's choice is still at the source, or if another
-    column has its name in the copy now. Otherwise they are all new columns to which the user gives no name, because
-    nobody can tell from two definitions whether a column was renamed.
+    A column of `before` has lost the name that the user gave to it if it is no longer at the source, and no column has
+    this name in the copy now. If no column has lost its name, the result is empty. Otherwise it has all new columns to
+    which the user gives no name, because nobody can tell from two definitions whether a column was renamed.
     """
     old, new = (_all_names(schema) for schema in (before, now))
     gone = (column for column in before.columns if column.renamed_from and column.source_name.casefold() not in new)

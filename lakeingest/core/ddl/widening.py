@@ -39,6 +39,7 @@ def is_same(before: Column, after: Column) -> bool:
 
 
 def _any(_before: Column, _after: Column) -> bool:
+    """True: each change of the property keeps every value."""
     return True
 
 
@@ -86,6 +87,7 @@ def _unsigned(before: Column, after: Column) -> bool:
     if old.unsigned == new.unsigned:
         return True
     is_longer = _BYTES.get(old.name, 0) < _BYTES.get(new.name, 0)
+    # a longer signed integer holds every unsigned value; no unsigned integer holds a negative value
     return old.unsigned and is_longer
 
 
@@ -125,10 +127,13 @@ def _charset(before: Column, after: Column) -> bool:
 
 
 def _generation(before: Column, after: Column) -> bool:
+    """Whether neither column is generated: the server may compute other values for a generated column."""
     return not before.generation and not after.generation
 
 
 def _same(name: str) -> Rule:
+    """The rule that is true if the property `name` has not changed."""
+
     def rule(before: Column, after: Column) -> bool:
         return bool(getattr(before, name) == getattr(after, name))
 
@@ -154,7 +159,7 @@ RULES: Mapping[str, Rule] = {
     "comment": _any,  # readers get it with the next publish
     "default": _default,
     "charset": _charset,
-    "collation": _any,  # it orders and compares values, and changes none; `core.lift` judges the collation of a key
+    "collation": _any,  # it orders and compares values, and changes none; `core.ddl.lift` judges the collation of a key
     "generation": _generation,
     "secret": _any,
 }

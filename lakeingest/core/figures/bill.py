@@ -51,7 +51,7 @@ UNIT_COSTS = UnitCosts(
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a run took, as far as that was counted exactly; None if it was not.
+    """What a run took, as far as that was counted exactly. `cpu_seconds` is None if they were not counted.
 
     `requests` were sent to object stores by lakeingest's own client. `bytes_read` and `bytes_written` are the bytes of
     the contents of these requests. `files` were written for tables and for the state, on a disk or in a store, and

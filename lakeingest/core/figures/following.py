@@ -59,7 +59,7 @@ class Bound:
 def bound_of(every: float | None, tables: int, *, knows_files: bool) -> Bound:
     """The bound for this number of `tables`.
 
-    `every`: the seconds between the beginnings of two rounds; None for the pace `auto` (`core.pace`).
+    `every`: the seconds between the beginnings of two rounds; None for the pace `auto` (`core.figures.pace`).
     `knows_files`: the number of files of a publish does not depend on the table.
     """
     round_seconds = UNIT_COSTS.publish * max(tables, 1)  # a round is never shorter than what its publishes compute

@@ -32,7 +32,7 @@ class Measure:
 
     `rows`, `position`: those that readers see. `as_of`: readers see every change from before this time (seconds since
     1970). `lag_bytes`: how much of the binlog comes after what readers see, up to what the source has written.
-    `lag_seconds`: how much later than the last change that readers see the last spooled change was committed.
+    `lag_seconds`: the time from the commit of the last change that readers see to the commit of the last spooled one.
     `error`: the name of the error that has stopped the table; '' if the table goes on. `max_staleness`: the objective
     for the age, in seconds.
     `quarantined`: how many keys have no row in the copy because their rows failed a gate. `proven_since`: every row was

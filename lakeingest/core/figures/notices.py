@@ -12,7 +12,7 @@ RUN = ""  # stands for the whole run where a table is named
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What somebody was told last about a table: the `error` that has stopped it ('': none), and that it is stale."""
+    """What somebody was told last about a table: the `error` that stopped it ('': none), and whether it is `stale`."""
 
     error: str = ""
     stale: bool = False
@@ -59,7 +59,7 @@ def notices_of_tables(
             occasions["failed"] = new.error
         if new.stale and not old.stale:
             occasions["stale"] = new.error
-        if new == HEALTHY != old:
+        if new == HEALTHY and old != HEALTHY:
             occasions["recovered"] = old.error
         notices += (Notice(name, table, error, measure.position, seconds) for name, error in occasions.items())
     return notices, after

@@ -88,7 +88,7 @@ def chosen(files: Sequence[Candidate], most: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class KeyLook:
-    """How often a key, which the spool has changed, is in the files that were read.
+    """How often a key that has a change in the spool is in the files that were read.
 
     `is_gone`: its last change deletes its row. `may_lack`: its last change marks its row as deleted. The files may lack
     this row, because a chunk that was read after the change never had it. `times`: how many living rows have the key.
@@ -123,9 +123,7 @@ def miscount(name: str, recorded: int, counted: int) -> str | None:
 def differing_columns(expected: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
     """The columns in which the row `held` by the copy differs from the row `expected` by the spool.
 
-    Both rows have the same columns.
-
-    Numbers that are not numbers (NaN) are equal to each other.
+    Both rows have the same columns. Here NaN equals NaN.
     """
     return [name for name, value in expected.items() if not _is_same(value, held[name])]
 

@@ -71,14 +71,14 @@ def bucket(texts: Sequence[str | None], count: int) -> int:
 
 
 def _with_newline(text: str | None) -> str:
-    """What a row's text has of a column that is not a column of texts."""
+    """The part of a row's text for a column that is not a column of texts."""
     if text is None:
         return f"N{NEWLINE}"
     return f"N{_with_octets(text)}" if text.startswith("N") or NEWLINE in text else f"{text}{NEWLINE}"
 
 
 def _with_octets(text: str | None) -> str:
-    """What a row's text has of a column of texts, and what a key's text has of each column."""
+    """The part of a row's text for a column of texts, and the part of a key's text for any column."""
     return "N" if text is None else f"{len(text.encode())}:{text}"
 
 

@@ -78,12 +78,15 @@ class RangeProof:
         return self if following is self.state else replace(self, state=following, why=why)
 
     def compared(self, turn: Turn, now: float, seconds: float, position: str, why: str = "") -> Self:
-        """The range after a comparison as of a published position. `seconds`: the source's time for the comparison."""
+        """The range after a comparison as of a published position, with the result `turn` (EQUAL or DIFFERENT).
+
+        `seconds`: the source's time for the comparison. `why`: what differs.
+        """
         known = replace(self.after(turn), why=why, checked_at=now, seconds=seconds)
         return replace(known, proven_at=now, position=position) if turn is Turn.EQUAL else known
 
     def is_due(self, now: float, every: float) -> bool:
-        """Whether it is to be compared: `every` is the aim for the age of its proof, in seconds."""
+        """Whether the range is to be compared. `every`: the aim for the age of its proof, in seconds."""
         match self.state:
             case State.PROVEN:
                 since, pause = self.proven_at, DUE_SHARE * every
@@ -137,7 +140,7 @@ class Facts:
     signal: int
 
     def doubt(self, before: Self) -> tuple[Turn, str] | None:
-        """The event since the facts `before` that ends the proofs from that time, and its reason; None if they hold."""
+        """The event that ends proofs from the time of the facts `before`, and its reason; None if such proofs hold."""
         if (self.server, self.epoch) != (before.server, before.epoch):
             return Turn.DOUBTED, "the source is another server now"
         if (self.begun, self.restarts) != (before.begun, before.restarts):
@@ -230,7 +233,7 @@ class TableProof:
         return next((each.keys.lower for each in following if each.state is State.DIFFERS), None)
 
     def with_ranges(self, compared: Sequence[RangeProof], rate: float | None = None) -> Self:
-        """The table's proof with the ranges `compared`. Old ranges with some of their keys keep only the other keys.
+        """The table's proof with the ranges `compared`. An old range keeps only the keys that none of these has.
 
         The last comparison of the table has not failed, so `failed` becomes None.
         """
@@ -254,7 +257,7 @@ class TableProof:
 
     @property
     def proven_since(self) -> float | None:
-        """All ranges have been proven since this time; None if the proof of one of them is missing."""
+        """Each range was last proven at this time or later; None if one of them is not proven."""
         times = [proof.proven_at for proof in self.ranges if proof.state is State.PROVEN]
         return min(time or 0.0 for time in times) if len(times) == len(self.ranges) else None
 
@@ -282,7 +285,7 @@ _RANKS = {State.LOST: 0, State.DIFFERS: 1, State.UNPROVEN: 2, State.PROVEN: 3}
 
 
 def _urgency(proof: RangeProof) -> tuple[int, float]:
-    """Lost proofs come first, then what was never proven, then the oldest proof."""
+    """Lost proofs come first, then ranges that differ, then ranges that were never proven, then the oldest proof."""
     return _RANKS[proof.state], (proof.proven_at or 0.0) if proof.state is State.PROVEN else 0.0
 
 
@@ -293,13 +296,13 @@ def next_due(
 
     Of several equally urgent ranges, the one of the table that has waited longest.
     """
-    due = (
-        (table, proof, first)
+    due = {
+        table: first
         for table, proof in proofs.items()
         if table not in left_out and (first := proof.first_due(now, every)) is not None
-    )
-    chosen = min(due, key=lambda each: (*_urgency(each[2]), each[1].checked_at, each[0]), default=None)
-    return None if chosen is None else (chosen[0], chosen[2])
+    }
+    chosen = min(due, key=lambda table: (*_urgency(due[table]), proofs[table].checked_at, table), default=None)
+    return None if chosen is None else (chosen, due[chosen])
 
 
 @dataclass(frozen=True, slots=True)

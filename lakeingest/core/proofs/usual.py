@@ -18,13 +18,15 @@ MOST_COUNTS = 30  # that are kept of a table
 LEAST_COUNTS = 8  # fewer say nothing about what is usual
 LEAST_SECONDS = 600.0  # shorter spans are joined
 LEAST_ROWS = 20  # of fewer written rows, the share of NULLs says nothing
-DISTANCES = 6.0  # so many median distances from the median are still usual; so are, in any case:
-TIMES = 3.0  # up to so many times as many keys, or as few
+DISTANCES = 6.0  # up to so many median distances from the median are usual
+# However small the median distance is, these are usual, too:
+TIMES = 3.0  # up to so many times as many changed keys as the median, and down to the median divided by so many
 SHARE_OF_ROWS = 0.2  # a change of the number of rows by up to this share
 SHARE_OF_NULLS = 0.05  # a difference of the shares of NULLs in a column up to this
-PAUSES = 2.0  # times the longest pause
-LEAST_PAUSE = 3_600.0
-COLUMNS_SHOWN = 3
+# A pause is usual if it is shorter than one of these:
+PAUSES = 2.0  # times the longest earlier pause
+LEAST_PAUSE = 3_600.0  # seconds
+COLUMNS_SHOWN = 3  # in the findings about NULLs
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +113,24 @@ class Usual:
         return replace(self, counts=(*self.counts, new)[-MOST_COUNTS:])
 
     def findings(self) -> list[str]:
-        """What is unusual about the last counts, in words with the numbers; nothing while too few counts are known."""
+        """What is unusual about the last counts, in words with the numbers.
+
+        Empty while too few counts are known, and while the span of the last counts is too short.
+        """
         if len(self.counts) <= LEAST_COUNTS or self.counts[-1].seconds < LEAST_SECONDS:
             return []
         *earlier, last = self.counts
         return [*_of_changes(earlier, last), *_of_rows(self.counts), *_of_nulls(earlier, last)]
 
     def pause(self, now: float) -> str | None:
-        """What is unusual if no key has changed until now; None if such a pause is usual, or nobody knows."""
+        """The finding if no key has changed from the last counts until `now`.
+
+        None if a pause of this length is usual, or if too few counts are known.
+        """
         if len(self.counts) < LEAST_COUNTS:
             return None
         since = self.counts[-1].until
-        # counts are added only when something has changed, so no pause was longer than its span
+        # counts are added only when something has changed, so no pause was longer than the span in which it was
         longest = max(counts.seconds for counts in self.counts)
         if now - since <= max(LEAST_PAUSE, PAUSES * longest):
             return None

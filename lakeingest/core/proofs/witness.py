@@ -150,18 +150,21 @@ class Met:
     def after(
         self, server: str, schemas: Mapping[TableId, TableSchema], looked: Iterable[Looked], run_seconds: float
     ) -> Self:
-        """What has been compared after the looks `looked`, and after `run_seconds` more CPU seconds of runs."""
+        """What has been compared after looks with the results `looked`, and `run_seconds` more CPU seconds of runs.
+
+        `server`: the name in `rows` under which the results count. `schemas`: the definitions of the tables.
+        """
         counts, unread = Counter(self.rows.get(server, {})), Counter(self.unread)
         seconds, sampled = self.seconds, self.sampled
-        for look in looked:
-            for table, rows in look.rows.items():
+        for result in looked:
+            for table, rows in result.rows.items():
                 for trait in traits(schemas[table]):
                     counts[trait] = min(FIRST_ROWS, counts[trait] + rows)
-            for reason, count in look.unread.items():
+            for reason, count in result.unread.items():
                 is_known = reason in unread or len(unread) < _REASONS
                 unread[reason if is_known else _OTHER] += count
-            if look.is_sample:
-                seconds, sampled = seconds + look.seconds, sampled + look.rows.total()
+            if result.is_sample:
+                seconds, sampled = seconds + result.seconds, sampled + result.rows.total()
         rows_by_server = {**self.rows, server: dict(counts)} if counts else self.rows
         return replace(
             self,

@@ -17,7 +17,7 @@ class ColumnChoice:
     `exclude`: these columns are left out, even if `include` names them.
     `hash`, `mask`: the copy has these columns in the form HASHED or MASKED.
     `key_id`: a short digest of the key of the hashes; '' if `hash` is empty, or if there is no key.
-    `cast`: pairs of a column's name and the type that it has in the copy, a key of `core.casts.CASTS`.
+    `cast`: pairs of a column's name and the type that it has in the copy, a key of `core.tables.casts.CASTS`.
     `rename`: pairs of a column's name and the name that it has in the copy. Choices that differ only in `rename` are
     equal, because each renamed column of a definition says itself how it is named (`Column.renamed_from`).
 
@@ -57,7 +57,7 @@ class ColumnChoice:
         return is_as_is and self.name_in_copy(name) == name
 
     def without_column(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The chosen names that none of these columns has, in their order."""
+        """The names in this choice that none of the `columns` has, each once."""
         present = tuple(columns)
         named = (*self.include, *self.exclude, *self.hash, *self.mask, *dict(self.cast), *dict(self.rename))
         return tuple(name for name in dict.fromkeys(named) if not _has(present, name))

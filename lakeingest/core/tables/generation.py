@@ -32,6 +32,7 @@ _TOKEN = re.compile(
     r"`(?P<name>(?:[^`]|``)*)`|(?P<text>'(?:[^']|'')*')|(?P<word>[\w$]+)|(?P<sign>[-+*(),<>=!%.&|^~\s]+)|(?P<other>.)",
     re.DOTALL,
 )
+# A charset or a collation, such as _utf8mb4, utf8mb4 or utf8mb4_bin
 _CHARSET = re.compile(r"_?(?:utf8|utf8mb3|utf8mb4|latin1|ascii|binary)(?:_\w+)?")
 
 

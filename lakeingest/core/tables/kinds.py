@@ -50,8 +50,8 @@ _KINDS: dict[str, Kind] = {
 }
 _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
-# Kinds whose values have one exact text, or are bytes: how values are read to be hashed. A day is read as a text, which
-# can also be a zero date
+# Kinds whose values have one exact text, or are bytes: how values are read to be hashed. Dates, also those with a time
+# of day, are read as texts, because a text can have a zero date
 _HASHED_AS: Mapping[Kind, Kind] = {
     **{kind: kind for kind in (Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.NUMERAL, Kind.STRING)},
     **{kind: kind for kind in (Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.TIME, Kind.BINARY)},
@@ -77,7 +77,7 @@ def kind_to_hash(type_: SourceType, precision: int) -> Kind | None:
 
 
 def is_cast_number(column: Column) -> bool:
-    """Whether the copy has a number as a text or as a wider integer only because the user chose so (`core.casts`)."""
+    """Whether the copy has a number as a text or as a wider integer only by the user's choice (`core.tables.casts`)."""
     usual = usual_kind(column.source_type, column.precision)
     is_text = column.kind is Kind.NUMERAL and usual in {*INTEGERS, Kind.DECIMAL}
     return is_text or (column.kind is Kind.INT64 and usual is Kind.INT32)
@@ -86,7 +86,7 @@ def is_cast_number(column: Column) -> bool:
 def as_read(column: Column) -> Column:
     """The column with the kind in which its values are decoded, before they are hidden, or cast from an integer.
 
-    All other casts need no second step: the decoder reads such values in the kind of the copy.
+    Other casts need no second step: the decoder reads their values in the kind that the copy has.
     """
     if not column.is_hidden:
         usual = usual_kind(column.source_type, column.precision)

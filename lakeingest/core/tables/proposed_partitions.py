@@ -65,7 +65,7 @@ def propose(rows: int, columns: Iterable[Dates]) -> ProposedPartitions | None:
     """The first sound partition of a table with about `rows` rows; None if no column has one.
 
     A column is divided into days; into months or years if a partition would have fewer than PARTITION_ROWS rows on
-    average. This is sound if it makes FEWEST partitions or more, and if the rows are spread over the column's dates.
+    average. The division is sound if it has FEWEST partitions or more, and the rows are spread over the column's dates.
     """
     for dates in columns:
         if not _is_spread(dates):

@@ -170,6 +170,7 @@ def _fault(leaf: Comparison | OneOf | IsNull, column: Column, *, is_mariadb: boo
 
 
 def _fault_of_text(leaf: Comparison | OneOf, column: Column, literals: Sequence[Literal], *, is_mariadb: bool) -> str:
+    """Why a column of texts cannot be compared as `leaf` does; '' if it can be."""
     if not all(isinstance(literal, str) for literal in literals):
         return f"{column.source_type} is compared with texts"
     if isinstance(leaf, Comparison) and leaf.operator not in {"=", "<>"}:
@@ -234,26 +235,28 @@ class _Reader:
         self._at = 0
 
     def condition(self) -> Condition:
-        """The whole condition."""
+        """Read the whole condition. Raises ValueError, as all these methods do, for a token that is not allowed."""
         found = self._either()
         if self._at < len(self._tokens):
             self._refuse("AND, OR or the end")
         return found
 
     def _either(self) -> Condition:
+        """Read conditions with OR between them, or a single condition."""
         terms = [self._both()]
         while self._skip("keyword", "OR"):
             terms.append(self._both())
         return terms[0] if len(terms) == 1 else Either(tuple(terms))
 
     def _both(self) -> Condition:
+        """Read conditions with AND between them, or a single condition."""
         terms = [self._negated()]
         while self._skip("keyword", "AND"):
             terms.append(self._negated())
         return terms[0] if len(terms) == 1 else Both(tuple(terms))
 
     def _negated(self) -> Condition:
-        """A condition after NOT, a condition in parentheses, or a comparison."""
+        """Read a condition after NOT, a condition in parentheses, or a comparison."""
         if self._skip("keyword", "NOT"):
             return Not(self._negated())
         if self._skip("sign", "("):
@@ -263,7 +266,7 @@ class _Reader:
         return self._comparison()
 
     def _comparison(self) -> Condition:
-        """A column with IS NULL, IN, BETWEEN (each perhaps with NOT), or with an operator."""
+        """Read a column with IS NULL, IN, BETWEEN (each perhaps with NOT), or with an operator."""
         operand = self._operand()
         if self._skip("keyword", "IS"):
             is_negated = self._skip("keyword", "NOT")
@@ -291,7 +294,7 @@ class _Reader:
         return Comparison(operand, operator, self._literal())
 
     def _operand(self) -> Operand:
-        """A column, perhaps with COLLATE. Raises ValueError for a function."""
+        """Read a column, perhaps with COLLATE. Raises ValueError for a function."""
         kind, token = self._peek()
         if kind not in {"word", "name"}:
             self._refuse("a column")
@@ -308,7 +311,7 @@ class _Reader:
         return Operand(name, collation.lower())
 
     def _literal(self) -> Literal:
-        """A number, perhaps with a sign, or a text."""
+        """Read a number, perhaps with a sign, or a text."""
         sign = next((sign for sign in "+-" if self._skip("sign", sign)), "")
         kind, token = self._peek()
         if kind == "number":
@@ -322,6 +325,7 @@ class _Reader:
         return token.replace("''", "'")
 
     def _peek(self) -> tuple[str, str]:
+        """The kind and the text of the next token, without going past it."""
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "the end")
 
     def _skip(self, kind: str, token: str) -> bool:
@@ -331,8 +335,10 @@ class _Reader:
         return is_next
 
     def _expect(self, kind: str, token: str) -> None:
+        """Go past the next token, which must be this one."""
         if not self._skip(kind, token):
             self._refuse(token)
 
     def _refuse(self, wanted: str) -> NoReturn:
+        """Raise ValueError: `wanted` should stand where the next token is."""
         raise ValueError(f"{self._peek()[1]}: {wanted} should come here")

@@ -13,7 +13,7 @@ from lakeingest.core.tables.change import COMMITTED_AT, DATABASE, DELETED, OP, P
 from lakeingest.core.tables.column_choice import ALL_COLUMNS, HASHED, HIDDEN, ColumnChoice
 from lakeingest.core.tables.default import Default, Value
 
-RESERVED = "_lakeingest"  # the names of the databases of the ledger (`core.ledger`) begin with this
+RESERVED = "_lakeingest"  # the names of the databases of the ledger (`core.proofs.ledger`) begin with this
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
@@ -105,7 +105,7 @@ class Choices:
     `deletes`: hard | soft. With soft, deleted rows stay, and are marked.
     `metadata`: the chosen metadata columns, among op, position, committed_at, database and table, in any order.
     `columns`: the columns that are copied.
-    `rows`: the condition of the rows that are copied, as `core.row_filter` writes it; '' for all.
+    `rows`: the condition of the rows that are copied, as `core.tables.row_filter` writes it; '' for all.
     """
 
     key: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class Column:
     `generation`: the expression of a generated column as the server prints it; '' for other columns.
     `secret`: the key of the hashes, only while values are read, and never stored.
 
-    A field that is added here needs a rule in `core.widening`.
+    A field that is added here needs a rule in `core.ddl.widening`.
     """
 
     name: str

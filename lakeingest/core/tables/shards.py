@@ -50,13 +50,16 @@ def family(kind: str) -> str:
 
 
 def field_id(name: str, kind: str, part: str = "") -> int:
-    """The field id of a column. Names that differ only in case are one name. `part`: a part of the column."""
+    """The field id of a column. Names that differ only in case are one name.
+
+    `part`: a part of the column that has an id of its own, such as the elements of a list; '' for the column itself.
+    """
     text = "\0".join((name.casefold(), family(kind), part))
     return 1 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _IDS
 
 
 def wider(one: str, other: str) -> str:
-    """The type of the two, which are of one family, that holds every value of both."""
+    """Of two types of one family, the type that holds every value of both."""
     if one == other:
         return one
     if one in _INTEGERS:
@@ -68,10 +71,10 @@ def wider(one: str, other: str) -> str:
 def joined(
     shared: Sequence[SharedColumn], key: Sequence[str], shard: Sequence[SharedColumn], key_of_shard: Sequence[str]
 ) -> tuple[SharedColumn, ...]:
-    """The columns of the shared table once it also has the rows of a shard with the columns `shard`.
+    """The columns of the shared table, now `shared`, once it also has the rows of a shard with the columns `shard`.
 
-    A column of the shared table keeps its name, and stays if the shard lacks it. Raises ShardsDiffer if the keys, or
-    columns of one name, do not fit.
+    `key` and `key_of_shard` are the names of the columns of their keys. A column of the shared table keeps its name,
+    and stays if the shard lacks it. Raises ShardsDiffer if the keys, or columns of one name, do not fit.
     """
     if {name.casefold() for name in key} != {name.casefold() for name in key_of_shard}:
         raise ShardsDiffer(f"its key is {_listed(key_of_shard)}, and that of the other shards is {_listed(key)}")

@@ -16,7 +16,7 @@ from lakeingest.core.tables.schema import TableId
 EVEN_FACTOR = 2  # the most keys per row for arithmetic: a chunk has at most this many times the wanted rows
 TARGET_SECONDS = 2.0  # of a chunk's read view: well under 5 s, because the view holds a metadata lock and delays purge
 TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; packets and Python objects need memory too
-SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
+SECONDS_MAX = 60.0  # of a chunk's SELECT: the server ends it after so many seconds
 BYTES_MAX = 4 * TARGET_BYTES  # of a chunk: at more, the executor gives it up; estimates may be wrong, and rows differ
 FIRST_ROWS = 50_000  # per chunk before anything is measured: a second at most if rows are narrow
 ROWS_MAX = 200_000

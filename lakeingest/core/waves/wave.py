@@ -27,8 +27,8 @@ class MergePlan:
     A merge reads the spool from the *least* mark, and not from the stop of the last merge, because splits of a later
     wave need changes that earlier merges did not apply.
 
-    `patches`: the patches that the merge takes in, each with the place of its low. The history of a key in a patch is,
-    in this order: its changes up to that place, its row in the patch, its changes after that place. So within the key
+    `patches`: the patches that the merge takes in, each with the place of its low. For a key in a patch, this is the
+    order: the key's changes up to that place, its row in the patch, its changes after that place. So within the key
     range of a patch, each mark is at most the place of the patch's low, even if the split was merged further.
     """
 

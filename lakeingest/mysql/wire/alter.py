@@ -1,8 +1,8 @@
 """Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
 Of a column in the statement, this module reads the name, the name after AFTER, and whether the default is a literal. It
-never reads the type or a value: the server tells the column's definition (`core.alteration`). Fail closed: a statement
-that has an unknown part, or may change values, rows or the key, has no alteration, and becomes a barrier.
+never reads the type or a value: the server tells the column's definition (`core.ddl.alteration`). Fail closed: a
+statement that has an unknown part, or may change values, rows or the key, has no alteration, and becomes a barrier.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 

@@ -2,6 +2,8 @@
 
 Text is decoded exactly or refused: a code for which the server has no character raises an error, and never becomes `?`
 or U+FFFD. tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
+
+In the kernels, `data`, `start` and `size` are those of `Values`; `entries` is what `code_table` or `key_table` returns.
 """
 
 import numpy as np

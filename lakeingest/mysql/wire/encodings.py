@@ -82,8 +82,8 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    `shown`: the column as the copy has it, if the copy hides or casts its values; `column` is then the column as it is
-    read.
+    `column`: the column with the kind in which its values are decoded. `shown`: the column as the copy has it, if the
+    copy hides or casts the decoded values; else None.
 
     With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for a value that could
     become equal to another value.
@@ -166,8 +166,8 @@ _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
 
 
 def _integers(values: Values, encoding: Encoding) -> pa.Array:
-    arrow_type = _INTEGER_TYPES[encoding.column.kind]
-    return numbers.integers(values, encoding.width, arrow_type, signed=not encoding.sent.unsigned)
+    type_ = _INTEGER_TYPES[encoding.column.kind]
+    return numbers.integers(values, encoding.width, type_, signed=not encoding.sent.unsigned)
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
@@ -287,17 +287,18 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
 
     Raises Mismatch if there is no such reader, or the sent digits of a decimal are not those of the column.
     """
-    in_copy, column = column, as_read(column)
-    shown = None if column == in_copy else in_copy
-    reader = readers.get((column.kind, sent.type))
-    is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
+    decoded = as_read(column)
+    shown = None if decoded == column else column
+    reader = readers.get((decoded.kind, sent.type))
+    is_flag = decoded.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     # each integer type has a reader for every kind of integers, so the kinds are compared, too; a flag is no integer
-    is_other_integer = sent.type in _INTEGER_BYTES and not is_flag and _kind_of_integer(sent) is not column.kind
+    is_other_integer = sent.type in _INTEGER_BYTES and not is_flag and _kind_of_integer(sent) is not decoded.kind
     if reader is None or is_other_integer:
         raise Mismatch(f"column {column.source_name} is {sent.type.name} now, it was {column.source_type}")
-    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
+    has_other_digits = (sent.precision, sent.scale) != (column.precision, column.scale)
+    if decoded.kind in {Kind.DECIMAL, Kind.NUMERAL} and has_other_digits:
         raise Mismatch(f"column {column.source_name} has other digits, it was {column.source_type}")
-    return Encoding(column, sent, width, reader, is_key, shown)
+    return Encoding(decoded, sent, width, reader, is_key, shown)
 
 
 def _kind_of_integer(sent: Sent) -> Kind:

@@ -3,6 +3,9 @@
 The kernel `follow` handles five events: GTID, BEGIN, a TABLE_MAP that was seen before, rows, and the XID that commits.
 It leaves every other event, and every event that seems wrong, to `segment`. `segment` knows the whole grammar
 (`grammar.NEXT`) and raises the errors.
+
+In the steps of the kernel, `start` and `stop` are the offsets in `data` of an event's begin, and of its end without its
+checksum.
 """
 
 import enum

@@ -127,7 +127,7 @@ def not_asked(_: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables that a reader watches. Of `schemas` it must miss neither row changes nor DDL; of `waiting`, no DDL.
+    """The tables that a reader watches: those in `schemas` for row changes and DDL, those in `waiting` for DDL alone.
 
     `reach` says why a change in statement format may change rows of other tables than the table that it names.
     """

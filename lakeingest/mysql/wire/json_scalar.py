@@ -2,6 +2,8 @@
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
 (packed times). A value that the server cannot have written raises Damaged.
+
+In the steps, `to` is the offset in `text` at which the next byte is written.
 """
 
 import base64
@@ -52,7 +54,7 @@ _YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59,
 
 @compiled_step
 def write_literal(value: int, text: np.ndarray, to: int) -> int:
-    """Write null, true or false. Returns the end of the text, or DAMAGED."""
+    """Write null, true or false: for the `value` 0, 1 or 2. Returns the end of the text; DAMAGED for another value."""
     if value >= len(_LITERALS):
         return DAMAGED
     store64(text, to, _LITERALS[value])

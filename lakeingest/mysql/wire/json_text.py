@@ -13,6 +13,9 @@ Before a kernel reads bytes, it proves that they lie within their container, and
 bytes from the server no two values share bytes. So the sizes of all headers, keys and scalars add up to at most twice
 the size of the whole: a scalar that lies in a header is counted twice. A greater sum is damage.
 This check bounds time and memory, whatever the offsets are.
+
+In the steps, `at` and `end` are offsets in `data`: of the next byte to read, and of the end of the bytes that may be
+read. `to` is the offset in `text` at which the next byte is written.
 """
 
 from typing import NamedTuple

@@ -80,6 +80,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 def _load64(_typing: Any, data: Any, at: Any) -> Any:
+    """The types of `compiled.load64`, and the function that generates its code; the next two functions are alike."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(_address(context, builder, signature, arguments), align=1)
 
@@ -106,6 +108,7 @@ def _store64(_typing: Any, data: Any, at: Any, value: Any) -> Any:
 
 
 def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """The pointer to a word of eight bytes: in the array `arguments[0]`, at the index `arguments[1]`."""
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     index = context.cast(builder, arguments[1], signature.args[1], types.intp)
     return builder.bitcast(builder.gep(array.data, [index]), _WORD.as_pointer())

@@ -1,7 +1,7 @@
-"""Finds the rows of chunks, and the row images of the binlog, that meet the condition of the user (`core.row_filter`).
+"""Finds the rows of chunks, and the row images of the binlog, that meet the condition of the user.
 
-No other module evaluates conditions for a copy. This module evaluates them on decoded values, so that a chunk and the
-binlog agree about each row.
+The conditions are those of `core.tables.row_filter`. No other module evaluates conditions for a copy. This module
+evaluates them on decoded values, so that a chunk and the binlog agree about each row.
 """
 
 import datetime as dt
@@ -133,6 +133,7 @@ class _Evaluation:
                 return found
 
     def _combined(self, combine: Any, terms: Sequence[Condition]) -> pa.Array:
+        """The results of all terms, combined to one by a function of two results."""
         found = self.of(terms[0])
         for term in terms[1:]:
             found = combine(found, self.of(term))
@@ -142,6 +143,7 @@ class _Evaluation:
         return self._columns[operand.name.casefold()][1]
 
     def _compared(self, operand: Operand, operator: str, literal: Literal) -> pa.Array:
+        """For each row whether the comparison with the literal is true; null if the row's value is NULL."""
         column, values = self._columns[operand.name.casefold()]
         compare = getattr(pc, _COMPARED[operator])
         if isinstance(literal, Decimal):

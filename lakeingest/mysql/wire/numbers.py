@@ -2,6 +2,8 @@
 
 Sources: MySQL's protocol documentation, "Binary Protocol Value"; MySQL manual, "Precision Math: DECIMAL Data Type
 Characteristics" (nine digits in four bytes).
+
+In the kernels, `data`, `start` and `size` are those of `Values`.
 """
 
 import numpy as np

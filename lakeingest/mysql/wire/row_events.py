@@ -96,15 +96,15 @@ class RowReader:
             has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ
             if known_schema is schema and has_same_description:
                 return table
-        where = f"{schema.table} {where}"
-        table_map, indexes = bind_columns(sent, schema, where)  # the indexes of the copied columns
+        table_and_place = f"{schema.table} {where}"
+        table_map, indexes = bind_columns(sent, schema, table_and_place)  # the indexes of the copied columns
         try:
             encodings = [
                 (index, event_encoding(column, table_map.columns[index], is_key=column.name in schema.key))
                 for column, index in zip(schema.columns, indexes, strict=True)
             ]
         except Mismatch as error:
-            raise SchemaChanged(f"{where}: {error}; copy the table again") from error
+            raise SchemaChanged(f"{table_and_place}: {error}; copy the table again") from error
         self._tables.append((schema, table_map))
         self._sent.append(sent)
         self._encodings.append(encodings)
@@ -226,10 +226,11 @@ def walk_rows(
 ) -> tuple[int, int]:
     """Find the values of the row images of row events, as many as fit into the arrays.
 
-    `chosen` has the indexes of the events in `rows`. `progress` says where the walk begins, and is updated for the next
-    call: the index in `chosen`, the offset in `data` (0: the event's beginning), and the number of the event's images
-    found before. Fills `start` and `size` as `walk_row` does, and for each image `event_of` (the index of its event in
-    `rows`), `within` (its number in the event) and `kind`. Returns a `_Status` and the number of images found.
+    `chosen` has the indexes of the events in `rows`. `widths` and `optional` are those of the table in `RowReader`.
+    `progress` says where the walk begins, and is updated for the next call: the index in `chosen`, the offset in `data`
+    (0: the event's beginning), and the number of the event's images found before. Fills `start` and `size` as
+    `walk_row` does, and for each image `event_of` (the index of its event in `rows`), `within` (its number in the
+    event) and `kind`. Returns a `_Status` and the number of images found.
     """
     found = 0  # the number of images
     while progress[0] < len(chosen):

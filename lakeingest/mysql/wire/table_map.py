@@ -157,6 +157,7 @@ def _checked(sent: Sent) -> Sent:
 
 
 def _length_bytes(value_bytes_max: int) -> int:
+    """The number of bytes of the length before a value that has at most so many bytes."""
     return 1 if value_bytes_max <= _ONE_BYTE_MAX else 2
 
 

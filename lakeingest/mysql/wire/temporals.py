@@ -5,6 +5,8 @@ Protocol Value" (result sets). Both forms have year, month and day, so a date ca
 or the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
 NULL, or that all dates of the column are texts. Dates in the year 0, which some readers of the lake do not know, count
 as impossible.
+
+In the kernels, `data`, `start` and `size` are those of `Values`.
 """
 
 import struct
