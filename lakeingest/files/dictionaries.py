@@ -49,6 +49,7 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
 
 def _is_repetitive(values: pa.ChunkedArray) -> bool:
+    """Whether the values of a sample repeat; False if all of them are NULL."""
     valid = len(values) - values.null_count
     if not valid:
         return False

@@ -329,7 +329,7 @@ def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "p
     """The columns `names` of about the first `most` rows of a data file. Later pages of the file are not decoded."""
     import pyarrow as pa
 
-    first = next(parquet.iter_batches(most, columns=list(names)), None)
+    first = next(parquet.iter_batches(most, columns=list(names)), None)  # None: the file has no rows
     return parquet.read(list(names)) if first is None else pa.Table.from_batches([first])
 
 
@@ -353,7 +353,7 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
     Returns the numbers of deleted files and bytes.
     """
     not_linked = [file for file in files if not file.is_behind_link()]
-    if not not_linked:  # then no folder tells the time
+    if not not_linked:  # without a file, there is no folder that tells the time
         return 0, 0
     limit = not_linked[0].parent.now() - age.total_seconds()
     removed, freed = 0, 0

@@ -220,6 +220,7 @@ class Local(PosixPath):
         return self.open("rb")
 
     def _nearest_existing(self) -> Self:
+        """The path itself, or the nearest folder above it that exists."""
         return next(path for path in (self, *self.parents) if path.exists())
 
     @contextmanager

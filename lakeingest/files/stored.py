@@ -187,7 +187,7 @@ class Stored:
             self.bucket.put(self.key, contents)
 
     def create_from(self, contents: bytes) -> bool:
-        """Put the contents on the condition that there is no such file; equal contents count as those of this call."""
+        """Put the contents if there is no such file. True also if the file has the same contents already."""
         return self._put_bytes_if(contents, None) is not None
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
@@ -199,7 +199,7 @@ class Stored:
         return self._put_bytes_if(json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode(), seen)
 
     def _put_bytes_if(self, body: bytes, seen: Seen | None) -> Seen | None:
-        """Put these contents on the condition of `put_if`. Contents that are already stored were put by this call."""
+        """Put these contents on the condition of `put_if`. If they are stored already, this call counts as the put."""
         mode: Any = "create" if seen is None else dict(seen.version)
         last_error: Exception | None = None
         began = time.monotonic()
@@ -360,12 +360,15 @@ class Stored:
 
     @property
     def _prefix(self) -> str | None:
+        """The text with which the keys of all files in this folder begin; None for the whole bucket."""
         return f"{self.key}/" if self.key else None
 
     def _found(self, meta: Any) -> Self:
+        """The file of an entry in a listing."""
         return replace(self, key=str(meta["path"]), seen=Seen.of(meta))
 
     def _get_or_none(self) -> tuple[bytes, Seen] | None:
+        """The contents and their metadata; None if the file does not exist."""
         try:
             return self.get()
         except FileNotFoundError:

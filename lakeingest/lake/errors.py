@@ -218,6 +218,7 @@ def catalog_refused(catalog: Path | str, message: str) -> StorageFailed:
 
 
 def _store_away(store: Path | str, message: str) -> StorageAway:
+    """The error for an object store that does not answer, or fails."""
     return StorageAway(f"{store}: the store does not answer, or fails: {message}; run the same command again")
 
 

@@ -1,7 +1,7 @@
 """The port for foreign tables, which other tools made, and which become copies (`tables.startup: adopt`).
 
 A foreign table is taken over in one commit on staging, which readers do not see. From then on it is a copy with a gap:
-all its rows are compared with the source before the first publish (`core.startup`).
+all its rows are compared with the source before the first publish (`core.copies.startup`).
 """
 
 from collections.abc import Callable, Iterator
@@ -37,10 +37,10 @@ class Foreign:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What becomes of its columns and deletes, in words."""
+        """What becomes of the table's columns and deletes, in words."""
         if self.dropped:
             yield f"its columns {', '.join(self.dropped)} are dropped"
-        if self.added:
+        if self.added:  # each row with a value there differs from the source, so the comparison writes it anew
             yield f"it lacks {', '.join(self.added)}, so most rows are written"
         if self.widened:
             yield f"{', '.join(self.widened)} get a wider type"
@@ -54,11 +54,11 @@ class ForeignTables(Protocol):
     def find(self, schema: TableSchema) -> Foreign | None:
         """The foreign table that has the name of the copy; None if there is no such table, or if it is a copy of ours.
 
-        Nothing is changed. Raises NotOurTable if it cannot be taken over, or if the user does not want that.
+        Nothing is changed. Raises NotOurTable if the table cannot be taken over, or if the user does not want that.
         """
 
     def take_over(self, schema: TableSchema, progress: Callable[[int], Progress]) -> Staged:
-        """Take over the table in one commit on staging, with the progress for the number of its rows.
+        """Take over the table in one commit on staging. `progress` gets its number of rows, and returns the progress.
 
         Readers see the rows and columns of the other tool until the first publish. Raises NotOurTable as `find`;
         ForeignWrite if the other tool commits meanwhile.

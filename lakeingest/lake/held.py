@@ -26,10 +26,10 @@ class HeldFile(Protocol):
 
     @property
     def rows(self) -> int:
-        """The number of rows, also of deleted ones, by the commit."""
+        """The number of rows that the commit states for the file, deleted rows included."""
 
     def count(self) -> int:
-        """The number of rows, also of deleted ones, by the file itself."""
+        """The number of rows that the file itself states, deleted rows included."""
 
     def may_have(self, keys: pa.Table) -> "np.ndarray":
         """For each key, whether the commit says that the file may have a row with this key."""

@@ -66,6 +66,7 @@ def _is_still_at(config: Config, address: str, wanted_id: str) -> bool:
 
 
 def _id_in(state: File) -> str:
+    """The id in a state folder; '' if the folder has none yet."""
     return str(_read(state).get("id", ""))
 
 

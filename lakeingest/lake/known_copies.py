@@ -55,8 +55,8 @@ class Pointers:
 class Known:
     """What was found by a look at the metadata in the file `location`, which had this `size` and time of change.
 
-    `listings`, of the commit from which a run goes on: what its list of manifests lists, which comes first, and what
-    each of its manifests lists. None: this is not known, or a run would change something before it goes on.
+    `listings` is about the commit from which a run goes on: first what its list of manifests lists, then what each of
+    these manifests lists. None: this is not known, or a run would change something before it goes on.
     """
 
     location: str
@@ -71,8 +71,8 @@ class Known:
         status = _status(location)
         if status is None:
             return None
-        few = listings is not None and sum(map(len, listings.values())) <= MOST_FILES
-        return cls(location, status.st_size, status.st_mtime_ns, looked, listings if few else None)
+        has_few = listings is not None and sum(map(len, listings.values())) <= MOST_FILES
+        return cls(location, status.st_size, status.st_mtime_ns, looked, listings if has_few else None)
 
     @property
     def is_as_it_was(self) -> bool:
@@ -82,7 +82,7 @@ class Known:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a run can go on from the copy as it is: all its files are there, with their lengths."""
+        """Whether a run can go on from the copy as it is: all its files are known, and there with their lengths."""
         listed = [] if self.listings is None else [file for files in self.listings.values() for file in files]
         statuses = ((_status(location), length) for location, length in listed)
         return bool(listed) and all(status is not None and status.st_size == length for status, length in statuses)
@@ -141,8 +141,8 @@ _READ: Latest[tuple[str, str], _Notes] = Latest(4)
 class KnownCopies:
     """The copies that the state folder knows.
 
-    `condition`: a text of everything in pipeline.yml and of this program on which a look depends. `pointers`: asks the
-    catalog for all tables; None if this catalog has no such answer. `name_of`: the name of a table in the catalog.
+    `condition`: a digest of everything in pipeline.yml and of this program on which a look depends. `pointers`: asks
+    the catalog for all tables; None if this catalog has no such answer. `name_of`: the name of a table in the catalog.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class KnownCopies:
         self.pointers, self._ownership = pointers, ownership
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool) -> dict[TableId, Known]:
-        """What a look would find now, for each of these tables of which it is known without a look.
+        """What a look would find now, for each of these tables whose notes still hold.
 
         With `whole`, only tables that a run would leave as they are when it opens them, because all their files exist.
         """

@@ -42,6 +42,6 @@ class Logs(Protocol):
     def combine(self, staged: Staged) -> Staged:
         """If there are many small files, put their rows into fewer files, within each partition.
 
-        Readers of the rows that were added since a commit see none of them again. Returns `staged` if there is nothing
-        to do.
+        A reader of the rows that were added since a commit does not get the combined rows again. Returns `staged` if
+        there is nothing to do.
         """

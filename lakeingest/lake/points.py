@@ -1,4 +1,4 @@
-"""The port for points, which each lake format implements: a version of a copy is kept under a name (`core.points`).
+"""The port for points (`core.copies.points`), which each lake format implements: a version of a copy is kept by name.
 
 No method changes a row, or needs Spark or the source. Each can be repeated.
 """
@@ -20,4 +20,4 @@ class Points(Protocol):
         """
 
     def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
-        """Let a version go that `keep` keeps under this name. Nothing happens if it is not kept any more."""
+        """End what `keep` has done: the version `kept` can expire again. Nothing happens if it is not kept any more."""

@@ -44,6 +44,7 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
     others = [table for table in all_tables if table not in known]
 
     def look(table: TableId) -> Looked | LakeIngestError | None:
+        """What `target.look` returns, or the error that it raises."""
         try:
             return target.look(table)
         except LakeIngestError as error:

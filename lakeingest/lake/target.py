@@ -91,7 +91,7 @@ class Capabilities:
 
     `merges_by` says what callers give to `Merger.write`:
     - `rows`: only the new rows, because `Merger.replace` deletes the old ones
-    - `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart
+    - `changes`: the new rows and the deleted rows, which the column `core.tables.change.DELETED` tells apart
     """
 
     merges_by: MergesBy
@@ -118,13 +118,13 @@ class Merger(Protocol):
         """The number of rows whose keys mergers read to find the old rows of all changes; 0 if they read none."""
 
     def replace(self, changes: pa.Table) -> Written:
-        """Delete the old rows of the changed keys. The changes have the key's columns and `core.change.DELETED`."""
+        """Delete the old rows of the changed keys. `changes` has the key's columns and `core.tables.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> Written:
         """Write the new rows, or all changes, as `Capabilities.merges_by` says.
 
-        Changes have the column `core.change.DELETED`. If the table itself has that column, the copy keeps deleted rows:
-        the column is written like any other, and no change removes a row.
+        Changes have the column `core.tables.change.DELETED`. If the table itself has that column, the copy keeps
+        deleted rows: the column is written like any other, and no change removes a row.
         """
 
 
@@ -192,7 +192,7 @@ class Tables(Protocol):
         """Return what `inspect` returns, with the table's properties at that time; None if `inspect` returns None."""
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:  # noqa: ARG002
-        """What `look` would return, for each of these tables of which it is known without a look.
+        """What `look` would return, for each of these tables for which this is known without a look.
 
         With `whole`, only tables that `recover` would leave as they are.
         """
@@ -306,12 +306,12 @@ class Joint(Protocol):
     def prepare(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Prepared:
-        """Check and audit a commit, with the errors of `Publishing.publish`. Readers must see an earlier commit."""
+        """Check and audit a commit, with the errors of `Publishing.publish`. The table must be published already."""
 
     def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
         """Let readers see all these tables at once, or none, for example if someone else has changed one of them.
 
-        For a table that is not known to be seen, `Prepared.show` is exact even if this commit takes effect later.
+        Call `Prepared.show` for a table that is not known to be seen: that is right even if this commit arrives later.
         """
 
 

@@ -50,7 +50,7 @@ class Waiting:
     longest_query: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
-        """Store a removal with the document `of`, unless one with this name exists. The name sorts after older names.
+        """Store a removal with the document `of`, unless one with this name exists. `name` must sort after older names.
 
         The removal waits from now on. Callers know that no commit needs its files any more.
         """
@@ -117,6 +117,7 @@ class Waiting:
         (self.folder / BEGAN).put_document({"since": self._now().to_json()})
 
     def _files(self) -> list[File]:
+        """The documents of all removals, the oldest first."""
         return [file for file in self.folder.listed("*.json") if file.name != BEGAN]
 
     def _read(self, file: File) -> Removal | None:

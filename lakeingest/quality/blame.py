@@ -68,6 +68,7 @@ def blame(
 
 
 def _key_of(row: Mapping[str, Any], key_texts: Collection[str], *, ordered: bool) -> Key | None:
+    """The key of a row, from the texts in its columns `key_texts`; None if a text is missing."""
     texts = [row.get(name) for name in key_texts]
     if any(text is None for text in texts):
         return None

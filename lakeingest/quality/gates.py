@@ -62,6 +62,7 @@ class Outcome:
 
     @property
     def _columns(self) -> str:
+        """The columns that the expectation names; '' if it is about the whole table."""
         kwargs = self.document["kwargs"]
         return ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
 
@@ -194,6 +195,7 @@ def _with_plain_names(document: Mapping[str, Any], plain_names: Mapping[str, str
 def _validate(
     name: str, rows: "DataFrame", documents: Sequence[Mapping[str, Any]], result_format: Any
 ) -> "ExpectationSuiteValidationResult":
+    """Evaluate the expectations of these documents on the rows."""
     batch = library.batch(rows)
     from great_expectations.core.expectation_suite import ExpectationSuite
 
@@ -227,10 +229,12 @@ def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outco
 
 
 def _as_line(row: Mapping[str, Any]) -> str:
+    """The values of a row as one line of text."""
     return ", ".join(f"{name}={_shortened(value)}" for name, value in row.items())
 
 
 def _key_values(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    """The columns of the key in a row of a result, which may lack some of them."""
     return {name: row[name] for name in key if name in row}
 
 

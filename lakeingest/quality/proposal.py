@@ -20,9 +20,9 @@ from lakeingest.core.tables.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.quality.suites import Document
 from lakeingest.rows import arrow_type
 
-ENOUGH_VALUES = 1_000  # fewer values are thin evidence
+ENOUGH_VALUES = 1_000  # a proposal from fewer values is only a warning
 SET_SIZE = 20  # the most values of a value set
-SEEN_EACH = 10  # each value of a set was seen so often, or the evidence is thin
+SEEN_EACH = 10  # if a value of a set was seen less often, the set is only a warning
 _GREGORIAN = 1582  # from the next year on, the calendars of Python, Java and Spark are the same
 _SET_CHARACTERS = 100  # the longest text of a value set
 _SHOWN = 80  # the longest text of a value in a comment
@@ -71,7 +71,7 @@ def propose(schema: TableSchema, rows: pa.Table, *, is_whole: bool) -> tuple[Pro
         unique: Document = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": schema.key[0]}}
     else:
         unique = {"type": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": list(schema.key)}}
-    key = Proposal(
+    key = Proposal(  # in place of a type, it shows the names of the key's columns
         None, ", ".join(schema.key), rows.num_rows, 0, rows.num_rows, None, None, False, tuple(_sayable([unique]))
     )
     of_columns = [_of_column(column, rows[column.name], schema, is_whole=is_whole) for column in schema.columns]
@@ -79,7 +79,7 @@ def propose(schema: TableSchema, rows: pa.Table, *, is_whole: bool) -> tuple[Pro
 
 
 def suite_text(head: Sequence[str], proposals: Iterable[Proposal]) -> str:
-    """The suite as a file in YAML: the lines `head` and the evidence are comments."""
+    """The suite as a file in YAML. The lines `head`, and what was seen of each column, are comments."""
     lines = [f"# {printable(line)}" for line in head]
     lines.append("expectations:")
     for proposal in proposals:
@@ -89,6 +89,7 @@ def suite_text(head: Sequence[str], proposals: Iterable[Proposal]) -> str:
 
 
 def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, is_whole: bool) -> Proposal:
+    """The proposal for a column, from its `values` in the rows of `propose`."""
     known = values.drop_null()
     counts = _counts(column, known)
     of_lengths = column.kind in _MEASURED
@@ -96,6 +97,7 @@ def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, 
     expectations: list[Document] = []
 
     def expect(kind: str, *, is_thin: bool, **kwargs: Any) -> None:
+        """Add an expectation about the column. `is_thin`: too little speaks for it, so it is only a warning."""
         document: dict[str, Any] = {"type": kind, "kwargs": {"column": column.name, **kwargs}}
         expectations.append(document | ({"severity": "warning"} if is_thin else {}))
 
@@ -139,17 +141,18 @@ def _is_set(column: Column, counts: dict[Any, int], schema: TableSchema) -> bool
     """Whether the values are so few, and were seen so often, that a suite can list them."""
     if column.kind not in _COUNTED or column.name in schema.key or column.source_type.name in _LISTED:
         return False
-    is_short = all(len(str(value)) <= _SET_CHARACTERS for value in counts)
-    return 0 < len(counts) <= SET_SIZE and sum(counts.values()) >= 2 * len(counts) and is_short
+    are_short = all(len(str(value)) <= _SET_CHARACTERS for value in counts)
+    are_seen_twice = sum(counts.values()) >= 2 * len(counts)  # on average
+    return 0 < len(counts) <= SET_SIZE and are_seen_twice and are_short
 
 
 def _ends(column: Column, known: pa.ChunkedArray) -> tuple[Any, Any]:
-    """The least and the greatest value, or length of a value; None twice if the kind or the column has none."""
+    """The least and the greatest value, or length of a value; None twice without values, or for types without ends."""
     if column.source_type.name in _LISTED:
         return None, None
     if column.kind in _MEASURED:
-        text = pa.types.is_string(arrow_type(column))
-        known = pc.utf8_length(known) if text else pc.binary_length(known)
+        is_text = pa.types.is_string(arrow_type(column))
+        known = pc.utf8_length(known) if is_text else pc.binary_length(known)
     elif column.kind not in _MOMENTS | _NUMBERS:
         return None, None
     ends = pc.min_max(known)
@@ -170,7 +173,7 @@ def _bounds(column: Column, least: Any, greatest: Any) -> dict[str, Any]:
 
 
 def _can_be_bound(column: Column, least: Any) -> bool:
-    """Whether Great Expectations compares with this value as Spark does. For early dates they have other calendars."""
+    """Whether Great Expectations compares with this value as Spark does: they have two calendars for early dates."""
     return column.kind not in _MOMENTS or _day(least).year > _GREGORIAN
 
 
@@ -179,7 +182,7 @@ def _day(moment: date | datetime) -> date:
 
 
 def _sayable(documents: Iterable[Document]) -> Iterator[Document]:
-    """The documents that a suite can have: Great Expectations takes a text such as `$PARAMETER` for a parameter."""
+    """The documents without the text `$PARAMETER`, which Great Expectations would take for a parameter."""
     return (document for document in documents if "$PARAMETER" not in str(document["kwargs"]))
 
 
@@ -188,6 +191,7 @@ class _OneLine(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """A text for `_OneLine`. In double quotes, YAML writes a line feed as an escape."""
     style = None if text.isprintable() else '"'
     node: yaml.Node = dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
     return node
@@ -204,5 +208,6 @@ def _as_yaml(document: Document) -> str:
 
 
 def _shown(value: Any) -> str:
+    """A value in a comment. A long text is cut."""
     text = f"{value:,}" if isinstance(value, int) else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -72,11 +72,13 @@ def _is_less_than_next(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def _is_in_set(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the column has only values of the set, and NULL."""
     column = rows[kwargs["column"]].drop_null()
     return bool(pc.all(pc.is_in(column, value_set=pa.array(kwargs["value_set"], column.type)), min_count=0).as_py())
 
 
 def _is_short(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+    """Whether no value is longer than `max_value`, the only bound that the suite of a definition sets for lengths."""
     column = rows[kwargs["column"]]
     lengths = pc.utf8_length(column) if pa.types.is_string(column.type) else pc.binary_length(column)
     longest = pc.max(lengths).as_py()  # None if all values are NULL

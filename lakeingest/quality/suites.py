@@ -164,10 +164,8 @@ def _file_name(table: TableId) -> str:
     """The name of the file of a table's suite. A character that the name cannot have becomes a glob for it."""
 
     def glob(name: str, unusable: str) -> str:
-        return "".join(
-            "?" if sign in unusable or not sign.isprintable() else f"[{sign}]" if sign in "*?[" else sign
-            for sign in name
-        )
+        signs = (f"[{sign}]" if sign in "*?[" else sign for sign in name)  # in brackets, a sign stands for itself
+        return "".join("?" if sign in unusable or not sign.isprintable() else sign for sign in signs)
 
     database = glob(table.database, "/.")  # a pattern is divided at its first dot
     if database.startswith("re:"):  # else the name would be a regular expression
@@ -212,6 +210,7 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
 
 
 def _suite_files(quality: Quality) -> list[Path]:
+    """The files of users' suites; none if pipeline.yml names no folder. Raises ConfigError if it cannot be read."""
     folder = quality.folder
     if folder is None:
         return []

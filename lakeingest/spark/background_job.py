@@ -39,7 +39,7 @@ class BackgroundJob(Generic[Result]):
     def cancel(self) -> None:
         """End the work, whose result is not needed any more: its Spark jobs end, and `OwnWorkers` begin no more tasks.
 
-        Waits until the thread has ended, but for a few seconds at most.
+        Waits until the thread has ended, for a few seconds at most.
         """
         if isinstance(self._work, OwnWork):
             self._work.cancel()
@@ -56,6 +56,7 @@ class BackgroundJob(Generic[Result]):
                 self._thread.join(0.05)
 
     def _run(self) -> None:
+        """Do the work in the thread, and keep its result or its error for `result`."""
         try:
             if self._context is not None:
                 self._context.addJobTag(self._tag)

@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum` for a copy: Spark reads the rows, and its Python workers compute `row_hashes`."""
+"""The checksums (`core.proofs.checksum`) of a copy: Spark reads the rows, its Python workers compute `row_hashes`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def batches_of(spark: "SparkSession", row_count: int) -> Iterator[None]:
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with their key's bucket as NUMBER. `core.checksum.bucket` computes the same number."""
+    """The rows with their key's bucket as NUMBER. `core.proofs.checksum.bucket` computes the same number."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns))) % count).cast("int"))
@@ -95,8 +95,8 @@ def _hashed(rows: "DataFrame", staying: Sequence["Column"], schema: TableSchema,
         value = F.col(quote(column.name))
         values.append((value.cast("timestamp") if column.kind in moments else value).alias(f"value{number}"))
     wanted = rows.select(*staying, *values)
-    halves = wanted.select(*wanted.columns[: len(staying)]).schema.add(LEFT, "long").add(RIGHT, "long")
-    return wanted.mapInArrow(RowHashes(schema.columns, widths).replace, halves)
+    hashed_schema = wanted.select(*wanted.columns[: len(staying)]).schema.add(LEFT, "long").add(RIGHT, "long")
+    return wanted.mapInArrow(RowHashes(schema.columns, widths).replace, hashed_schema)
 
 
 def _parts(columns: Sequence[TableColumn]) -> Sequence["Column"]:

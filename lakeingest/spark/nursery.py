@@ -58,7 +58,7 @@ class Nursery:
     def forked(cls, import_all: Callable[[], None]) -> Self | None:
         """A fork of this process, which calls `import_all` before it forks the workers.
 
-        None if this process has several threads, of which a fork would lack all but one, or if it cannot be forked.
+        None if this process has several threads, because a fork would have only one of them, or if it cannot be forked.
         """
         if sys.platform != "linux" or threading.active_count() > 1:
             return None

@@ -98,7 +98,7 @@ class OwnWork(Generic[Result]):
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """Begin no more tasks. Those at work go on, but `__call__` then raises an error if a task was not begun."""
+        """Begin no more tasks. Tasks at work go on. `__call__` raises an error if a task is left out by this."""
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
@@ -116,6 +116,7 @@ class OwnWork(Generic[Result]):
         return [outcome.result() for outcome in outcomes]
 
     def _answer(self, task: bytes) -> Result:
+        """The result of a task. If the task fails, the work is cancelled, so that no more tasks begin."""
         if self._is_cancelled.is_set():
             raise _Cancelled("this work was cancelled before its last task began")
         try:

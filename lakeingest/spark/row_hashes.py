@@ -1,4 +1,4 @@
-"""Hashes of rows in Arrow batches: the first 128 bits of SHA-256 of a row's canonical text (`core.checksum`).
+"""Hashes of rows in Arrow batches: the first 128 bits of SHA-256 of a row's canonical text (`core.proofs.checksum`).
 
 Spark reads the rows, and its Python workers compute the hashes. Arrow makes the texts of a whole column at once, which
 takes a third of the CPU time of Spark's own expressions with a Python function for each DOUBLE.
@@ -72,11 +72,12 @@ def buckets_of(texts: Sequence[pa.Array], count: int) -> np.ndarray:
 
 
 def _coded(column: Column, texts: pa.Array) -> Sequence[pa.Array | pa.Scalar]:
-    """A column's part of each row's text (`core.checksum`), in pieces that are joined."""
+    """A column's part of each row's text (`core.proofs.checksum`), in pieces that are joined."""
     if not ends_with_newline(column.kind):
         return _with_octets(texts)
     ended = pc.fill_null(texts, _NULL)
     if pa.types.is_string(arrow_type(column)):  # the copy holds the values as texts, so a damaged one can have any text
+        # a text that could be taken for NULL, or for the texts of two columns, gets N and its length in bytes
         is_odd = pc.fill_null(pc.match_substring_regex(texts, f"^N|{NEWLINE}"), fill_value=False)
         if pc.any(is_odd).as_py():
             whole = pc.binary_join_element_wise(ended, _NEWLINE, _EMPTY)
@@ -126,6 +127,7 @@ def double_texts(values: pa.Array, most: int, text_of: Callable[[float, int], st
     """
 
     def may_have_exponent(texts: pa.Array) -> pa.Array:
+        """For each value, by Arrow's text of it, whether the source may write it with an exponent."""
         length, is_integer = pc.utf8_length(texts), pc.invert(pc.match_substring(texts, "."))
         is_long = pc.or_(pc.greater(length, most), pc.and_(is_integer, pc.greater(length, _FIXED_DIGITS)))
         return pc.and_(pc.or_(_has_exponent(texts), is_long), pc.is_finite(values))

@@ -201,10 +201,12 @@ def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifes
 
 
 def _bytes(spool: File, segment: Manifest) -> int:
+    """The size of a segment's files in bytes."""
     return files.total(spool / name for name in file_names(segment))
 
 
 def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
+    """The file of a segment's manifest in the archive."""
     return folder / f"{segment.start.place(epoch)}-{segment.stop.place(epoch)}.{level}.json"
 
 

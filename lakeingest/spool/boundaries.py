@@ -35,5 +35,8 @@ class Boundaries:
         store.replace(self.file, {str(at): second for at, second in self.known.items()})
 
     def keep(self, valid: Collection[FilePosition]) -> None:
-        """Drop all boundaries except those in `valid`: no transaction ends at the others any more."""
+        """Drop all boundaries except those in `valid`: no transaction ends at the others any more.
+
+        The document loses them with the next `note`.
+        """
         self.known = {at: began for at, began in self.known.items() if at in valid}

@@ -249,7 +249,7 @@ class StoredChangelog:
                     rows = opened.read()
                 places = zip(*(rows[name].to_pylist() for name in ("epoch", "file", "pos")), strict=True)
                 times: list[int] = rows["committed_at"].cast(pa.int64()).to_pylist()
-                before = [time for parts, time in zip(places, times, strict=True) if Place(*parts) <= place]
+                before = [micros for parts, micros in zip(places, times, strict=True) if Place(*parts) <= place]
                 if before:
                     return max(before)
             last = None if held.opened.history is None else held.opened.history.last

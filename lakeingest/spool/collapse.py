@@ -1,4 +1,4 @@
-"""Collapse of the spooled changes in Arrow: the fast form of the filter of `core.wave` and of `core.collapse`.
+"""Collapse of the spooled changes in Arrow: the fast form of `core.waves.wave`'s filter, and of `core.waves.collapse`.
 
 A property test holds this module equal to the core. At first only the keys are read. Then the complete rows of the last
 changes are taken from the files by their row numbers. Files and their rows are in binlog order, so a later row is a
@@ -171,7 +171,7 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, schema: 
 def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     """The rows of a file with these ascending numbers: the table's columns, then the columns `origin`.
 
-    `origin` names some columns of `core.change.ORIGIN`.
+    `origin` names some columns of `core.tables.change.ORIGIN`.
     """
     with opened_file(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
@@ -213,6 +213,7 @@ def _parts(metadata: pq.FileMetaData) -> list[list[int]]:
 
 
 def _deletes(changes: pa.Table) -> pa.ChunkedArray:
+    """For each change, whether it deletes its row."""
     return pc.is_in(changes[change.KIND], value_set=pa.array(_DELETES, pa.int8()))
 
 

@@ -107,6 +107,7 @@ def _packed(fills: Mapping[str, pa.Scalar]) -> str:
 
 
 def _unpacked(text: str) -> dict[str, pa.Scalar]:
+    """The inverse of `_packed`."""
     with ipc.open_stream(base64.b64decode(text, validate=True)) as stream:
         row = stream.read_all()
     return {name: row[name][0] for name in row.column_names}

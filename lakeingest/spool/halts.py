@@ -58,7 +58,7 @@ def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.S
 
 
 def unwatched_segments(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int, Segment]:
-    """The segments between two places that do not watch the table, by their numbers."""
+    """The segments that have a part between `after` and `stop`, and do not watch the table, by their numbers."""
     return {
         number: Segment.after(start, end.at)
         for number, start, segment, end in spool.parts()

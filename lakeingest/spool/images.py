@@ -51,6 +51,7 @@ class LastImages:
             with opened_file(self.parts[part]) as opened:
                 tables.append(_rows(opened, self.rows[numbers[of_part]], list(dict.fromkeys([*names, change.KIND]))))
             places.append(of_part)
+        # the rows of all parts, put into the order of `numbers`
         rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
         return rows.select(list(names)).append_column(DELETED, _are_deletes(rows[change.KIND]))
 
@@ -166,6 +167,7 @@ def _rows(opened: pq.ParquetFile, numbers: "np.ndarray", names: Sequence[str]) -
     sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
     ends = np.cumsum(sizes)
     groups = np.searchsorted(ends, numbers, side="right")  # for each row, the number of its row group
+    # `ends - sizes` has the number of each group's first row, so the difference is the number of a row in its group
     return pa.concat_tables(
         opened.read_row_group(group, list(names)).take(
             pa.array(numbers[groups == group] - (ends[group] - sizes[group]))

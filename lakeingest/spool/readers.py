@@ -15,7 +15,7 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 
 GONE_SECONDS = 600.0  # a reader counts as ended if its file is older
-TOUCH_SECONDS = 10.0  # a reader writes its file at most so often
+TOUCH_SECONDS = 10.0  # a reader writes its file at most once in this time
 
 
 class Reader:
@@ -45,7 +45,7 @@ def reading(spool: File) -> Iterator[Reader]:
     with _ignored_failure():
         file.parent.make_folder()
     reader = Reader(file)
-    reader.has_read(Place(0, 0, 0))
+    reader.has_read(Place(0, 0, 0))  # makes the file
     try:
         yield reader
     finally:

@@ -52,6 +52,7 @@ class SegmentRows:
         return bisect_left(self.transactions, min(self._places_of(table)[0] for table in tables))
 
     def _places_of(self, table: TableId) -> _Places:
+        """The places of the rows of a table that has rows. They are read once."""
         file = self._manifest.tables[table]
         assert file is not None  # noqa: S101 - callers ask for tables with rows
         if table not in self._places:

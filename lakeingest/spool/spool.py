@@ -370,6 +370,7 @@ class Spool:
         self._replace_manifest(number, replace(segment, followed={**segment.followed, table: followed}))
 
     def _replace_manifest(self, number: int, segment: Manifest) -> None:
+        """Store another manifest of a segment, and keep it in memory."""
         store.replace(self._manifest(number), segment.to_json())
         self._segments[number] = segment
 

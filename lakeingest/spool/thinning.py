@@ -61,6 +61,7 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
     """Groups of neighbours of one level that can be joined, each segment with its number."""
 
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
+        """What the neighbours of a group have in common. `pair` has a segment and the segment after it."""
         # A joined segment takes the place of `JOIN` numbers, so the distance to the next number tells the level.
         # No group reaches over the place of a copy, because `passed` differs on the two sides of that place.
         (number, start, segment, _), (next_number, *_) = pair

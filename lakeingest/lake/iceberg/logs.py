@@ -62,9 +62,9 @@ class IcebergLogs:
             if lift is None:
                 return _LogWriter(TableFiles.of(as_staged(loaded, staged.version)))
             new = lifted_schema(loaded.metadata, staged.version, lift, keeps_dropped=True)
-            is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
+            new_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
             present = TableFiles.of(loaded)
-            return _LogWriter(TableFiles(present.metadata.model_copy(update=is_current), present.io))
+            return _LogWriter(TableFiles(present.metadata.model_copy(update=new_is_current), present.io))
 
     def append(
         self, staged: Staged, files: Sequence[Written], progress: Progress, properties: _Properties, lift: Lift | None
@@ -131,12 +131,13 @@ class IcebergLogs:
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=version).commit()
 
         with self._target.storage_errors():
-            # a table loaded earlier will do: if someone has committed since, the commit is refused, and loads it anew
+            # a table loaded earlier will do: if someone has committed since, the commit is refused and prepared anew
             loaded = self._opened.pop(staged.version, None) or self._loaded(staged)
             committed = self._target._commit(loaded, staged, progress, write)  # noqa: SLF001 - as below
         return replace(committed, progress=_shown(progress), published=committed.version)
 
     def _loaded(self, staged: Staged) -> Table:
+        """The table. Raises StaleWriter if it lacks the commit `staged.version`."""
         return self._target._table_with(staged.progress.table, staged.version)  # noqa: SLF001 - of the same package
 
 

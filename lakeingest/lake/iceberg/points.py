@@ -65,6 +65,7 @@ def _is_kept(table: TableId, loaded: Table, version: int, name: str) -> bool:
 
 
 def _with_tag(table: TableId, version: int, name: str, loaded: Table) -> Transaction:
+    """The transaction that makes the tag `name` at this version. Raises as `_is_kept`."""
     _is_kept(table, loaded, version, name)  # raises an error if someone else has made a tag meanwhile
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_tag(version, name).commit()
@@ -72,6 +73,7 @@ def _with_tag(table: TableId, version: int, name: str, loaded: Table) -> Transac
 
 
 def _without_tag(name: str, loaded: Table) -> Transaction:
+    """The transaction that removes the tag `name`."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).remove_tag(name).commit()
     return transaction

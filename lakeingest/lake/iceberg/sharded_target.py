@@ -43,7 +43,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def look(self, table: TableId) -> port.Looked | None:
-        """Look at the shard. Raises also if someone else has changed the shared table."""
+        """Look at the shard. Raises also as `SharedTables.assert_ours`."""
         looked = super().look(table)
         if self.settings.is_shard(table) and self.exists():
             self.shared.assert_ours(table)
@@ -92,6 +92,7 @@ class ShardedTarget(IcebergTarget):
         return removed
 
     def _assert_fits(self, schema: TableSchema) -> None:
+        """Raises as `SharedTables.assert_fits`, if the table is a shard."""
         if self.settings.is_shard(schema.table):
             self.shared.assert_fits(schema)
 

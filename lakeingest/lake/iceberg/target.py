@@ -122,7 +122,7 @@ class IcebergTarget(port.Tables):
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        None without a table. An unpublished one without its progress counts as none, and is dropped if it can be.
+        None without a table. An unpublished table without its progress counts as none, and is dropped if it can be.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
@@ -137,7 +137,7 @@ class IcebergTarget(port.Tables):
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # another run may have one
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # other runs may build it
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -393,7 +393,7 @@ class IcebergTarget(port.Tables):
         return Staged(progress, version, published=staged.published)
 
     def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
-        return (staged := self.recover(table)) and replace(staged, lost=lost)
+        return (staged := self.recover(table)) and replace(staged, lost=lost)  # None if `recover` returns None
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit the transaction that `build` prepares. Returns the new snapshot of each branch that it moved."""

@@ -344,6 +344,7 @@ class StagingFolder:
         return commit
 
     def _parsed(self, file: File, contents: bytes) -> StagingCommit:
+        """The commit in a file with these contents. Raises StateUnreadable if they are damaged."""
         try:
             return StagingCommit.from_json(int(file.stem), files.parsed(contents))
         except (*DAMAGED, StateUnreadable) as error:

@@ -243,10 +243,10 @@ class StagedTarget(Target, Generic[Published]):
         return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
     def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
-        """Do nothing if staging has the commit `staged`. Otherwise drop staging, and begin staging again.
+        """Do nothing if staging has the commit `staged`. Otherwise drop staging, and begin it again at this commit.
 
-        `staged` is then the published commit, so staging begins with that version. If nothing is published, `staged` is
-        None, and staging is only dropped.
+        A commit that staging does not have is the published one. If nothing is published, `staged` is None, and staging
+        is only dropped.
         """
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
@@ -301,7 +301,7 @@ class StagedTarget(Target, Generic[Published]):
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key, partitions=partitions)
 
     def _partitions_after(self, schema: TableSchema, origins: Origins | None) -> Named:  # noqa: ARG002
-        """The partitions of the copy when all its rows are written anew with the columns of `schema`.
+        """The partitions of the copy when all its rows are written anew with the columns of `schema`; here none.
 
         `origins`: the name of each column now; None: columns keep their names. Raises PartitionsDiffer if the copy
         cannot have its partitions any more.
@@ -309,7 +309,7 @@ class StagedTarget(Target, Generic[Published]):
         return ()
 
     def _assert_form(self, table: TableId, partitions: Named) -> None:
-        """Raises PartitionsDiffer unless pipeline.yml asks for the partitions that the copy has."""
+        """Raises PartitionsDiffer unless pipeline.yml asks for the partitions that the copy has; here nothing."""
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / file_name(str(table)))
@@ -321,4 +321,5 @@ def origins_of(lift: Lift) -> Origins:
 
 
 def _version(published: PublishedCommit | None) -> int | None:
+    """The version of the published commit; None if nothing is published."""
     return None if published is None else published.version

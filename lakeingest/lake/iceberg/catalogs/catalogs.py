@@ -44,6 +44,7 @@ def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
+    """The embedded catalog, in the warehouse, which is made if need be; else a catalog on PostgreSQL."""
     if settings.catalog.is_embedded:  # SQLite
         from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
 

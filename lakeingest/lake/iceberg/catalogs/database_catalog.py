@@ -33,7 +33,7 @@ class Swap:
 def _delete(change: tuple[Swap, StagedTable]) -> None:
     """Delete the metadata.json of a change that was not made: no row has ever named it."""
     swap, staged = change
-    with suppress(OSError):  # then the file is only left over
+    with suppress(OSError):  # a failure only leaves the file behind
         staged.io.delete(swap.after)
 
 
@@ -50,7 +50,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
 
     @abstractmethod
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in the row of a table, if the row has them; None: no such row."""
+        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
 
     @abstractmethod
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
@@ -115,7 +115,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
         return Table(table.name(), table.metadata, location, table.io, self)
 
     def know(self, namespace: str, name: str, location: str, metadata: TableMetadata) -> Table:
-        """Remember the metadata in the file `location`: it was read, or written by this process."""
+        """Remember the metadata that this process has read from the file `location`, or written. Returns the table."""
         io = self._load_file_io(location=location)
         table = Table((*self.identifier_to_tuple(namespace), name), with_shared_lists(metadata), location, io, self)
         self._known[namespace, name] = table

@@ -73,7 +73,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             columns = {column for _, column, *_ in connection.execute("PRAGMA table_info(iceberg_tables)")}
         # Iceberg's JDBC catalog and earlier versions of PyIceberg make catalogs without this column, and without views
         self._has_types = "iceberg_type" in columns
-        self._is_table = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)" if self._has_types else "1"
+        self._is_table = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)" if self._has_types else "1"  # 1: always
 
     @staticmethod
     def namespace_to_string(
@@ -211,11 +211,12 @@ class EmbeddedCatalog(DatabaseCatalog):
         return _answer(staged)
 
     def _swap(self, name: tuple[str, str], before: str, after: str, previous: str | None) -> bool:
-        """Let the row of a table name another metadata.json. False, and no change, if it does not name `before`."""
+        """Let the row of a table name `after`. False, and no change, if the row does not name `before`."""
         with self._transaction() as connection:
             return self._swap_in(connection, Swap(name, before, after), previous)
 
     def _swap_in(self, connection: sqlite3.Connection, swap: Swap, previous: str | None) -> bool:
+        """Do as `_swap` does, in the transaction of this connection."""
         row = f"{_SWAP} WHERE {_ROW} AND metadata_location = ?"
         return connection.execute(row, (swap.after, previous, self.name, *swap.name, swap.before)).rowcount == 1
 
@@ -226,7 +227,7 @@ class EmbeddedCatalog(DatabaseCatalog):
                     raise CommitFailedException(f"Table has been updated by another process: {'.'.join(swap.name)}")
 
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in the row of a table, if the row has them; None: no such row."""
+        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
         row = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_ROW}"
         with self._transaction() as connection:
             found: tuple[str | None, str | None] | None = connection.execute(row, (self.name, *name)).fetchone()
@@ -262,7 +263,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             return connection.execute(rows, (self.name, text, inside) * 2).fetchone() is not None
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces directly inside of another; without one, the outermost ones. Raises NoSuchNamespaceError."""
+        """The namespaces directly inside of `namespace`; if it is empty, the outermost. Raises NoSuchNamespaceError."""
         if namespace:
             self._assert_namespace(namespace)
         outer = self.identifier_to_tuple(namespace)

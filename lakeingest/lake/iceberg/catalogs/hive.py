@@ -28,7 +28,7 @@ from lakeingest.lake.iceberg.catalogs.places import FixedLocations
 from lakeingest.lake.iceberg.tables.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
-_LOCKED_SECONDS = 60.0  # a lock is used for so long; hive.txn.timeout must not be shorter
+_LOCKED_SECONDS = 60.0  # a lock is used for this time at most; hive.txn.timeout must not be shorter
 
 
 class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
@@ -50,7 +50,10 @@ class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
 
 
 class _LockingClient(TimedClient):
+    """A client whose connections remember when they got their lock."""
+
     def _client(self) -> Client:
+        """The same connection as PyIceberg's, but a `_CheckedClient`."""
         client = _CheckedClient(TBinaryProtocol.TBinaryProtocol(self._transport))
         if self._ugi:
             client.set_ugi(*self._ugi)

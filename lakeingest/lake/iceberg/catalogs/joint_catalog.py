@@ -37,7 +37,7 @@ class JointCatalog(ABC):
 
     @abstractmethod
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
-        """Commit all of these tables, which are different ones and exist, or none of them.
+        """Commit all of these tables, or none of them. The tables exist, and no table is there twice.
 
         Raises NotOffered if the catalog has no such commits; CommitFailedException if a requirement of one of them does
         not hold, or if someone else has committed. An error of another kind may come although the commit took effect.

@@ -58,6 +58,7 @@ def _role(caller: str) -> str:
 
 
 def _principals(principals: Any) -> set[str]:
+    """The identifiers of these principals."""
     return {principal["DataLakePrincipalIdentifier"] for principal in principals}
 
 

@@ -21,6 +21,7 @@ def read_pointers(settings: config.Target) -> Pointers | None:
     except sqlite3.Error:
         return None  # whoever opens the catalog finds out why
     names = {(namespace, name): location for namespace, name, location in rows}
+    # a table that is being built has a name for building, and gets its own name with its first publish
     own_names = {(namespace, name): (namespace, own_name(name)) for namespace, name in names}
     building = {own for name, own in own_names.items() if name != own}
     return Pointers({name: names[name] for name, own in own_names.items() if name == own}, building)

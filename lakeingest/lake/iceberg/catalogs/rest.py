@@ -72,6 +72,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
         response.raise_for_status()
 
     def _change(self, commit: TableCommit) -> CommitTableRequest:
+        """The part of the request that is about one table."""
         *namespace, name = commit.table.name()
         identifier = TableIdentifier(namespace=Namespace(namespace), name=name)
         sent = self._sent(commit.table, commit.requirements)
@@ -82,7 +83,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit the updates."""
+        """Commit the updates, with the requirements as `_sent` returns them."""
         return super().commit_table(table, self._sent(table, requirements), updates)  # type: ignore[no-any-return]
 
     @staticmethod
@@ -135,7 +136,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
         return session
 
     def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
-        """Set `ahead` by the time in an answer: the server's clock gives the times that a commit does not name."""
+        """Set `ahead` by the time in an answer. The server sets the times that a commit does not name by its clock."""
         with suppress(KeyError, TypeError, ValueError):  # an answer without a readable time changes nothing
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0

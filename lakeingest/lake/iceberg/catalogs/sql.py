@@ -34,7 +34,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
             return [(*self.identifier_to_tuple(text), name) for name in connection.execute(names).scalars()]
 
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in the row of a table, if the row has them; None: no such row."""
+        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
         columns = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location)
         with self.engine.connect() as connection:
             row = connection.execute(columns.where(*self._is_row_of(name))).one_or_none()
@@ -57,6 +57,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
                     raise CommitFailedException(f"Table has been updated by another process: {'.'.join(swap.name)}")
 
     def _is_row_of(self, name: tuple[str, str]) -> tuple[ColumnElement[bool], ...]:
+        """The conditions that only the row of this table meets."""
         return (
             IcebergTables.catalog_name == self.name,
             IcebergTables.table_namespace == name[0],
@@ -64,6 +65,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
         )
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """The table of a row that PyIceberg's catalog has read."""
         return self.table_of_row(orm_table.table_namespace, orm_table.table_name, orm_table.metadata_location)
 
 

@@ -52,7 +52,7 @@ class Audit:
         snapshot, noted = loaded.metadata.snapshot_by_id(version), self._listings[table]
         if snapshot is None or (manifests := noted.get(path := snapshot.manifest_list)) is None:
             return None
-        others = [manifest for manifest in manifests if manifest[0] != path]  # a note of a list has itself, too
+        others = [manifest for manifest in manifests if manifest[0] != path]  # a note of a list names the list, too
         if not noted.keys() >= {other for other, _ in others}:
             return None
         length = len(loaded.io.new_input(path))
@@ -242,5 +242,6 @@ def _overlap(first: tuple[Any, Any] | None, second: tuple[Any, Any] | None) -> b
 
 
 def _sequence_number(loaded: Table, version: int) -> int:
+    """The sequence number of a snapshot; 0 if the table does not have the snapshot."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     return 0 if snapshot is None else snapshot.sequence_number or 0

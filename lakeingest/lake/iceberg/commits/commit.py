@@ -158,12 +158,13 @@ def commit_together(
         took_effect, all_can = _look(requests, load)
         has_moved = any(took_effect) or not all_can
         if is_refused or has_moved:
+            # a table that has moved explains a refusal, so no refusal of the catalog is reported
             return JointAnswer(took_effect, "" if has_moved else refusal or unclear)
     return JointAnswer(none, f"the catalog does not say whether it has committed: {unclear}")
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:
-    """For each request, whether its table shows that it took effect; and whether all are known to be able to do so.
+    """For each request, whether its table shows that it took effect; and whether each is known to be able to do so yet.
 
     After an error of the catalog no further table is loaded, because each answer may take a minute.
     """
@@ -299,6 +300,7 @@ def _definition_assertions(metadata: TableMetadata) -> tuple[TableRequirement, .
 
 
 def _branch_assertion(branch: str, snapshot: int | None) -> AssertRefSnapshotId:
+    """The assertion that a branch is at this snapshot; None: that the branch does not exist."""
     return AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": snapshot})
 
 

@@ -114,7 +114,7 @@ def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable unless a table that a run began, and that has no progress, has the columns of `schema`."""
+    """Raises NotOurTable if the table has other columns than `schema`. A run began it, and it has no progress yet."""
 
     def columns_of(iceberg: Schema) -> list[tuple[str, str, bool]]:
         return [(field.name, str(field.field_type), field.required) for field in iceberg.fields]

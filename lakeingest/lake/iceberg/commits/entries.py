@@ -60,7 +60,7 @@ from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale, unnameable
 
-_LISTED_SECONDS = 10.0  # a list of names is used for so long: a server may take seconds to list thousands
+_LISTED_SECONDS = 10.0  # a list of names is used for this time: a server may take seconds to list thousands
 
 Options = Callable[[TableId], TableOptions]
 
@@ -165,7 +165,7 @@ class Entries:
         """The table under its own name; else the table that is being built; None if there is neither.
 
         Several runs may have begun to build the table. If this run has found or made a name for building, the table of
-        that name is returned; else the most advanced table. Raises as `assert_ours` and `assert_wanted`.
+        that name is returned; else the most advanced table. Raises as `find_changed`, and as the assertions below.
         """
         loaded = self.find_changed(table)
         if loaded is not None:
@@ -278,10 +278,10 @@ class Entries:
         self._building[table] = name
 
     def discard(self, table: TableId) -> None:
-        """Discard a table that was never published: drop a table that has a name for building.
+        """Discard a table that was never published: drop it, if it has a name for building.
 
-        A table that has its own name already stays, and only its progress is removed: the catalog would drop it even if
-        another run has published it meanwhile. Raises StaleWriter if another run has published or dropped the table.
+        A table that has its own name stays, and only its progress is removed, because a drop would also drop what
+        another run has published meanwhile. Raises StaleWriter if another run has published or dropped the table.
         """
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:
@@ -342,7 +342,7 @@ class Entries:
 
         def is_named() -> bool:
             current = self.existing(table)
-            if current.metadata.table_uuid != published.metadata.table_uuid:
+            if current.metadata.table_uuid != published.metadata.table_uuid:  # another table has the name
                 raise stale(table)
             return not is_building(current)
 
@@ -395,4 +395,5 @@ class Entries:
         return names
 
     def _name_of(self, table: TableId, loaded: Table) -> Name:
+        """The name of a loaded table. The namespace is the configured one: PyIceberg splits a namespace at its dots."""
         return self._settings.identifier(table)[0], loaded.name()[-1]

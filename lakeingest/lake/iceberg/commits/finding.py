@@ -24,7 +24,7 @@ class IcebergFinding:
     version: Callable[[TableId], int]
 
     def find(self, table: TableId) -> Known | None:
-        """What a look at the table finds now; None if no copy with its own name is on this machine."""
+        """What a look at the table finds now; None without a copy of its own name, or if its metadata is elsewhere."""
         with self.target.storage_errors():
             loaded = self.entries.find_anew(table)
             staged = None if loaded is None or is_building(loaded) else resume_point(table, loaded)

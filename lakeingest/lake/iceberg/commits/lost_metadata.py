@@ -49,6 +49,7 @@ def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
 
 
 def _read_metadata(catalog: Catalog, location: str) -> TableMetadata | None:
+    """The metadata in a file; None if the file is missing or damaged."""
     try:
         io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
         return FromInputFile.table_metadata(io.new_input(location))

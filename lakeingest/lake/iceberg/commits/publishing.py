@@ -54,7 +54,7 @@ class IcebergPrepared:
             return self.finish()
 
     def finish(self) -> Staged:
-        """Delete the oldest metadata.json, and give a new table its own name."""
+        """Delete the oldest metadata.json, and give a new table its own name. Returns the published state."""
         with self.publishing.target.storage_errors():
             trim(self.loaded)
             self.publishing.entries.give_name(self.table, self.loaded)
@@ -77,7 +77,7 @@ class IcebergPublishing:
     def prepare(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> IcebergPrepared:
-        """Check the commit `staged.version`, which need not be the last on staging."""
+        """Check the commit `staged.version`, which need not be the last on staging. Returns its publish."""
         table, form = staged.progress.table, self.form(schema)
         loaded = self.load(table, staged.version)
         self.audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
@@ -97,8 +97,8 @@ class _Requested(IcebergPrepared):
     def show(self) -> Staged:
         """Move main of this table.
 
-        The catalog is asked for the table first, because the commit of all tables may have failed for the reason that
-        the catalog is away. That is no fault of the table.
+        The catalog is asked for the table first. If the catalog is away, which may be why the commit of all tables
+        failed, this raises the catalog's error: the table has no fault.
         """
         with self.publishing.target.storage_errors():
             self.publishing.entries.existing(self.table)

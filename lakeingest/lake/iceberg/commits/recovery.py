@@ -68,7 +68,7 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, names: Iterable[tuple[str, str]]) -> str | None:
-    """Point a catalog in a database at older metadata, if the newest is lost, of a table with any of these names.
+    """Call `restore` for each of these names of a table, until it has pointed the catalog at older metadata.
 
     Returns the name of the lost file; None if `restore` returns None for each name.
     """

@@ -34,7 +34,7 @@ class OneCreation(OneTransaction, CreateTableTransaction):
 
     @classmethod
     def of(cls, creation: CreateTableTransaction) -> Self:
-        """The same transaction as `creation`, which so far has only the updates that describe the new table."""
+        """The same transaction as `creation`, which must have no updates but those that describe the new table."""
         prepared = creation._table  # noqa: SLF001 - only a catalog can prepare a table
         return cls(cast(StagedTable, prepared))
 

@@ -27,7 +27,7 @@ def truncated_lengths(metadata: TableMetadata) -> Mapping[int, int]:
     return _truncated_lengths(metadata.schema().fields, tuple(sorted(properties)))
 
 
-@lru_cache(maxsize=1_000)  # each publish asks some times, and PyIceberg makes the schema anew each time
+@lru_cache(maxsize=1_000)  # each publish asks several times, and PyIceberg makes the schema anew each time
 def _truncated_lengths(fields: tuple[NestedField, ...], properties: tuple[tuple[str, str], ...]) -> Mapping[int, int]:
     """`truncated_lengths` by a table's columns and properties. Callers share the result, and do not change it."""
     plan = compute_statistics_plan(sanitize_column_names(Schema(*fields)), dict(properties))

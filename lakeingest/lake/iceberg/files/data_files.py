@@ -42,8 +42,8 @@ choose_dictionaries()
 Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
 _PARTITION, _SORT_ORDER = 3, 15  # the indexes in a DataFile, which has no setters for them
-_BATCH = 16 << 20
-_GROUP_ROWS = 100_000  # of a row group of a file of deletes
+_BATCH = 16 << 20  # bytes that `living_batches` reads at a time
+_GROUP_ROWS = 100_000  # the rows of a row group in a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _FIELD_ID = b"PARQUET:field_id"
 _SCHEMA = pa.schema(
@@ -111,13 +111,13 @@ def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead
 
 
 def rows_in_footer(table: TableFiles, file: DataFile) -> int:
-    """The number of rows of a file, by the file itself. Raises as `read_rows`."""
+    """The number of rows that the file itself states. Raises as `read_rows`."""
     with _opened(table, file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
 def has_field_ids(table: TableFiles, file: DataFile) -> bool:
-    """Whether each column of a file has a field id, by the file itself. Raises as `read_rows`."""
+    """Whether the file itself states a field id for each of its columns. Raises as `read_rows`."""
     with _opened(table, file) as parquet:
         return all(_FIELD_ID in (field.metadata or {}) for field in parquet.schema_arrow)
 
@@ -141,9 +141,9 @@ def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
 def found_deletes(
     table: TableFiles, positions: Positions, files: Iterable[DataFile]
 ) -> list[DataFile] | list[DeadRows]:
-    """Write the positions of rows that an executor has found dead to files of deletes, and return these files.
+    """Write the positions of dead rows, which an executor has found, to files of deletes, and return these files.
 
-    In version 3 of the format the positions themselves are returned: the commit writes them as vectors.
+    In version 3 of the format nothing is written, and the positions are returned: the commit writes them as vectors.
     """
     return [DeadRows.of(positions)] if is_third(table.metadata) else write_deletes(table, positions, files)
 

@@ -125,6 +125,7 @@ class IcebergHeld:
         return {}
 
     def _tasks(self, version: int) -> tuple[FileScanTask, ...]:
+        """All data files of a snapshot, each with its files of deletes. Raises NotByPosition as `files_with`."""
         any_column = self._loaded.schema().fields[0].name
         return files_with(self._loaded, version, any_column, bounds=None)
 
@@ -145,6 +146,7 @@ class IcebergHeld:
         return [*self._doubled_vectors(), *faults, *(fault for file in vectors for fault in self._lost_rows(file))]
 
     def _doubled_vectors(self) -> Iterator[str]:
+        """Yield a fault for each data file that has more than one vector."""
         deletes = entries_of(self._loaded, self._version)[1]
         vectors = Counter(referenced_path(entry.data_file) for entry in deletes if is_vector(entry.data_file))
         for path, count in vectors.items():
@@ -152,7 +154,7 @@ class IcebergHeld:
                 yield f"{path} has {count} deletion vectors"
 
     def _lost_rows(self, vector: DataFile) -> Iterator[str]:
-        """Rows that a new vector does not delete, although readers do not see them any more."""
+        """Yield a fault if a new vector lacks rows of its data file that are deleted for readers already."""
         path = referenced_path(vector)
         if (shown := self._shown.get(path)) is None:
             return

@@ -1,7 +1,7 @@
 """What this process has read of files, and keeps: manifests, lists of manifests, columns of keys, deletes, large files.
 
 Each merge of a run that follows the source needs most of them again. Files of another tool are larger than ours, so
-neighbouring chunks need the same one. No file of these kinds ever changes, and no two have one name. Source:
+neighbouring chunks need the same one. No file of these kinds ever changes, and no two have the same name. Source:
 Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
 damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
 """
@@ -101,7 +101,7 @@ class KeptManifest(ManifestFile):
         with AvroFile[ManifestEntry](
             io.new_input(self.manifest_path),
             MANIFEST_ENTRY_SCHEMAS[THIRD],
-            read_types={-1: ManifestEntry, 2: DataFile},
+            read_types={-1: ManifestEntry, 2: DataFile},  # by field id; -1: the whole record
             read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
         ) as reader:
             entries = [_inherit_from_manifest(entry, self) for entry in reader]
@@ -120,12 +120,15 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
 
 
 def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
-    """The manifests of a snapshot, for a caller who checks that their list is there. Raises as PyIceberg does."""
+    """Read the list of a snapshot's manifests again, and keep them. For callers who check that the list is there.
+
+    Raises as PyIceberg does.
+    """
     # PyIceberg reads only the fields of version 2
     with AvroFile[KeptManifest](
         io.new_input(snapshot.manifest_list),
         MANIFEST_LIST_FILE_SCHEMAS[THIRD],
-        read_types={-1: KeptManifest, 508: PartitionFieldSummary},
+        read_types={-1: KeptManifest, 508: PartitionFieldSummary},  # by field id; -1: the whole record
         read_enums={517: ManifestContent},
     ) as reader:
         return _lists.put(snapshot.manifest_list, tuple(reader))

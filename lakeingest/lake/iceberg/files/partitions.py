@@ -75,9 +75,9 @@ def assert_wanted(table: TableId, loaded: Table, wanted: Sequence[PartitionField
         return
     fields = zip(made, metadata.spec().fields, wanted, strict=False)
     is_same = len(made) == len(wanted) and all(
-        (ours.transform, ours.number) == (theirs.transform, theirs.number)
-        and theirs.column in _names_of(metadata, spec_field.source_id)
-        for ours, spec_field, theirs in fields
+        (made_field.transform, made_field.number) == (wanted_field.transform, wanted_field.number)
+        and wanted_field.column in _names_of(metadata, spec_field.source_id)
+        for made_field, spec_field, wanted_field in fields
     )
     if not is_same:
         raise PartitionsDiffer(
@@ -153,6 +153,7 @@ def _values(
     encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
     distinct: dict[Any, int] = {None: 0}  # the value of NULL has the index 0
     found = [distinct.setdefault(value_of(value), len(distinct)) for value in encoded.dictionary.to_pylist()]
+    # + 1: NULL, whose index is -1, gets the index 0 before all others
     return np.array([0, *found])[encoded.indices.fill_null(-1).to_numpy() + 1], list(distinct)
 
 
@@ -170,10 +171,12 @@ def place_of(file: DataFile) -> tuple[int, Record]:
 
 
 def _itself(value: Any) -> Any:
+    """The transform for values that are transformed already."""
     return value
 
 
 def _transform(field: PartitionField) -> SpecTransform[Any, Any]:
+    """PyIceberg's transform of a partition field, such as `bucket[16]`."""
     found: SpecTransform[Any, Any] = parse_transform(
         f"{field.transform}[{field.number}]" if field.number else str(field.transform)
     )
@@ -181,7 +184,7 @@ def _transform(field: PartitionField) -> SpecTransform[Any, Any]:
 
 
 def _name(field: PartitionField) -> str:
-    """The name that Spark gives such a field."""
+    """The name that Spark gives a partition field of this column with this transform."""
     column, number = field.column, field.number
     named: Mapping[Transform, str] = {
         Transform.IDENTITY: column,
@@ -202,4 +205,5 @@ def _names_of(metadata: TableMetadata, field_id: int) -> set[str]:
 
 
 def _listed(fields: Sequence[PartitionField]) -> str:
+    """Partitions, as a message names them."""
     return f"the partitions {', '.join(map(str, fields))}" if fields else "no partitions"

@@ -97,7 +97,7 @@ class RowDelta(_FastAppendFiles):
         return tuple(kept_for_ever), (*requirements, *shape_assertions)
 
     def _third_updates(self) -> tuple[TableUpdate, ...]:
-        """The updates of a table of version 3, for which PyIceberg writes no list of manifests.
+        """Write the manifests and their list in version 3, which PyIceberg cannot do. Returns the updates of the table.
 
         `lakeingest.lake.iceberg.commits.commit` asserts where the branch is.
         """
@@ -124,7 +124,7 @@ class RowDelta(_FastAppendFiles):
         return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(move)
 
     def _manifests(self) -> list[ManifestFile]:
-        """A manifest of the new files of rows, the manifests of the earlier files, and one of the new deletes."""
+        """Write new manifests. Returns that of new rows, those of the earlier files, and that of the new deletes."""
         return [
             *self._manifest(ManifestContent.DATA, self._added(self._added_data_files)),
             *self._existing_manifests(),
@@ -178,7 +178,7 @@ class RowDelta(_FastAppendFiles):
         return changed
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
-        """A list with a new manifest of these entries; an empty list if there are no entries."""
+        """Write a manifest of these entries. Returns a list with it; an empty list if there are no entries."""
         listed = list(entries)
         if not listed:
             return []

@@ -41,6 +41,7 @@ class IcebergRows:
                 yield from living_batches(self.table, task.file, self.names, dead)
 
     def _dead(self) -> Positions:
+        """The positions of the deleted rows of all these files. The files of deletes are read."""
         deletes = {identity(file): file for task in self.files for file in task.delete_files}  # each file once
         return read_deletes(self.table, deletes.values())
 

@@ -115,6 +115,7 @@ def _order(ids: Sequence[int], fields: Sequence[SortField]) -> SortOrder:
 
 
 def _mark(fields: Sequence[SortField], ids: Sequence[int]) -> str:
+    """The value of the property SORT_BY."""
     return json.dumps([[str(field), field_id] for field, field_id in zip(fields, ids, strict=True)])
 
 
@@ -129,7 +130,7 @@ def _ids(table: TableId, metadata: TableMetadata, wanted: Sequence[SortField]) -
     names = {column.name: column.field_id for column in present.values()}
     if list(known) == [str(field) for field in wanted]:
         names = {field.column: known[str(field)] for field in wanted}
-    else:
+    else:  # a present name of a column counts more than a former one
         names = {field.column: known[str(field)] for field in wanted if str(field) in known} | names
     for field in wanted:
         column = present.get(names.get(field.column, -1))

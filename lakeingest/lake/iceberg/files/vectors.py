@@ -51,7 +51,7 @@ class DeadRows:
 def write_vectors(
     table: TableFiles, positions: "Mapping[str, np.ndarray]", files: Mapping[str, DataFile]
 ) -> list[DataFile]:
-    """Write a vector for each data file with such positions, all into one new file; no file if there are none.
+    """Write a vector for each data file that has positions, all into one new file; no file if there are none.
 
     `files` has the data files by their paths.
     """
@@ -144,4 +144,5 @@ def _decoded(blob: bytes, size: int, location: str) -> BitMap64:
 
 
 def _positions(bitmap: BitMap64) -> "np.ndarray":
+    """The positions in a bitmap, ascending."""
     return np.array(bitmap.to_array(), np.int64)

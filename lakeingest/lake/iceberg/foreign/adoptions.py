@@ -62,6 +62,7 @@ class IcebergAdoptions:
         return loaded
 
     def _find(self, table: TableId) -> Table | None:
+        """The table, whoever owns it; None if there is no table."""
         return self._target._entries.find_of_any_owner(table)  # noqa: SLF001 - of the same package
 
 

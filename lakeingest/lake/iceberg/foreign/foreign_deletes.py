@@ -47,7 +47,7 @@ class ForeignDeletes:
     deletes: Sequence[ManifestEntry]
 
     def dead(self, key: Sequence[str]) -> Positions:
-        """The positions of rows that are deleted, or that have NULL in the `key`, where no row of the source has NULL.
+        """The positions of rows that are deleted, or have NULL in the `key`: no row of the source has NULL there.
 
         The positions in a file ascend, and each is there once. Raises as `read_rows`.
         """
@@ -84,7 +84,7 @@ class ForeignDeletes:
         )
 
     def _by_equality(self) -> Iterator[Positions]:
-        """The positions of the rows that files of deletes by equality delete."""
+        """Yield the positions of the rows that are deleted by equality."""
         groups = defaultdict[tuple[int, ...], list[ManifestEntry]](list)
         for entry in filter(_is_by_equality, self.deletes):
             groups[tuple(entry.data_file.equality_ids or ())].append(entry)
@@ -99,7 +99,10 @@ class ForeignDeletes:
     def _deleted(
         self, names: Sequence[str], deletes: Sequence[ManifestEntry], rows: Sequence[ManifestEntry]
     ) -> Iterator[Positions]:
-        """The positions of rows of the files `rows` whose columns `names` have values of `deletes` of later commits."""
+        """The positions of rows in the files `rows` that `deletes`, files by equality in the columns `names`, delete.
+
+        Such a file deletes rows only of files of earlier commits.
+        """
         parts = []
         for entry in deletes:
             values = read_rows(self.table, entry.data_file, names)
@@ -121,7 +124,7 @@ class ForeignDeletes:
             if number >= sequences.max() or not (with_nulls or self._may_have(entry.data_file, names[0], newest)):
                 continue
             found = _comparable(read_rows(self.table, entry.data_file, names), names, with_nulls=with_nulls)
-            at, by = matches(found, wanted)
+            at, by = matches(found, wanted)  # numbers of rows of the file, and of the rows of `wanted` that they equal
             yield {entry.data_file.file_path: at[sequences[by] > number]}
 
     def _may_have(self, file: DataFile, name: str, deleted: pa.Table) -> bool:

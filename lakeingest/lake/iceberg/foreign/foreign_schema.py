@@ -52,7 +52,7 @@ class CopySchema:
 def copy_schema(
     metadata: TableMetadata, schema: TableSchema, drop: Sequence[str], *, keeps_dropped: bool
 ) -> CopySchema:
-    """The schema of the copy of a table with the definition `schema` that takes over the table with this metadata.
+    """The schema of a copy that takes over the table with this metadata. `schema`: the definition of the copied table.
 
     `drop`: as in `Adopt`. With `keeps_dropped`, dropped columns stay for readers as new fields, which are NULL. But
     dropped columns with parts, such as structs, are removed.
@@ -84,6 +84,7 @@ def copy_schema(
         if field.initial_default is not None:
             refusals.append(f"{origin} has a value for rows that lack it (initial-default), which is in no file")
         required = field.required and is_required  # an optional column stays optional
+        # without a kept type the table is refused, and nobody uses the schema
         fields.append(
             NestedField(field.field_id, column.name, kept or field.field_type, doc=field.doc, required=required)
         )
@@ -110,7 +111,7 @@ def _way(field: NestedField, column: Column) -> str:
 
 
 def _kept_type(field: NestedField, column: Column) -> IcebergType | None:
-    """The type of the column in the copy, with the values that the foreign field has; None if there is no such type."""
+    """The type of the column in the copy, which holds each value of the foreign field; None if no type does."""
     found, wanted = field.field_type, iceberg_type(column)
     if column.kind is Kind.VECTOR:  # a list has the field id of its elements
         return found if isinstance(found, ListType) and isinstance(found.element_type, FloatType) else None

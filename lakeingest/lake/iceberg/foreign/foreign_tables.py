@@ -60,6 +60,7 @@ class IcebergForeignTables:
         return Staged(first, made[STAGING], published=take_over.main.snapshot_id)
 
     def _take_over(self, loaded: Table, schema: TableSchema) -> TakeOver:
+        """How the loaded table becomes the copy; nothing is written. Raises NotOurTable as `TakeOver.of`."""
         version = wanted_version(self._target.settings, self._options(schema.table))
         return TakeOver.of(loaded, schema, self._options(schema.table), version, keeps_dropped=self._keeps_dropped)
 
@@ -79,4 +80,5 @@ class IcebergForeignTables:
         return loaded if loaded is not None and is_foreign(loaded) else None
 
     def _current(self, table: TableId) -> Table | None:
+        """The table that has the name of the copy now, whoever made it; None if there is none."""
         return self._target._entries.load(table, self._target.settings.identifier(table))  # noqa: SLF001 - as above

@@ -92,6 +92,7 @@ class TakeOver:
     def dead(self, schema: TableSchema) -> Positions:
         """The positions of rows that the copy does not have, as by `ForeignDeletes.dead`."""
         foreign = self.copy.matched.origins
+        # `or name` is never used: a table that lacks a column of the key was refused
         return self.deletes.dead([foreign[name] or name for name in schema.key])
 
     def transaction(
@@ -178,10 +179,11 @@ def _file_without_ids(loaded: Table, files: ForeignDeletes) -> str | None:
     footers of any other table are not read. With a name mapping they are, because some tools give every table a
     mapping, and write field ids all the same.
     """
+    # `loaded` has only the properties that our writers obey, and the mapping is none of these
     if _NAME_MAPPING not in loaded.catalog.load_table(loaded.name()).properties:
         return None
-    paths = (entry.data_file for entry in files.rows if entry.data_file.file_format is FileFormat.PARQUET)
-    return next((file.file_path for file in paths if not has_field_ids(files.table, file)), None)
+    of_parquet = (entry.data_file for entry in files.rows if entry.data_file.file_format is FileFormat.PARQUET)
+    return next((file.file_path for file in of_parquet if not has_field_ids(files.table, file)), None)
 
 
 def _refusals_of_partitions(loaded: Table, schema: TableSchema, options: TableOptions, copy: CopySchema) -> list[str]:

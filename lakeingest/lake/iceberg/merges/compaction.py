@@ -66,7 +66,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
 def _compaction_of(
     table: TableFiles, present: Sequence[DataFile], new_deletes: Sequence[DataFile], many: int, most_rows: int
 ) -> tuple[FileChanges, int]:
-    """The changes that combine the files of one partition, with new files of deletes, and the number of rows read.
+    """Combine the files of one partition, with new files of deletes. Returns the changes, and the number of rows read.
 
     At most `most_rows` rows are read: files that would exceed this limit are left as they are.
     """
@@ -84,7 +84,10 @@ def _rewritten(
     groups: Sequence[Sequence[DataFile]],
     dead: Positions,
 ) -> FileChanges:
-    """The changes that rewrite `groups` of the files `rows`, and put the deletes of all other `rows` into one file."""
+    """Write the rows of each of these `groups` to new files, and the deletes of all other files in `rows` to one file.
+
+    Returns the changes that put the new files in place of the old ones.
+    """
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     kept = [file for file in rows if file.file_path not in replaced_paths]
@@ -94,7 +97,7 @@ def _rewritten(
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
-    """Changes that combine all small files and all deletes of a snapshot, in each partition.
+    """Combine all small files and all deletes of a snapshot, in each partition. Returns the changes.
 
     Small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many deleted rows is always rewritten.
     If there is nothing to combine, the changes are those of `without_dangling_deletes`.
@@ -213,7 +216,7 @@ def groups_to_rewrite(
 
 
 def _combined(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> list[DataFile]:
-    """The living rows of these files, written to new files."""
+    """Write the living rows of these files to new files; no file if there are none."""
     names = [field.name for field in table.metadata.schema().fields]
     alive = [file for file in files if has_living_rows(table, file, dead)]
     parts = [drop_deleted(read_rows(table, file, names), file, dead) for file in alive]

@@ -103,6 +103,6 @@ def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Tra
 
 
 def rewind(transaction: Transaction, progress: Progress, version: int) -> None:
-    """Move staging to the commit `version`, and add a new commit with this progress there."""
+    """Let the transaction move staging to the commit `version`, and add a new commit with this progress there."""
     ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()
     mark(transaction, progress, version)

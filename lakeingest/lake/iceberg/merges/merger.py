@@ -57,7 +57,7 @@ class IcebergMerger:
         return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
-        """Find the old rows of these keys, and write their positions to a file of deletes if executors write these."""
+        """Find the old rows of these keys, and write their positions to a file of deletes as `found_deletes` does."""
         positions, effects = self.find(changes)
         return Written(pickle.dumps((found_deletes(self.table, positions, self._data_files), effects)))
 
@@ -155,7 +155,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
     if not (ascending[1:] > ascending[:-1]).all():
         return None
     places = np.searchsorted(ascending, values)  # for each value, its index in `ascending`, if the value is there
-    is_there = places < len(ascending)
+    is_there = places < len(ascending)  # False: the value is greater than all keys
     is_there[is_there] = ascending[places[is_there]] == values[is_there]
     rows = row_numbers[places[is_there]]
     order = np.argsort(rows, kind="stable")

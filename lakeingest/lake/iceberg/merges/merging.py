@@ -90,8 +90,8 @@ class StatementMerger(IcebergMerger):
 def _by_row_delta(merge: Merge) -> Prepared:
     """Prepare to commit the positions of old rows and the files of new rows, perhaps with a compaction.
 
-    A compaction puts the new deletes into another file. If there is one, the files that mergers
-    wrote for these deletes are deleted, because no commit needs them.
+    A compaction puts the new deletes into another file. So after a compaction the files that mergers wrote for these
+    deletes are deleted, because no commit needs them.
     """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     written = {file.file_path for file in merge.files if isinstance(file, DataFile)}

@@ -45,9 +45,9 @@ _ROWS = 1_000_000  # a task rewrites files of about as many rows
 class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
-    `table` has the lifted schema. `fills` has the values that old rows get in new columns. It has no column in which
-    old rows get NULL. `by_name`: the table before the lift, if its columns have ids by their names; `origins` then has
-    the old name of each column that is not new.
+    `table` has the lifted schema. `fills` has the values that old rows get in new columns, without columns in which
+    old rows get NULL. `by_name`: the table before the lift, if its columns have ids by their names; only with it,
+    `origins` has the old name of each column that is not new.
     """
 
     table: TableFiles
@@ -91,8 +91,8 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     assert_outlived(lift.after.table, loaded.metadata, new)
     by_name = field_ids_of(loaded.metadata).are_by_name
     origins = {name: old for name, old in zip(lift.after.names, lift.origins, strict=True) if old is not None}
-    moves = bool(lift.dropped) or any(name != old for name, old in origins.items())
-    if not lift.fills and not (by_name and moves):
+    drops_or_renames = bool(lift.dropped) or any(name != old for name, old in origins.items())
+    if not lift.fills and not (by_name and drops_or_renames):
         return []
     # the table as the lift will make it: its current schema is the new one
     new_schema_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}

@@ -51,7 +51,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[Any]) -> FileChan
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
-    """Changes that combine all small files of a snapshot, in each partition, and remove deletes that delete no row."""
+    """Combine all small files of a snapshot, in each partition, and drop deletes of no row. Returns the changes."""
     if not is_third(loaded.metadata):
         return compaction.full_compaction(loaded, version)
     present = _Present.of(loaded, version)
@@ -61,7 +61,10 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
-    """Changes after which each stored position deletes a row, and is stored once; NO_FILES if that holds already."""
+    """The changes that remove vectors which apply to no data file; NO_FILES if there are no such vectors.
+
+    The changes also put position deletes of version 2 into vectors. A table of version 2 is left to `live_rows`.
+    """
     if not is_third(loaded.metadata):
         return live_rows.without_dangling_deletes(loaded, version)
     present = _Present.of(loaded, version)
@@ -100,7 +103,7 @@ class _Present:
         return cls(TableFiles.of(loaded), by_name, vectors, old, dangling)
 
     def counts(self, dead: Positions) -> dict[str, int]:
-        """The number of deleted rows of each data file, also of those that the commit deletes. No vector is read."""
+        """The number of deleted rows of each data file, the rows `dead` included. No vector is read."""
         found = {path: len(rows) for path, rows in dead.items()}
         for path, entries in self.vectors.items():
             found[path] = found.get(path, 0) + sum(entry.data_file.record_count for entry in entries)
@@ -109,8 +112,8 @@ class _Present:
     def groups(self, dead: Positions, many: int) -> Groups:
         """The data files that a commit with these dead rows rewrites, in groups that become one file each.
 
-        If there are `many` small files in a partition, these are combined. Else only large ones with many dead rows are
-        rewritten.
+        If a partition has at least `many` small files, they are combined; else its small files stay. Large files with
+        many dead rows are rewritten in any case.
         """
         counts, rows_left = self.counts(dead), compaction.ROWS_AT_ONCE
         groups: list[list[DataFile]] = []
@@ -132,13 +135,14 @@ class _Present:
         # position deletes do not apply to a data file that has a vector
         all_dead = _united([dead, of_vectors, {path: old[path] for path in old.keys() - self.vectors.keys()}])
         added = self._rewritten(groups, all_dead)
-        kept = {path: rows for path, rows in all_dead.items() if path not in {file.file_path for file in rewritten}}
+        rewritten_paths = {file.file_path for file in rewritten}
+        kept = {path: rows for path, rows in all_dead.items() if path not in rewritten_paths}
         files = {path: self.rows[path].data_file for path in kept}
         removed = (entry.data_file for entry in (*replaced, *self.deletes, *self.dangling))
         return FileChanges((*added, *write_vectors(self.table, kept, files)), (*rewritten, *removed))
 
     def _rewritten(self, groups: Groups, dead: Positions) -> list[DataFile]:
-        """Write the living rows of each group to new files. They keep their ids."""
+        """Write the living rows of each group to new files. The rows keep their ids."""
         table = with_row_ids(self.table)
         names = [field.name for field in self.table.metadata.schema().fields]
 
@@ -146,6 +150,7 @@ class _Present:
             rows = rows_with_ids(table, file, names, self.rows[file.file_path].sequence_number or 0)
             return drop_deleted(rows, file, dead)
 
+        # of each group, the files that have a living row
         alive = ([file for file in group if has_living_rows(self.table, file, dead)] for group in groups)
         return [made for group in alive if group for made in write_rows(table, pa.concat_tables(map(living, group)))]
 

@@ -69,16 +69,17 @@ def add_commit(transaction: Transaction, listed: Mapping[str, Listed]) -> None:
 
 
 def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests: Sequence[ManifestFile]) -> Snapshot:
-    """A snapshot that shows these commits of the shards. Its list of manifests is written."""
+    """Make a snapshot that shows these commits of shards, and write its list of manifests. Returns the snapshot."""
     metadata, table = transaction.table_metadata, transaction._table  # noqa: SLF001 - as above
-    # no manifest may have a greater number than its snapshot
+    # no manifest may have a greater number than its snapshot. The 1 is for `max`, if there is no manifest
     number = max(metadata.next_sequence_number(), *(manifest.sequence_number or 0 for manifest in manifests), 1)
     parent = metadata.current_snapshot_id if MAIN in metadata.refs else None
     snapshot_id, name = metadata.new_snapshot_id(), uuid.uuid4()
     location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{name}.avro")
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
-    by_name = zip(_TOTALS, zip(*(one.totals for one in listed.values()), strict=True), strict=True)
+    numbers_of_totals = zip(*(one.totals for one in listed.values()), strict=True)  # for each total, one of each shard
+    by_name = zip(_TOTALS, numbers_of_totals, strict=True)
     # a total that one of the shards does not have is not known of all of them
     totals = {name: str(sum(filter(None, numbers))) for name, numbers in by_name if None not in numbers}
     showing = Showing({name: one.commit for name, one in sorted(listed.items())})
@@ -111,6 +112,7 @@ def parsed(properties: Mapping[str, str]) -> dict[str, Listed]:
 
 
 def _numbers(totals: Iterable[str | int | None]) -> tuple[int | None, ...]:
+    """Totals as numbers; None for a total that is missing."""
     return tuple(None if total is None else int(total) for total in totals)
 
 

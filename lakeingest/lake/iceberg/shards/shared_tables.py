@@ -1,4 +1,4 @@
-"""Shared tables, in which readers find the rows of all shards (`core.shards`).
+"""Shared tables, in which readers find the rows of all shards (`core.tables.shards`).
 
 A commit of a shared table writes no rows: its list of manifests has all manifests of the commits that the shards show.
 A manifest is never of two shards, and keeps its sequence number. So deletes of a shard apply only to its own files.
@@ -82,15 +82,14 @@ class SharedTables:
     def assert_fits(self, schema: TableSchema) -> None:
         """Raises UnsupportedTable if the copy of this definition cannot be a shard beside the others.
 
-        The others are the shards that are shown, and those that this run has begun to copy.
-
-        Raises also as `assert_ours`.
+        The others are the shards that are shown, and those that this run has begun to copy. If the table itself is not
+        shown yet, its columns are noted for later calls. Raises also as `assert_ours`.
         """
         table, loaded, of_shard = schema.table, self.assert_ours(schema.table), iceberg_schema(schema, {})
         shared = None if loaded is None else loaded.schema()
         # the items are copied first, because other threads change them
         others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
-        for begun in others:  # nobody sees them yet
+        for begun in others:  # nobody sees them yet. In a shared table only columns of the key are required
             fields = self._fields_with(table, shared, begun)
             shared = Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.required])
         self._fields_with(table, shared, of_shard)
@@ -98,6 +97,7 @@ class SharedTables:
             self._begun[table] = of_shard
 
     def _are_together(self, one: TableId, other: TableId) -> bool:
+        """Whether readers find these two shards in the same shared table."""
         return one != other and self._settings.shown(one) == self._settings.shown(other)
 
     def assert_ours(self, shard: TableId) -> Table | None:
@@ -114,9 +114,9 @@ class SharedTables:
         return loaded
 
     def show(self, shard: TableId, copy: Table) -> None:
-        """Let readers of the shared table see the commit of a shard that main of its copy is at, if they do not yet.
+        """Let readers of the shared table see the commit that main of `copy`, the shard's own table, is at.
 
-        Raises as `assert_fits`, and as `commit`.
+        Nothing is done if they see it already. Raises as `assert_fits`, and as `commit`.
         """
         with self._showing:
             loaded = self.assert_ours(shard)
@@ -201,6 +201,7 @@ class SharedTables:
         return loaded
 
     def _is_shown(self, shard: TableId, copy: Table, loaded: Table | None) -> bool:
+        """Whether the shared table `loaded` shows the commit that main of the shard's own table, `copy`, is at."""
         if loaded is None:
             return False
         showing = self._showing_of(self._last_of_ours(shard, loaded))
@@ -255,7 +256,7 @@ class SharedTables:
         return OneCreation.of(created)
 
     def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: its columns.
+        """Let the transaction add the columns of a shard that the shared table, with the columns `shared`, lacks.
 
         Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
         the shared table would not find its values.
@@ -309,6 +310,7 @@ class SharedTables:
                 " (columns: rename, cast, exclude), or leave the table out"
             ) from error
         folded_key = {name.casefold() for name in key}
+        # `present` is last, so a field of the shared table takes the place of the shard's
         by_name = {field.name.casefold(): field for field in (*of_shard.fields, *present)}
         types = {(field.name.casefold(), str(field.field_type)): field for field in (*of_shard.fields, *present)}
         fields = []
@@ -328,7 +330,7 @@ class SharedTables:
         return known
 
     def _all_showings(self, loaded: Table) -> list[Showing]:
-        """What our snapshots of a shared table show. If many other snapshots are known, these are forgotten."""
+        """What our snapshots of a shared table show. Of all other snapshots, at most WORTH stay in `_known`."""
         ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}
@@ -338,7 +340,10 @@ class SharedTables:
         return showings or [NOTHING]
 
     def _expire(self, transaction: Transaction) -> None:
-        """Let the transaction remove the snapshots that `target.history` does not retain, and nobody refers to."""
+        """Let the transaction remove the snapshots that neither `target.history` nor a branch or tag retains.
+
+        None is removed if they are fewer than WORTH, or if their lists could not wait for queries to end.
+        """
         metadata = transaction.table_metadata
         kept = retained_snapshots(metadata, self._settings.history, int(time.time() * 1000))
         kept |= {ref.snapshot_id for ref in metadata.refs.values()}
@@ -364,15 +369,15 @@ class SharedTables:
         present = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
         removed = {number: path for number, path in before.items() if number not in present}
         if removed:
-            number = tip(loaded, MAIN).sequence_number or 0
-            waiting.add(f"{number:012d}-{max(removed)}", {"files": [*removed.values()]})
+            sequence_number = tip(loaded, MAIN).sequence_number or 0
+            waiting.add(f"{sequence_number:012d}-{max(removed)}", {"files": [*removed.values()]})
         with suppress(OSError):
-            for removal in waiting.due(2):
+            for removal in waiting.due(2):  # enough, because a commit adds at most one removal
                 delete(loaded.io, removal.of["files"])
                 removal.drop()
 
     def _waiting(self, shard: TableId) -> Waiting | None:
-        """The removals of a shared table that wait; no table of the source has its name there."""
+        """The waiting removals of a shared table, under a name that no table of the source has; None: none can wait."""
         if self._waiting_folder is None:
             return None
         table = TableId("_lakeingest_shards", ".".join(self._settings.shown(shard)))

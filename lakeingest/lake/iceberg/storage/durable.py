@@ -52,6 +52,8 @@ class DurableFileIO(PyArrowFileIO):
 
 
 class _LocalFile(PyArrowFile):
+    """A local file to write, whose folder is made with it, and which is synced when it is closed."""
+
     def create(self, overwrite: bool = False) -> pa.NativeFile:  # noqa: FBT001, FBT002 - PyIceberg's signature
         path = Path(self._path)
         if not overwrite and path.exists():

@@ -76,10 +76,12 @@ def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -
 
 
 def _copied(file: DataFile, values: list[Any]) -> DataFile:
+    """A copy of a file with these values of its fields."""
     copy = DataFile(*values)
     copy.spec_id = file.spec_id
     return copy
 
 
 def _value(file: DataFile, number: int) -> Any:
+    """The value of a field; None if the file has only the fields of an earlier version of the format."""
     return file[number] if number < len(file) else None

@@ -36,6 +36,8 @@ def _(update: RaiseVersion, base_metadata: TableMetadata, context: _TableMetadat
 
 
 class _Writable(TableMetadataV3):
+    """Metadata of version 3 that PyIceberg can write."""
+
     def model_dump_json(  # type: ignore[override] # as PyIceberg
         self,
         exclude_none: bool = True,  # noqa: FBT001, FBT002 - as PyIceberg
@@ -76,7 +78,7 @@ def assert_following(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) 
 
     Such a number shows that someone has committed since. PyIceberg checks this for version 2 alone.
     """
-    latest = metadata.last_sequence_number if isinstance(metadata, TableMetadataV3) else -1
+    latest = metadata.last_sequence_number if isinstance(metadata, TableMetadataV3) else -1  # PyIceberg checks others
     for update in updates:
         if isinstance(update, AddSnapshotUpdate):
             number = update.snapshot.sequence_number or 0

@@ -110,4 +110,5 @@ def write_list(
 
 
 def _values(manifest: ManifestFile) -> list[Any]:
+    """The values of all fields that version 3 has; None for a field that the manifest does not have."""
     return [manifest[number] if number < len(manifest) else None for number in range(len(_NAMES))]

@@ -4,7 +4,7 @@ With them a run that begins checks the files, but reads no manifest and no list 
 
 <state>/manifests/<database>.<table>.json   for each noted manifest and list, the names and lengths of what it lists
 
-Neither a manifest nor a list ever changes, and no two of them have one name. So a note stays right. If a note is lost
+Neither a manifest nor a list ever changes, and no two have the same name. So a note stays right. If a note is lost
 or damaged, the manifest or the list is read again.
 """
 
@@ -68,7 +68,7 @@ class ManifestNotes:
         self._used[path] = [(path, length), *listed]
 
     def keep(self, manifest: ManifestFile) -> None:
-        """Store the note of a manifest again, if it has one."""
+        """Let `store` keep the note of a manifest, if there is one. The manifest is not read."""
         if (noted := self._noted.get(manifest.manifest_path)) is not None:
             self._used[manifest.manifest_path] = noted
 
@@ -95,7 +95,7 @@ class ManifestNotes:
 
 
 def read_files(manifest: ManifestFile, io: FileIO) -> list[ListedFile]:
-    """Read the files that a manifest lists, without those that it names as removed.
+    """Read a manifest. Returns the files that it lists, without those that it names as removed.
 
     Raises FileNotFoundError if the manifest is gone; EOFError or ValueError if it is damaged.
     """

@@ -55,7 +55,8 @@ def _projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], ro
     names_by_id = _names_by_id(parquet.schema_arrow)
     named = [schema.find_field(name) for name in names]
     columns = []
-    for field, target in zip(named, Schema(*named).as_arrow(), strict=True):  # a whole wide table would take longer
+    # only the wanted columns are converted to Arrow, because the whole schema of a wide table would take longer
+    for field, target in zip(named, Schema(*named).as_arrow(), strict=True):
         if field.field_id in names_by_id:
             columns.append(_cast(rows[names_by_id[field.field_id]], target.type))
         elif field.required:

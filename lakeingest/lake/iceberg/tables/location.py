@@ -48,6 +48,7 @@ def beginning(settings: config.Target, table: TableId) -> str:
 
 
 def _beginning_of(settings: config.Target, table_name: Name) -> str:
+    """The path with which each new folder of a table with this name begins."""
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in table_name)
     return joined(settings.warehouse.uri, namespace, f"{name}-")
 

@@ -238,6 +238,7 @@ def show_new(transaction: Transaction, fields: Sequence[NestedField], key: Colle
 
 
 def _set_current(transaction: Transaction, schema: int) -> None:
+    """Let the transaction make this schema the table's current one, unless it is already."""
     if schema != transaction.table_metadata.current_schema_id:
         update = SetCurrentSchemaUpdate.model_validate({"schema-id": schema})
         transaction._stage((update,), ())  # noqa: SLF001 - the commit asserts the schema

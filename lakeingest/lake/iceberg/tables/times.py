@@ -62,6 +62,7 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
     last_change = latest_time(metadata)
 
     def timed(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
+        """The update with the time of its snapshot by the catalog's clock, or the last change if that is later."""
         moment = max(update.snapshot.timestamp_ms - ahead, last_change)
         return update.model_copy(update={"snapshot": update.snapshot.model_copy(update={"timestamp_ms": moment})})
 
@@ -69,7 +70,7 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
 
 
 class OrderedCatalog(MetastoreCatalog):
-    """A catalog for which PyIceberg writes metadata.json: of each version, and with times that never go back."""
+    """A catalog for which PyIceberg writes metadata.json: here in any version of the format, and with ordered times."""
 
     def _update_and_stage_table(
         self,
