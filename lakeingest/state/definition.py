@@ -187,8 +187,13 @@ def definition(state: File, table: TableId) -> Definition | None:
 
 
 def defined_tables(state: File) -> list[TableId]:
-    """The tables whose definition is stored. These are all copied tables, unless the state folder was lost."""
-    return [_table_of(state, file) for file in (state / FOLDER).listed("*.json")]
+    """The tables whose definition is stored. These are all copied tables, unless the state folder was lost.
+
+    Raises StorageFailed if the folder cannot be listed.
+    """
+    with store.storage_errors(state / FOLDER, "read"):
+        files = (state / FOLDER).listed("*.json")
+    return [_table_of(state, file) for file in files]
 
 
 def _table_of(state: File, file: File) -> TableId:

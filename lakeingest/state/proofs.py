@@ -24,8 +24,12 @@ def read_proof(state: File, table: TableId) -> TableProof | None:
 
 
 def read_proofs(state: File, tables: Iterable[TableId]) -> dict[TableId, TableProof]:
-    """The states of the ranges of these tables, if they have a document. One listing says which tables have one."""
-    stored = {file.name for file in (state / FOLDER).listed("*.json")}
+    """The states of the ranges of these tables, if they have a document. One listing says which tables have one.
+
+    Raises StorageFailed if the folder cannot be listed.
+    """
+    with store.storage_errors(state / FOLDER, "read"):
+        stored = {file.name for file in (state / FOLDER).listed("*.json")}
     recorded = [table for table in tables if store.path_of(state / FOLDER, table).name in stored]
     read = side_by_side(lambda table: read_proof(state, table), recorded, AT_ONCE)
     return {table: proof for table, proof in zip(recorded, read, strict=True) if proof is not None}

@@ -1,5 +1,6 @@
 """What the state folder has of thousands of tables: one listing says of which, and only their documents are read."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ import pytest
 from lakeingest.core.binlog.position import Place
 from lakeingest.core.proofs.proof import Facts, TableProof
 from lakeingest.core.tables.schema import TableId
-from lakeingest.errors import GateFailed
+from lakeingest.errors import GateFailed, StorageFailed
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.quality.reports import FOLDER, tables_with_reports
 from lakeingest.state import store
+from lakeingest.state.definition import defined_tables
 from lakeingest.state.proofs import read_proofs, store_proof
 from lakeingest.state.stopped import Stopped, StoppedTables
 
@@ -68,3 +70,12 @@ def test_tables_whose_gates_have_reports(tmp_path: Path) -> None:
         (state / FOLDER / folder).make_folder()
     assert tables_with_reports(state, TABLES) == {TABLES[0]}
     assert tables_with_reports(state, ()) == set()
+
+
+@pytest.mark.parametrize("listing", [lambda state: read_proofs(state, TABLES), defined_tables])
+def test_a_folder_that_cannot_be_listed_fails_by_name(tmp_path: Path, listing: Callable[[File], object]) -> None:
+    """A file has the name of each folder."""
+    for folder in ("proofs", "definitions"):
+        (tmp_path / folder).write_text("")
+    with pytest.raises(StorageFailed, match="the state folder cannot be read"):
+        listing(Local(tmp_path))

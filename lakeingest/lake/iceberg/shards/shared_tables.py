@@ -31,7 +31,6 @@ from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.tables.change import DATABASE, TABLE
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.core.tables.shards import (
-    NOTHING,
     ShardsDiffer,
     SharedColumn,
     Showing,
@@ -337,7 +336,7 @@ class SharedTables:
         for number in [number for number in [*self._known] if number not in present]:
             if len(self._known) > len(present) + WORTH:
                 self._known.pop(number, None)  # another thread may have forgotten it
-        return showings or [NOTHING]
+        return showings
 
     def _expire(self, transaction: Transaction) -> None:
         """Let the transaction remove the snapshots that neither `target.history` nor a branch or tag retains.
