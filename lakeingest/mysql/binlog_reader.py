@@ -275,7 +275,7 @@ class _Replay:
         decoder = SegmentDecoder(segment, begin, {}, gtids=False)
         decoder.xa.pending = Pending(sought=sought)
         for _ in self._read(segment, begin, decoder):
-            pass
+            pass  # to the stop: the decoder collects the transactions
         return decoder.xa.pending
 
     def _files(self) -> list[str]:
@@ -307,7 +307,7 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Two sets of XA transactions among `xids`: those that ended before the segment, and those that did not end there.
+    """Two sets of XA transactions among `xids`: those that ended before the segment, and those that did not.
 
     Transactions that the segment prepares or ends are in neither set. The binlog before the segment is read backwards
     until each transaction is found, or to the oldest file. The errors are those of `read_segment`.
@@ -390,7 +390,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
-    """The lakeingest error for a driver's error during the dump of `what`; the driver's error if there is none."""
+    """The lakeingest error for a driver's error during the dump of `what`; the driver's own if there is none."""
     code, text = (*error.args, 0, "")[:2]  # 0 and "" stand for missing arguments
     ended_for_other_replica = code == _FATAL_READING and "replica with the same" in str(text)
     if code == _FATAL_READING and not ended_for_other_replica:

@@ -73,7 +73,7 @@ def rows_in_range(source: Source, schema: TableSchema, keys: KeyRange) -> Iterat
 
 
 def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
-    """SQL for the table, and the condition for its rows in the range that are to be copied.
+    """SQL that names the table, and selects its rows that are in the range and are to be copied.
 
     The server evaluates the condition of the user. So a comparison of checksums also tests how copies evaluate it.
     """
@@ -92,7 +92,7 @@ def _digest(schema: TableSchema) -> str:
 
 
 def _coded(column: Column) -> str:
-    """SQL for a column's part of its row's text (`core.checksum`)."""
+    """SQL for the part that a column adds to the text of its row (`core.checksum`)."""
     if not ends_with_newline(column.kind):
         return _with_octets(column)
     return f"IF({_value(column)} IS NULL, 'N', {_text(column)}), '{NEWLINE}'"
@@ -104,7 +104,7 @@ def _bucket(schema: TableSchema, count: int) -> str:
 
 
 def _with_octets(column: Column) -> str:
-    """SQL for a value's text after its length in octets; N for NULL."""
+    """SQL for a value's length in octets, a colon, and its text; N for NULL."""
     text = _text(column)
     # a column in utf8mb4 is measured without the conversion in `text`, which takes time and does not change the length
     measured = quote(column.source_name) if column.charset == "utf8mb4" else text
@@ -172,7 +172,7 @@ def _text_of_double(value: str) -> str:
 
 
 def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: str) -> None:
-    """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet.
+    """Raise OperatorNeeded if a row has no hash: CONCAT returns NULL for a row that is longer than a packet.
 
     `rows`: SQL for the table and the condition on its rows.
     """

@@ -56,7 +56,7 @@ from lakeingest.mysql.wire.matching import matching
 from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
-PACED_SECONDS = 20.0  # a chunk is read slowly for so long at most, because its read view is open meanwhile
+PACED_SECONDS = 20.0  # the longest time for which a chunk is read slowly, because its read view is open meanwhile
 READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
@@ -375,7 +375,10 @@ def _look_again(
     rows: pa.Table,
     most: int,
 ) -> SecondLook | None:
-    """Compare up to `most` of the rows that meet the first condition with what the second decoder reads."""
+    """Compare up to `most` of the rows that meet the first condition with what the second decoder reads.
+
+    None if nothing is to be compared, or if the slow decoders have read the rows.
+    """
     if not most or not conditions or uses_slow_decoders():
         return None
     began, cpu = time.monotonic(), time.process_time()

@@ -27,7 +27,7 @@ def proposed_partitions(connection: pymysql.Connection, schema: TableSchema) -> 
     """The partitions that are proposed for a table.
 
     None if there is no proposal, or if the server refuses the questions, for example because the user lacks SELECT.
-    Raises SourceAway or ProtocolBroken if all tables are concerned.
+    Raises SourceAway and ProtocolBroken, because these concern all tables.
     """
     try:
         with named_errors(source_of(connection)):
@@ -90,6 +90,7 @@ def _from_index(connection: pymysql.Connection, schema: TableSchema, column: Col
     name, table = quote(column.source_name), table_name(schema.table)
 
     def estimate(condition: str) -> int:
+        """The optimizer's estimate of the number of rows that meet the condition."""
         [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {name} FROM {table} WHERE {condition}")
         return int(row["rows"] or 0)
 
@@ -101,7 +102,7 @@ def _from_index(connection: pymysql.Connection, schema: TableSchema, column: Col
 
 
 def _from_rows(connection: pymysql.Connection, schema: TableSchema, columns: list[Column]) -> Iterator[Dates]:
-    """Yield the spread of these columns in a few rows. Yields nothing unless the key is one integer with an index."""
+    """Yield the spread of these columns in a few rows. Yields nothing if the key is no integer, or has no index."""
     # a declared key may have no index, without which the server would scan the table
     bounds = key_bounds(connection, schema) if columns and schema.countable and not schema.declared else None
     if bounds is None:

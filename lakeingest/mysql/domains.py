@@ -88,6 +88,7 @@ def gtids_before(connection: pymysql.Connection, file: str, event: str) -> str:
 
 
 def _parsed(text: str) -> list[DomainGtid]:
+    """The GTIDs of a list, as the server writes it: with commas between them. A list may be empty."""
     return [DomainGtid.parse(gtid) for gtid in text.split(",") if gtid.strip()]
 
 

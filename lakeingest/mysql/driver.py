@@ -89,8 +89,8 @@ class Driver(BoundedConnection):
     def _request_authentication(self) -> None:
         """Answer the server's greeting: begin TLS if it is on, then log in.
 
-        This method replaces the driver's own. Raises ServerUnproven if the server offers no TLS although the mode needs
-        it.
+        This method replaces the driver's own. Raises ServerUnproven if the server offers no TLS and `source.tls.mode`
+        requires TLS.
         """
         driver: Any = self
         offered: int = driver.server_capabilities
@@ -134,6 +134,7 @@ class Driver(BoundedConnection):
         self.line = Line.PROVEN if self.source.is_proven else Line.ENCRYPTED
 
     def _chosen_context(self) -> ssl.SSLContext:
+        """The context with which `_protect` begins TLS: that of `source.tls`, or another one in a subclass."""
         assert self._context is not None  # noqa: S101 - the caller has checked it
         return self._context
 
@@ -244,6 +245,7 @@ class _Probe(Driver):
     """A connection that reads the pin of a server's certificate, and ends before the login."""
 
     def _chosen_context(self) -> ssl.SSLContext:
+        """A context that accepts every certificate, so that the pin of any certificate can be read."""
         return unverified_context()
 
     def _protect(self, head: bytes) -> None:
@@ -251,6 +253,7 @@ class _Probe(Driver):
             super()._protect(head)
 
     def _log_in(self, _head: bytes) -> None:
+        """Send no login, but raise an error."""
         raise OperatorNeeded("it was only looked at")  # ends `connect`; `_probed_pin` expects it
 
 
@@ -262,6 +265,7 @@ def _with_length(data: bytes) -> bytes:
 
 
 def _ed25519(password: bytes, salt: bytes) -> bytes:
+    """The response of client_ed25519 to a challenge. Raises OperatorNeeded if the package pynacl is missing."""
     try:
         return bytes(_auth.ed25519_password(password, salt))
     except RuntimeError as error:

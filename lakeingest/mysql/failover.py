@@ -157,11 +157,12 @@ class ThisServer:
         micros = int(moment.timestamp() * 1_000_000)
         if micros // 1_000_000 > clock(self._connection):
             raise OperatorNeeded(f"{moment.isoformat()} is in the future, by the source's clock")
-        wait_until_over(self._connection, micros // 1_000_000)  # the clock has whole seconds
+        # from then on, nothing is committed before the moment any more; the clock has whole seconds
+        wait_until_over(self._connection, micros // 1_000_000)
         if dialect(self._connection) is MARIADB:
             micros -= micros % 1_000_000
-        # Files before the newest one that was begun in an earlier second have only transactions from before the moment.
-        # On a replica, files after it may have such transactions, too.
+        # `file` is the newest file that was begun in a second before the moment. Older files have only transactions
+        # from before the moment. On a replica, newer files may have such transactions, too.
         file = newest(self._files, lambda name: file_began(self._source, name) < micros // 1_000_000)
         if file is None:
             first = self._files[0]

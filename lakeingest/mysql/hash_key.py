@@ -11,7 +11,8 @@ from lakeingest.errors import OperatorNeeded
 def keyed(schema: TableSchema, source: Source) -> TableSchema:
     """The definition, with the key of the hashes in its columns if the copy has hashes of any values.
 
-    Raises OperatorNeeded if there is no key. The result is for a decoder alone: it must not be stored or logged.
+    Raises OperatorNeeded if the key is needed and not set. The result is for a decoder alone: it must not be stored or
+    logged.
     """
     hashed = [column.name for column in schema.columns if column.choice == HASHED]
     if not hashed:

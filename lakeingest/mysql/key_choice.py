@@ -31,9 +31,9 @@ def choose_key(
     """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
     `declared` are the columns that the user names; without them an index is chosen. `statistics` are the rows of
-    information_schema.STATISTICS, in the order of their indexes' columns. The primary key is preferred; then a unique
-    key of integers; then the key with the fewest columns; then the first by name. Raises NoKey if no columns can be the
-    key, or if a declared column cannot be in a key.
+    information_schema.STATISTICS; those of one index are in the order of its columns. The primary key is preferred;
+    then a unique key of integers; then the key with the fewest columns; then the first by name. Raises NoKey if no
+    columns can be the key, or if a declared column cannot be in a key.
     """
     by_name = {column.name: column for column in columns}
     if declared:

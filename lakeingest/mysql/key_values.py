@@ -75,7 +75,7 @@ def compared_keys(schema: TableSchema, keys: Iterable[Key]) -> pa.Table:
 def key_of_difference(schema: TableSchema, key: Key) -> Key:
     """The key of a difference (`core.checksum.Difference`) in the form that a re-snapshot takes.
 
-    If only the server can order the keys, the key of a difference consists of texts. They become values first.
+    If only the server can order the keys, the key of a difference consists of texts. These become values, then bounds.
     """
     return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))
 
@@ -104,6 +104,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
 
 
 def _bit_bytes(column: Column) -> int:
+    """The number of bytes that the value of a BIT column has in Arrow."""
     return -(-column.source_type.size // 8)  # rounded up
 
 

@@ -66,6 +66,7 @@ class _Result(MySQLResult):
     """A result with no more columns than a server can send."""
 
     def _get_descriptions(self) -> None:
+        """Read the descriptions of the columns. Raises Surprise, and reads none, for too many columns or for none."""
         count: Any = self.field_count
         if not count or count > COLUMNS:
             raise Surprise(f"a result of {count} columns")
@@ -91,6 +92,7 @@ class BoundedConnection(pymysql.Connection):
             return int(parent.query(sql, unbuffered))
 
     def _execute_command(self, command: int, sql: Any) -> None:
+        """Send a command. Once the login is over, each packet of the response has limits of its own."""
         if self._is_open:  # during the login, the limits of the login stay
             self.allow(PACKET_BYTES, READ_SECONDS, of_each=True)
         parent: Any = super()
@@ -114,6 +116,7 @@ class BoundedConnection(pymysql.Connection):
         return result.affected_rows
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        """Read the next packet within the limits."""
         if self._of_each:  # the limits begin anew
             self.allow(self._size, self._seconds, of_each=True)
         parent: Any = super()

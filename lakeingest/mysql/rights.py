@@ -54,10 +54,11 @@ def has_patterns(connection: pymysql.Connection) -> bool:
 
 
 def databases_read(connection: pymysql.Connection) -> Callable[[str], bool]:
-    """Whether a grant of its own lets the connection's user read all tables of a database, with all their columns.
+    """A function that tells whether the connection's user can read all tables of a database, with all their columns.
 
-    False says nothing: there are also rights that roles or patterns give, and rights on single tables. If SHOW GRANTS
-    has anything that takes rights away, such as a partial revoke, the answer is False for each database.
+    The answer is True only if there is a grant on all databases, or on this database by its name. False proves nothing:
+    there are also rights that roles or patterns give, and rights on single tables. If SHOW GRANTS has anything that
+    takes rights away, such as a partial revoke, the answer is False for each database.
     """
     lines = [str(line) for (line,) in query(connection, "SHOW GRANTS")]
     if not all(line.startswith(_GIVES) for line in lines):

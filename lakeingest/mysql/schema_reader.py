@@ -63,6 +63,7 @@ def list_views(connection: pymysql.Connection) -> list[TableId]:
 
 
 def _tables_of_types(connection: pymysql.Connection, *types: str) -> list[TableId]:
+    """The tables that have one of these types of information_schema, except those of the system schemas."""
     literals = ", ".join(map(literal, types))
     rows = query(
         connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({literals})"
@@ -182,7 +183,7 @@ class _Descriptions:
     def schema(self, table: TableId, choices: Choices) -> TableSchema:
         """The definition of one of these tables; the errors are those of `read_schema`.
 
-        A run reads each definition several times: of the same rows it is made once.
+        A run reads each definition several times. It is made again only if the rows or the choices have changed.
         """
         rows, type_and_comment = self.columns.of_table(table.name), self.tables.get(table.name)
         if not rows or not type_and_comment:
@@ -194,6 +195,7 @@ class _Descriptions:
         return _MADE.of(table, contents, lambda: self._schema(table, choices, *type_and_comment))
 
     def _schema(self, table: TableId, choices: Choices, table_type: str, comment: str) -> TableSchema:
+        """Make the definition that `schema` returns. Raises UnsupportedTable, with all reasons."""
         rows, indexes = self.columns.dicts(table.name), self.indexes.dicts(table.name)
         reasons: list[str] = []  # why the table cannot be copied; `_column` and `_key` add to it
         if not (table.database.isprintable() and table.name.isprintable()):

@@ -64,7 +64,10 @@ def gap_of_column(column: Column) -> str:
 
 
 def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_whole: bool) -> Iterator[Difference]:
-    """Yield the differences between rows and texts of equal keys. `is_whole`: there should be a text for each row."""
+    """Yield the differences: keys of `texts` without a row or with several, other values, another number of rows.
+
+    `is_whole`: there should be a text for each row. If False, the number of rows is not compared.
+    """
     key = list(schema.key)
     ours = rows.select(key).append_column(_OURS, pa.array(np.arange(rows.num_rows)))
     theirs = texts.select(key).append_column(_THEIRS, pa.array(np.arange(texts.num_rows)))
@@ -85,7 +88,7 @@ def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_who
         for index, (our_value, their_value) in enumerate(values):
             if differing_columns({name: their_value}, {name: our_value}):
                 yield _difference(schema, wanted, index, f"column {name}", our_value, their_value)
-                break
+                break  # one difference for each column is enough
 
 
 def _difference(

@@ -190,7 +190,7 @@ class Source:
         return account, grant_select(account, table.database, names_are_patterns=patterns)
 
     def refusal_of(self, schema: TableSchema, condition: str) -> str | None:
-        """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if it can do so."""
+        """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if the server can."""
         try:
             connections.query(
                 self.connection, f"SELECT 1 FROM {connections.table_name(schema.table)} WHERE ({condition}) LIMIT 0"

@@ -22,4 +22,5 @@ def source_type(text: str) -> SourceType:
 
 
 def _unescaped(member: str) -> str:
+    """A member of an ENUM or SET without its escapes."""
     return _ESCAPED.sub(lambda match: _UNESCAPED[match[0]], member)

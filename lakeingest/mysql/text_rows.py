@@ -40,6 +40,7 @@ def text_columns(schema: TableSchema) -> str:
 
 
 def _expression(column: Column) -> str:
+    """SQL for the column's value, written so that the server's text of it is exact."""
     name = quote(column.source_name)
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
         return f"CAST({name} AS DOUBLE)"  # MySQL rounds the text of a FLOAT to six digits

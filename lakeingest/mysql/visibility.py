@@ -16,7 +16,7 @@ ABSENT = {ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR}
 
 
 def is_denied(connection: pymysql.Connection, sql: str) -> bool:
-    """Run the statement, to find out whether the user lacks a right for it."""
+    """Whether the user lacks a right for the statement, which is run to find this out."""
     return _is_denied(lambda: query(connection, sql))
 
 
@@ -51,9 +51,9 @@ def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
 
 
 def hidden_tables(connection: pymysql.Connection, tables: Iterable[TableId]) -> list[TableId]:
-    """Those of the tables that are hidden, as `is_hidden` says.
+    """The tables among `tables` that are hidden, as `is_hidden` says.
 
-    Only tables of databases that no grant lets the user read as a whole are asked for, each by itself.
+    A table is not asked for if a grant lets the user read its whole database.
     """
     reads = databases_read(connection)
     return [table for table in tables if not reads(table.database) and is_hidden(connection, table)]

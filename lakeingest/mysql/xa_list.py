@@ -38,10 +38,10 @@ def settle(
 ) -> frozenset[Xid]:
     """Wait until new read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `prepared` has known transactions that were prepared before the position and had not ended there. Returns the other
-    transactions that are prepared after the wait, if their XA PREPARE is before the position or not in the binlog. The
-    result is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a commit is not visible in
-    time.
+    `prepared` has known transactions that were prepared before the position and had not ended there. Returns
+    transactions outside `prepared` that are prepared after the wait: those whose XA PREPARE is before the position, or
+    not in the binlog. The result is empty on a server whose read views lack no XA COMMIT. Raises SplitUnstable if a
+    commit is not visible in time.
     """
     if not dialect(connection).is_xa_late:
         return frozenset()

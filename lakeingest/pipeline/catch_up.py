@@ -50,7 +50,7 @@ def publish_together(
 ) -> list[TableRun]:
     """Merge and publish tables at once, if pipeline.yml says so (`target.publish_together`), else side by side.
 
-    Returns the other tables: the caller merges and publishes each of them by itself, in this order.
+    Returns the tables that are not done: the caller merges and publishes each of them by itself, in this order.
     """
     edges, binlog = run.edges, run.binlog
     joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None
@@ -60,8 +60,8 @@ def publish_together(
 
     shown = [table for table in tables if table.failure is None and table.staged.published is not None]
     left = publish_at_one_place(run, joint, shown, stopping)
-    done = {table.id for table in shown}
-    others = [table for table in tables if table.id not in done]  # such as those that are published for the first time
+    handled = {table.id for table in shown}
+    others = [table for table in tables if table.id not in handled]  # such as tables that are new to readers
     return parents_first(binlog, [*left, *publish_side_by_side(edges, binlog, others, stopping)])
 
 
@@ -81,6 +81,7 @@ def publish_side_by_side(
     together = [table for table in all_tables if table.id not in others]
 
     def merge_alone(table: TableRun) -> None:
+        """Merge and publish one table. If someone has compacted it meanwhile, add it to `others`."""
         if stopping():
             return
         with working_on(edges, table):

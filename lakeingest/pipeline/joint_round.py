@@ -108,7 +108,7 @@ class _Merges:
             self._merge_alone(due)
             if spool.position == end or self.stopping():
                 return
-            due, looked_at = [], set()
+            due, looked_at = [], set()  # in the next pass, all tables that have got changes are due
         self._merge_beside(self._changed(looked_at))
         self.say_behind("foreign keys change their rows all the time, so each table is published as of another place")
 

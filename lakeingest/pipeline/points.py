@@ -29,7 +29,7 @@ RETRY_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Keeping:
-    """The points that a run makes by itself, each `points.every`, and drops when they are older than `points.keep`."""
+    """The points that a run makes by itself every `points.every`, and drops once they are older than `points.keep`."""
 
     run: OpenRun
     _points: list[Point] | None = field(default=None, init=False)  # those of the state folder; None: not read yet
@@ -47,13 +47,14 @@ class Keeping:
         try:
             points = self._points = read_points(self.run.edges.state) if self._points is None else self._points
             if is_due(points, every, now) and not waits_for(standings := _standings(self.run)):
-                self._points = None
+                self._points = None  # they change now: read them again at the next call
                 self._keep(now, standings)
         except LakeIngestError as error:
             self._not_before = time.monotonic() + RETRY_SECONDS
             self.run.edges.observe(Undelivered("points", error.line))
 
     def _keep(self, now: datetime, standings: list[Standing]) -> None:
+        """Make a point that is named by the time `now`, then drop the points that are too old."""
         edges = self.run.edges
         with translate_errors(edges.source.settings, edges.target):
             lake = open_points(edges.config)
@@ -86,6 +87,10 @@ def drop_point(state: File, lake: Points, name: str) -> None:
 
 
 def _make(run: OpenRun, lake: Points, name: str, standings: list[Standing]) -> Point:
+    """Make a point: keep the version of each table in `standings`, except those with a hindrance.
+
+    An incomplete point of this name is dropped first. Raises UsageError if there is a complete point of this name.
+    """
     edges, position = run.edges, run.binlog.spool.position
     earlier = [point for point in read_points(edges.state) if point.name == name]
     if any(point.is_complete for point in earlier):
@@ -112,6 +117,7 @@ def _make(run: OpenRun, lake: Points, name: str, standings: list[Standing]) -> P
 
 
 def _release(lake: Points, tables: Mapping[TableId, KeptVersion], name: str) -> None:
+    """Keep the versions of the point `name` no more, so that they may expire."""
     for table, kept in tables.items():
         lake.release(table, kept, name)
 

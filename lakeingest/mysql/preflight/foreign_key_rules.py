@@ -34,10 +34,9 @@ class ShownKey:
 
 
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
-    """The rules of each foreign key of these tables; and the tables whose foreign keys are not all known.
+    """The rules of each known foreign key of these tables; and the tables of which a key or its rules are hidden.
 
-    A table with a hidden key, or with a key whose rules are hidden, is in the second part. The first part has its other
-    keys.
+    The first part also has the other keys of the tables in the second part.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
     rules: dict[ShownKey, Rules | None]  # None if the rules are not known

@@ -32,11 +32,13 @@ def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
     """The conditions on a replica by their names; `primary` is the replica's primary."""
 
     def another_server(replica: Server) -> Finding:
+        """A finding if the replica is the primary itself."""
         if replica.variables.get("server_uuid") != primary.variables["server_uuid"]:
             return None
         return "source.replica leads to the source itself; name its replica, or remove source.replica"
 
     def no_more(replica: Server) -> Finding:
+        """A finding if the replica has executed transactions that the primary has not executed."""
         try:
             require_no_more(source, primary.connection, replica.connection)
         except OperatorNeeded as error:

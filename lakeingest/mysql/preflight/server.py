@@ -81,6 +81,7 @@ def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, .
 
 
 def _finding(name: str, condition: Condition, server: Server) -> Finding:
+    """The finding of the condition; if the condition cannot be checked, a finding that says so."""
     try:
         return condition(server)
     except (LakeIngestError, pymysql.err.Error) as error:
@@ -183,12 +184,13 @@ def replica(server: Server) -> Finding:
         return None
     # MariaDB has no variable for the order, because it always preserves the order
     for_order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
+    replica_settings = ("log_replica_updates", *for_order)
 
-    def is_on(name: str) -> bool:
+    def is_on_by_either_name(name: str) -> bool:
         old_name = name.replace("replica", "slave")
         return server.is_on(name, server.variables.get(old_name, "OFF"))
 
-    variables_off = [f"{name} is OFF" for name in ("log_replica_updates", *for_order) if not is_on(name)]
+    variables_off = [f"{name} is OFF" for name in replica_settings if not is_on_by_either_name(name)]
     return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
 

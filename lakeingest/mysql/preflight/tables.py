@@ -117,15 +117,12 @@ def chosen_columns(schemas: Iterable[TableSchema]) -> Checked:
     for schema in schemas:
         choice = schema.choices.columns  # choices that differ only in `rename` are equal
         tables_of.setdefault((choice, choice.rename), []).append(schema)
-    listed = [
-        f"{', '.join(missing)} ({', '.join(str(schema.table) for schema in tables[:_LISTED])})"
-        for (choice, _), tables in tables_of.items()
-        if (
-            missing := choice.without_column(
-                name for schema in tables for name in (*schema.source_names, *schema.skipped)
-            )
-        )
-    ]
+    listed: list[str] = []
+    for (choice, _), tables in tables_of.items():
+        names_there = [name for schema in tables for name in (*schema.source_names, *schema.skipped)]
+        if missing := choice.without_column(names_there):
+            first_tables = ", ".join(str(schema.table) for schema in tables[:_LISTED])
+            listed.append(f"{', '.join(missing)} ({first_tables})")
     finding = f"tables.options → columns names columns that are not there: {'; '.join(listed)}; correct the names"
     return Checked("names of columns", finding if listed else None, fatal=False)
 

@@ -53,7 +53,7 @@ class ChangeBatches:
     def _flush(self, table: TableId | None) -> Iterator[Part]:
         """Yield the collected rows of a table, or of the log, as a batch. Removes them from the collection.
 
-        Of a table, only the rows that meet the condition of the user are left; nothing is yielded if there are none.
+        The batch of a table has only rows that meet the condition of the user; if there are none, nothing is yielded.
         """
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])

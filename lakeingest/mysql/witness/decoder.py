@@ -134,7 +134,7 @@ class Decoder:
 
     @property
     def at(self) -> FilePosition:
-        """The position where the last event ends."""
+        """The end of the last event whose end was checked; before the first event, the beginning of the dump."""
         return FilePosition(self._file, self._pos)
 
     @property
@@ -287,7 +287,7 @@ class Decoder:
             raise refusal(*BEYOND[Type.XA_PREPARE], at)
 
     def _end(self, transaction: Transaction) -> Iterator[Part]:
-        """Collect the rows and the log row of a transaction that ends at the position; yield the full batches."""
+        """Collect the rows and the log row of a transaction that ends at `self.at`; yield the full batches."""
         beginning = transaction.beginning
         end = (self._segment.epoch, self._number, self._pos)
         gtid = None if beginning.gtid is None else str(beginning.gtid)

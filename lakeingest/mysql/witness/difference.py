@@ -86,4 +86,5 @@ def _first_differing(
 
 
 def _places(rows: pa.Table) -> list[tuple[int, int]]:
+    """The place of each change row's transaction."""
     return list(zip(rows[change.FILE].to_pylist(), rows[change.POS].to_pylist(), strict=True))

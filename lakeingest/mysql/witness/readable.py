@@ -53,11 +53,9 @@ class ReadableRows(RowEvents):
         for index, sent_column in enumerate(table_map.columns):
             library_column, column = table.columns[index], copied.get(index)
             library_column.name = table_map.names[index]
-            gap = (
-                ""
-                if column is None
-                else gap_of_column(column, sent_column.charset) or _gap_of_members(sent_column, library_column)
-            )
+            gap = ""
+            if column is not None:  # else the column is not copied
+                gap = gap_of_column(column, sent_column.charset) or _gap_of_members(sent_column, library_column)
             if column is not None and not gap:
                 read.append((column, library_column))
                 continue

@@ -47,10 +47,10 @@ class Image:
 class Stretch:
     """The row images in a stretch of the binlog, by table and in order.
 
-    `last`: the place of the last transaction in it; None if there is none. `is_partial`: more of this transaction may
-    follow. `cut`: the tables of which `images` may lack some, up to the end of the transaction at `last`. `passed`: the
-    places of transactions that were left out. `columns`: by table, the names of the columns that the images have.
-    `unread`: by reason, how many values and events were left out.
+    `last`: the place of the last transaction in the stretch; None if there is none. `is_partial`: more of this
+    transaction may follow. `cut`: tables that may have more row images than `images` has, up to the end of the
+    transaction at `last`. `passed`: the places of transactions that were left out. `columns`: by table, the names of
+    the columns that the images have. `unread`: by reason, how many values and events were left out.
     """
 
     images: dict[TableId, list[Image]] = field(default_factory=lambda: defaultdict(list))
@@ -152,6 +152,7 @@ class _Reading(Decoder):
         return self._state is State.OUTSIDE
 
     def begin(self, event: Event, begins: FilePosition) -> None:
+        """As in `Decoder`. Also note the transaction's place, and that the stretch reaches it if it is not skipped."""
         # MariaDB's GTID event has no length: its transaction has the place beginning + 1 (`wire.follow.Transaction`)
         length = events.read_gtid(event).length or 1
         self._place = begins.number, begins.pos + length
@@ -205,6 +206,7 @@ class _Reading(Decoder):
             self.stretch.unread[_without_place(error, begins)] += 1
 
     def _images(self, event: Event, begins: FilePosition) -> Iterator[Image]:
+        """Yield the images of a row event of the open transaction."""
         assert self._transaction is not None  # noqa: S101 - the state is OPEN
         beginning = self._transaction.beginning
         gtid = None if beginning.gtid is None else str(beginning.gtid)
@@ -213,6 +215,7 @@ class _Reading(Decoder):
             yield Image(self._place, begins, kind, beginning.committed_at, gtid, values)
 
     def _end(self, transaction: Transaction) -> Iterator[Part]:  # noqa: ARG002 - of the parent class
+        """Forget the tables of the transaction. Nothing is yielded, because the stretch has its images already."""
         self.rows.forget()
         self._names.clear()
         self._has_events = False

@@ -133,6 +133,7 @@ def _extend(
         segment = Segment.after(lower, upper)
         if is_before(lower.at, at):
             segment = replace(segment, start=at, history=None)
+        # `upper.pos`: the most bytes that the segment can have, because it is in one file
         decoded = SpoolSegment(source.settings, segment, tables, spool.folder, upper.pos).run()
         stopped.update(decoded.stopped)
         return decoded.manifest

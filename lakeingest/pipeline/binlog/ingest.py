@@ -67,7 +67,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
 
 
 def segment_bytes(segment: Segment, sizes: Mapping[str, int]) -> int:
-    """The number of bytes in a segment, from the sizes of the binlog files; 0 if the server has removed one of them."""
+    """The number of bytes in a segment, from the `sizes` of the binlog files; 0 if its first or last file is gone."""
     has_files = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
     return bytes_between(segment.start, segment.stop, sizes) if has_files else 0
 

@@ -64,16 +64,17 @@ def _compare(
     rows: SegmentRows,
     looked: Looked,
 ) -> Stint | None:
-    """Compare one part. Returns the next part of tables of which everything is compared; None if there is none."""
+    """Compare one part. Returns the next part if everything of its tables is to be compared; None after the last."""
     places = rows.transactions
     number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction
-    before, first = places[number - 1] if number else None, places[number]
+    before = places[number - 1] if number else None
+    first = places[number]
 
     def rows_until(table: TableId, last: Place, most: int | None) -> pa.Table:
         return rows.rows(table, first, last, most)
 
     compared = second_reading(source, segment, schemas, waiting, stint, before, first, rows_until)
-    for difference in compared.differences[:1]:
+    for difference in compared.differences[:1]:  # the error names the first one alone
         raise disagreement(difference, masked=look.masked)
     looked.rows += compared.rows
     looked.unread += compared.unread

@@ -12,7 +12,7 @@ refers to a changed row of the parent, so it finds this row.
 
 If ON UPDATE CASCADE changed the row's key, the row is read by its old key, by its new key and by the values that it
 got: a row that moved from an unread chunk into a chunk that was read is in the copy under neither key. A read view of
-step 2 may contain changes after S, but not all changes up to the next S: the next search finds the others.
+step 2 may contain some changes after S, and lack other changes up to the next S: the next search finds these.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
 children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
@@ -58,9 +58,9 @@ COMPARED_MAX = 5  # comparisons of all rows, without a publish in between
 def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Read rows again until a merge to the spool's end gets all changes by foreign keys. True if rows were read.
 
-    The table's copy must be complete. If it is not known which rows were touched, a comparison of all rows begins,
-    unless one is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all
-    the time. Without GTIDs, it is also raised if the parents changed in the source's current binlog file.
+    The table's copy must be complete. If it is not known which rows were touched, a comparison of all rows begins if
+    none is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all the
+    time. Without GTIDs, it is also raised if the parents changed in the source's current binlog file.
     """
     has_foreign_keys = bool(table.cascade_keys or table.progress.cascades)  # now, or when its rows were read
     if table.options.cascades != "read" or not has_foreign_keys:
@@ -195,7 +195,7 @@ def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> 
 
 
 def _rotation_error(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
-    """The error if a read may lack the changes until the source has begun its next binlog file."""
+    """The error for a read that may lack changes by foreign keys until the source has begun its next binlog file."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
         f" its rows since the binlog file {binlog.spool.position.at.file} began: without GTIDs, a read certainly"

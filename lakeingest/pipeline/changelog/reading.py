@@ -307,9 +307,9 @@ class Changelog:
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        # The time of the first publish is unknown. But `moment` is before it if the stored changes begin before it, and
-        # no place is found for `moment`, because it is before the first stored transaction. If the place of the first
-        # publish is unknown, too, it is still to come, unless a version is published.
+        # The time of the first publish is unknown. But `moment` is before this publish if the stored changes begin
+        # before the publish, and no place is found for `moment`: then it is before the first stored transaction. If the
+        # place of the publish is unknown, too, the publish is still to come, unless a version is published.
         begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
         return begins_before_publish and self._log.place_of_time(held, moment) is None
 

@@ -84,4 +84,5 @@ class ShownChangelog(Changelog):
             return max(read_to, self._reached(changes, shown, rereads=rereads), key=lambda position: position.order)
 
     def _reached(self, changes: Changes, shown: Place, *, rereads: bool) -> ReadTo:
+        """The position of a reader of all `changes` up to `shown`, with the name of this changelog."""
         return replace(changes.read_up_to(shown, rereads_at_stop=rereads), log=self.name)

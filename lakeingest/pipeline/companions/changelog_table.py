@@ -79,7 +79,7 @@ class ChangelogTable:
         return self._begins[table]
 
     def tidy(self, table: TableRun, *, now: bool = False) -> int | None:
-        """Remove days that are too old, and combine small files."""
+        """Remove the rows of days that are too old, and combine small files. Returns the new version, if any."""
         log = self._open[table.id]
         version = log.staged.version
         self._tables.tidy(log, now=now)
@@ -94,15 +94,15 @@ class _Writing:
     name: TableId
     reading: Reading
     given: Log | None
-    _lift: Lift | None = field(default=None, init=False)
+    _lift: Lift | None = field(default=None, init=False)  # from the columns of the last commit; the next one takes it
     _read_to: ReadTo | None = field(default=None, init=False)  # after the last row
     _began: bool = field(default=False, init=False)  # whether the RESET of a log that begins anew is written
     # the rows of parts that are alike (`_is_alike`), not yet in the log's columns, and the first of these parts
     _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)
     _of: Copied | Changed | None = field(default=None, init=False)
-    _rows: list[pa.Table] = field(default_factory=list, init=False)
-    _bytes: int = field(default=0, init=False)
-    _files: list[Written] = field(default_factory=list, init=False)
+    _rows: list[pa.Table] = field(default_factory=list, init=False)  # in the log's columns, but in no file yet
+    _bytes: int = field(default=0, init=False)  # of the rows that are in no file yet
+    _files: list[Written] = field(default_factory=list, init=False)  # those of no commit yet
     _count: int = field(default=0, init=False)  # the rows since the last commit
 
     @property
@@ -112,7 +112,7 @@ class _Writing:
         return self.given
 
     def take(self, part: Copied | Changed | Altered) -> None:
-        """Write the next part of the changelog, sooner or later."""
+        """Take the next part of the changelog. Its rows are written and committed now, or with later parts."""
         if isinstance(part, Altered):
             ddl = part.followed
             self._follow(ddl.before)
@@ -128,7 +128,7 @@ class _Writing:
             self._begin(part)
         if not part.rows.num_rows:
             return
-        is_change = isinstance(part, Changed) and self._read_to is not None
+        is_change = isinstance(part, Changed) and self._read_to is not None  # a copy is one commit, however large
         if is_change and self._count >= COMMIT_ROWS and self._is_boundary(part):
             self._commit()
         self._follow(part.schema)
@@ -154,7 +154,7 @@ class _Writing:
         return self._read_to is not None and self._read_to.place != log_rows.place_of_first(part)
 
     def _begin(self, part: Copied) -> None:
-        """Make the log, or go on with it behind rows that do not count any more."""
+        """Make the log, or go on with the given one, and add a RESET: no earlier row counts any more."""
         self._began = True
         if self.given is None:
             schema, names = new_log(self.name, part.schema), part.schema.names
@@ -184,6 +184,7 @@ class _Writing:
         log.columns = columns
 
     def _add(self, rows: pa.Table) -> None:
+        """Let rows that have the log's columns already wait for the next file."""
         self._rows.append(rows)
         self._count += rows.num_rows
 
@@ -205,7 +206,8 @@ class _Writing:
         self._collect()
         if self._rows:
             rows = log_rows.sum_of(self._rows)
-            self._files.append(self.tables.write(self._log, rows, self._count - rows.num_rows, self._lift))
+            in_earlier_files = self._count - rows.num_rows  # rows since the last commit
+            self._files.append(self.tables.write(self._log, rows, in_earlier_files, self._lift))
             self._rows, self._bytes = [], 0
 
     def _commit(self) -> None:

@@ -65,7 +65,7 @@ class Companion(Protocol):
     def standing(self, table: TableRun) -> Standing | None:
         """How far the companion is, by its last commit; None if there is none. After the call readers see this commit.
 
-        It is asked before the first `write`, and again after each `write` that failed.
+        `Companions` calls this before the first `write`, and again after each `write` that failed.
 
         Raises NotOurTable if someone else's table has the name.
         """

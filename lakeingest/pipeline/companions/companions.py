@@ -57,7 +57,7 @@ class Companions:
     _noted: dict[Name, Standing] = field(default_factory=dict, init=False)  # as the state folder has them
     _loaded: set[Name] = field(default_factory=set, init=False)  # those whose last commit this run knows
     _seen: set[Name] = field(default_factory=set, init=False)  # those that this run has looked at
-    _behind: set[Name] = field(default_factory=set, init=False)
+    _behind: set[Name] = field(default_factory=set, init=False)  # those that lack something, or may lack something
     _changelogs: dict[TableId, ShownChangelog] = field(default_factory=dict, init=False)
     _versions: Versions | None = field(default=None, init=False)
     _not_before: dict[Name, float] = field(default_factory=dict, init=False)  # by the monotonic clock
@@ -118,7 +118,7 @@ class Companions:
             if stopping() or tidied == at_most:
                 return tidied > 0
             self._looked_at.add(name)
-            if name in self._standings and name not in self._behind:
+            if name in self._standings and name not in self._behind:  # else it is to be written first
                 self._tried(name, companion, tidy)
                 tidied += 1
         self._tidied, self._must_note = today, True
@@ -137,7 +137,7 @@ class Companions:
             yield name, self.listing.name, partial(self._tidy, name, self.listing.standing, self.listing.tidy)
 
     def _tidy(self, name: Name, standing: Callable[[], Standing | None], tidy: Callable[[], int | None]) -> None:
-        """Tidy a companion, which this run may not have opened yet. Without a commit of it, nothing is done."""
+        """Tidy a companion, which this run may not have opened yet. If it has no commit, nothing is done."""
         if self._standing(name, standing) is not None:
             self._tidied_to(name, tidy())
 
@@ -159,6 +159,7 @@ class Companions:
         standing = self._standings.get(name)
         has_failed = not self._stopped.is_empty and self._stopped.read(kind.table_of(table.id)) is not None
         must_look = has_failed or name in (self._dropped or ())
+        # nothing was published since the companion was written
         if not must_look and standing is not None and standing.of == copy.published and copy.visible:
             if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
                 self._standings[name] = standing.unchanged_to(place)
@@ -222,7 +223,7 @@ class Companions:
         return {key: "" if record is None else record.error for key, record in records.items()}
 
     def _catch_up_list(self, listing: ListOfAll) -> bool:
-        """Write the list about the companions of the first kind, up to where all of them go. Whether there was work."""
+        """Write the list about the companions of the first kind, up to where all of them go. True if it was written."""
         kind, name = self.kinds[0].key, (listing.key, listing.name)
         self._seen.add(name)
         wanted = {table for key, table in self._seen if key == kind}
@@ -243,6 +244,10 @@ class Companions:
         return self._tried(name, listing.name, write)
 
     def _write(self, kind: Companion, table: TableRun) -> None:
+        """Write what the companion lacks, or begin it anew if some of that is no longer stored; then tidy it.
+
+        Raises NotOurTable if a table of the source has the companion's name.
+        """
         name, companion = (kind.key, table.id), kind.table_of(table.id)
         if companion in self.copied:
             raise NotOurTable(
@@ -295,6 +300,7 @@ class Companions:
         return known
 
     def _reading(self, table: TableRun, standing: Standing | None, why: str) -> Reading:
+        """What a companion with this standing has still to read. Without a standing it begins anew, and says `why`."""
         place = _shown_place(table)
         assert place is not None and table.copy is not None  # noqa: S101, PT018 - `_is_due` has seen them
         if self._versions is None:

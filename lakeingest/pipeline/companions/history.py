@@ -45,6 +45,7 @@ class Histories:
 
     def write(self, table: TableRun, reading: Reading) -> Standing:
         """Write all versions that begin or end. If the history begins anew, all current versions end in a gap."""
+        # not known while it is written, so that it is loaded again after an error
         history = self._known.pop(table.id, None) or self._loaded(table) or self._created(table)
 
         def time_of(place: Place) -> int:
@@ -106,6 +107,7 @@ class Histories:
         return self._at(staged, schema)
 
     def _at(self, staged: Staged, schema: TableSchema) -> HistoryTable:
+        """The history at this commit, with these columns."""
         edges = self.edges
         return HistoryTable(
             self._lake, edges.state, edges.lease.assert_held, staged, schema, latest_of(staged.progress)
@@ -113,6 +115,7 @@ class Histories:
 
     @property
     def _lake(self) -> Target:
+        """The target that the histories are written to. It is opened at the first use."""
         if self._target is None:
             self._target = open_companions(self.edges.config, self.edges.executors.open)
         return self._target

@@ -80,7 +80,7 @@ class Changes:
         return self.changed[0].schema.key
 
     def _changes(self, latest: int) -> list[Change[int]]:
-        """The changes. The row of a change is its number in `_values`."""
+        """The changes, as `core.validity` takes them. The row of a change is a number in `_values`."""
         moments, kinds, rereads = list[tuple[str, str | None]](), list[RowKind](), list[bool]()
         times = list[int]()
         for part in self.changed:
@@ -96,7 +96,7 @@ class Changes:
                 times.append(self.time_of(place) if is_reread else at)
                 rereads.append(is_reread)
             kinds += map(RowKind, rows[change.KIND].to_pylist())
-        begin = self.current.num_rows
+        begin = self.current.num_rows  # in `_values`, the rows of the changes come after those of `current`
         keys = _keys(self._values.slice(begin), self._key)
         ordered = in_order(times, latest)
         return [
@@ -115,6 +115,7 @@ class Changes:
         return pa.concat_tables(values).combine_chunks()
 
     def _current_versions(self) -> dict[KeyValues, Version[int]]:
+        """The current versions by their keys. Their rows are numbers in `_values`, which begins with `current`."""
         return {version.key: version for version in stored_versions(self.current, self._key)}
 
     @cached_property
@@ -124,9 +125,11 @@ class Changes:
         return list(zip(*(self._values[name].to_pylist() for name in names), strict=True))
 
     def _same(self, left: int, right: int) -> bool:
+        """Whether the rows with these two numbers in `_values` have equal values."""
         return self._tuples[left] == self._tuples[right]
 
     def _rows(self, versions: Sequence[Version[int]]) -> pa.Table:
+        """The rows of these versions, with all columns of the history."""
         numbers = pa.array([version.row for version in versions], pa.int64())
         return with_validity(self._values.take(numbers), versions, self.history)
 

@@ -1,4 +1,4 @@
-"""Writes one part of the history of a table after the other into the lake, in commits that readers see at once.
+"""Writes the history of a table into the lake, part by part. Readers see each commit as soon as it is made.
 
 Each commit carries the position in the changelog up to which it goes, so a run that dies goes on exactly there. The
 commit that follows DDL carries the position after the DDL.
@@ -77,7 +77,7 @@ class HistoryTable:
         """Write versions to files, to which nothing refers yet.
 
         `ended`: those of `rows` that the lake has as current versions. `key`: a column whose least and greatest value
-        in the replaced rows limit where they are looked for.
+        in the replaced rows limit where the lake is searched for these rows.
         """
         by_changes = self.target.capabilities.merges_by == "changes"
         replaced = rows if by_changes else ended  # a merge by changes itself counts which rows are new
@@ -171,6 +171,7 @@ class HistoryTable:
 
 
 def _false(rows: pa.Table) -> pa.Array:
+    """A column with False for each of these rows."""
     return pa.repeat(pa.scalar(value=False), rows.num_rows)
 
 
@@ -221,7 +222,7 @@ class HistoryWriting:
 
     def finish(self, reached: ReadTo) -> None:
         """Commit what waits. `reached`: the position after all parts."""
-        self._begin(None)
+        self._begin(None)  # if there was no part
         self._end_copy()
         if self._waiting:
             self._commit(self._waiting, reached)
@@ -235,8 +236,8 @@ class HistoryWriting:
     def _begin(self, first: Part | None) -> None:
         """Before the first part, if the history begins anew: let all current versions end just after its last position.
 
-        They were valid there. From then on nobody knows what they were. If the new copy is as of the same place, they
-        end before it, so that no row is there twice as of the place.
+        The versions were valid at that position. Nobody knows how the rows were after it. If the new copy is as of the
+        same place, the versions end before the copy, so that no row is there twice as of the place.
         """
         before = self._before
         if not self._has_begun and self.since is None and before is not None:
@@ -253,6 +254,7 @@ class HistoryWriting:
     # a copy
 
     def _copy(self, part: Copied) -> None:
+        """Take rows of a copy: write many rows to a file, and commit all files after the last part of the copy."""
         if self.since is None and not self._copied and not self._copied_rows:
             self._know(part.schema)
         if part.rows.num_rows:  # a copy without rows is one part without rows
@@ -270,7 +272,7 @@ class HistoryWriting:
         begins = range(self._copied_rows, self._copied_rows + rows.num_rows)
         moments = [Moment(f"{place}.rows.{number:010d}-{self.log}", at) for number in begins]
         versions = copied(rows, schema, self.history.schema, moments)
-        self._files += self.history.files(versions, versions.slice(0, 0))
+        self._files += self.history.files(versions, versions.slice(0, 0))  # no row: a copy ends no version
         self._copied_rows += rows.num_rows
         self.since, self.history.latest = ReadTo(place, log=self.log), at
         self._copied = []
@@ -307,6 +309,10 @@ class HistoryWriting:
             self._flush()
 
     def _commit(self, changed: list[Changed], read_to: ReadTo) -> None:
+        """Commit the versions that these changes begin or end; no commit is made if there are none.
+
+        All changes have the same definition of the table. `read_to`: the position after them.
+        """
         key = changed[0].schema.key
         own = value_fields(self.history.schema)
         fields = pa.schema([own.field(name) for name in key])
@@ -322,6 +328,7 @@ class HistoryWriting:
     # DDL
 
     def _alter(self, part: Altered) -> None:
+        """End all current versions at a TRUNCATE. At other DDL, bring the columns of the history to its definition."""
         ddl = part.followed
         read_to = replace(ddl.read_to, log=self.log)
         if part.alteration.empties:
@@ -345,7 +352,7 @@ def _last(changed: list[Changed], log: str) -> ReadTo:
 
 
 def _cut(changed: list[Changed]) -> tuple[list[Changed], list[Changed]]:
-    """The changes before the last transaction among these changes, and the changes of the last transaction."""
+    """Two parts of these changes: those before their last transaction, and those of their last transaction."""
     last = _last(changed, "").place
     for index in reversed(range(len(changed))):
         part = changed[index]

@@ -39,6 +39,7 @@ def position_after(part: Copied | Changed, name: str) -> ReadTo:
 
 
 def _place_at(rows: pa.RecordBatch, number: int) -> Place:
+    """The place of the change row with this number."""
     return Place(*(rows[name][number].as_py() for name in change.PLACE))
 
 

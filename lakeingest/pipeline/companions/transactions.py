@@ -100,13 +100,14 @@ class Transactions:
             except _Lost:
                 waiting.append(_gap(to))
             if waiting:
+                # with `promote_options`, because the row of a gap has fewer columns
                 self._add(log, pa.concat_tables(waiting, promote_options="default"), reached)
         self._log = log
         self._tables.tidy(log)
         return Standing(log.staged.version, reached)
 
     def tidy(self) -> int | None:
-        """Remove days that are too old, and combine small files."""
+        """Remove the rows of days that are too old, and combine small files. Returns the new version, if any."""
         if self._log is None:
             return None
         version = self._log.staged.version
@@ -114,6 +115,7 @@ class Transactions:
         return None if self._log.staged.version == version else self._log.staged.version
 
     def _add(self, log: Log, rows: pa.Table, read_to: ReadTo) -> None:
+        """Commit these rows of the list, up to this position."""
         self._tables.commit(log, [self._tables.write(log, rows, 0)], rows.num_rows, read_to)
 
     def _transactions(

@@ -80,7 +80,7 @@ class CopyChunk:
         seconds = time.monotonic() - began
         looked = Looked()
         if read.second_look is not None:
-            seconds -= read.second_look.wall  # the cost of a chunk sizes later chunks
+            seconds -= read.second_look.wall  # later chunks are sized by what the read alone has cost
             looked = self._looked(read.second_look)
             profile.note(StageCost(STAGE, 1, read.second_look.wall, read.second_look.cpu))
         cost = Cost(read.seen.rows, read.seen.bytes, seconds)
@@ -93,7 +93,7 @@ class CopyChunk:
 
     def _looked(self, look: SecondLook) -> Looked:
         """What the second decoder has compared. Raises DecodersDisagree for the first difference."""
-        for difference in look.compared.differences[:1]:
+        for difference in look.compared.differences[:1]:  # the error names the first one alone
             raise disagreement(difference, masked=self.look.masked)
         return Looked(look.compared.rows, look.compared.unread, look.cpu, self.look.is_sample)
 

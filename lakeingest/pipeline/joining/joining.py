@@ -75,6 +75,7 @@ def join(run: OpenRun) -> None:
 
     # Step 4: make the copies; the progress of each has its start
     def begin(table: TableRun) -> None:
+        """Make the first copy of a table, or start its copy over. From now on the table is watched."""
         with working_on(edges, table):
             end, start = binlog.spool.position, starts[table.id]
             cascades = CascadesRead(table.cascade_keys, start) if table.cascade_keys else None
@@ -109,7 +110,7 @@ def _first_progress(tables: Tables, new: Progress, end: Position) -> Progress:
 
 
 def create(edges: Edges, table: TableRun, progress: Progress) -> None:
-    """Make the first commit of a new copy, with this progress."""
+    """Make the first commit of a new copy, with this progress, and store the definition of its rows."""
     table.advance(edges.committing.create(table.schema, progress), sound=True)
     keep_definition(edges.writing, table.schema, is_new=True)
 
@@ -161,6 +162,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
 
 
 def _joining(run: OpenRun) -> list[TableRun]:
+    """The tables that are still to join; a paused table joins once it is resumed."""
     return [table for table in run.tables.values() if table.is_joining and not table.paused]
 
 

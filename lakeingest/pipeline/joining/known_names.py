@@ -9,9 +9,10 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def assert_names_known(table: TableRun, current: TableSchema) -> None:
-    """Raise SchemaChanged if `current`, the source's definition, may have such a column, which the table's lacks.
+    """Raise SchemaChanged if a new column of `current`, the source's definition, may be a column with such a choice.
 
-    Only a person can tell what the column is: so no run copies it before they have said so.
+    The user leaves out, hides or renames that column in the copy, and it has another name at the source now. Only a
+    person can tell what the new column is. So no run copies the new column before a person has said so.
     """
     if names := revealed(table.schema, current):
         raise _may_be_hidden(table, names)

@@ -77,7 +77,7 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
 
 
 def _drop_small_copy(run: OpenRun, table: TableRun, schema: TableSchema) -> bool:
-    """Drop a first copy if it has too few rows to be compared; the next one has this schema. True if it was dropped."""
+    """Drop a first copy that has too few rows to be compared; the next copy has `schema`. True if it was dropped."""
     edges = run.edges
     with of_table():
         if is_worth_comparing(edges.source, table.staged, schema):

@@ -42,7 +42,8 @@ MENDED = (
 def hindrance(table: TableRun, *, whole: bool) -> str:
     """The reason why a signal cannot start the copy of a stopped table over; '' if it can.
 
-    It can do so only after one of the errors in MENDED, and only if it is for all rows of the table (`whole`).
+    A signal can start the copy over only after one of the errors in MENDED, and only if the signal is for all rows of
+    the table (`whole`).
     """
     assert table.failure is not None  # noqa: S101 - the caller has looked
     stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"

@@ -57,7 +57,7 @@ def _stops_before(end: Position, spool: Spool, table: TableRun) -> list[Position
     for _, _, segment, after in spool.parts():
         if progress.needed_from < after.place < end.place:
             rows += segment.rows_of(table.id)
-            if rows >= MOST_ROWS and after.place >= progress.least_stop:
+            if rows >= MOST_ROWS and after.place >= progress.least_stop:  # no merge can stop before that place
                 stops.append(after)
                 rows = 0
     return stops

@@ -8,9 +8,8 @@ import numpy as np
 from lakeingest.files.file import File
 
 FILE_ROWS = 250_000  # the most rows of a task, and of a file that it writes
-FILE_BYTES = (
-    96 << 20
-)  # and their most bytes: a task has them in memory about three times, to read, to take and to encode
+# The most bytes of these rows: a task has them in memory about three times, to read, to take and to encode
+FILE_BYTES = 96 << 20
 
 RowNumbers = dict[File, "np.ndarray"]  # by file
 

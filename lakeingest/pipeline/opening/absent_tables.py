@@ -42,7 +42,8 @@ class Known:
 
     def updated(self, tables: Collection[TableId] | None = None) -> list[TableId]:
         """Those of `tables` that a run changes; None: of all tables of the pipeline."""
-        return [table for table in (self.tables if tables is None else tables) if table not in self.done]
+        asked_about = self.tables if tables is None else tables
+        return [table for table in asked_about if table not in self.done]
 
 
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:

@@ -66,7 +66,7 @@ def opened(
 ) -> Iterator[OpenRun]:
     """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
-    At its end, what is known of the copies is noted. Raises LeaseHeld while another run of the pipeline is at work.
+    After the block, what is known of copies is noted. Raises LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:

@@ -174,11 +174,13 @@ class _Answers:
         return self._source.files()
 
     def binlog_gone(self, position: Position) -> LakeIngestError | None:
+        """As `core.resuming` asks. The source is asked only once about each position."""
         if position not in self._gone:
             self._gone[position] = _binlog_gone(partial(self._source.assert_there, position))
         return self._gone[position]
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
+        """The error if the source's binlog has another history at the position; else None."""
         return _binlog_gone(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:

@@ -27,8 +27,8 @@ from lakeingest.spool.spool import Spool
 def with_starts(config: Config, source: BinlogSource, loaded: Loaded) -> tuple[Loaded, Mapping[TableId, Position]]:
     """The loaded tables, and the position at which the copy of each new table is to begin.
 
-    There are no positions if `tables.startup` names no place, or if the source's binlog does not have the place. If it
-    does not have it, the new tables of the returned `Loaded` have failed. The positions have the first epoch.
+    There are no positions if `tables.startup` names no place, or if the source's binlog does not have the place. In the
+    second case, the new tables of the returned `Loaded` have failed. The positions have the first epoch.
     """
     begins, new = config.tables.begins_at, [table for table, staged in loaded.staged.items() if staged is None]
     if begins is None or not new:

@@ -251,6 +251,7 @@ class _RowsCompared:
         target_rows = sides.copy.row_checksums(keys, buckets, KEYS_NAMED)
         found = differences(source_rows, target_rows)
         target_keys = [key for key, _ in target_rows]
+        # the last key of each side that has returned as many rows as it may
         cut_at = [max(side) for side in (list(source_rows), target_keys) if len(side) >= KEYS_NAMED]
         self.differences += [each for each in found if not cut_at or each.key <= min(cut_at)]
         self.complete &= not cut_at
@@ -288,16 +289,17 @@ def _both_sums(
         sides.on_range(sum(checksum.rows for checksum in found.values()))
         return found
 
-    def in_source() -> list[dict[int, Checksum]]:
+    def sum_source() -> list[dict[int, Checksum]]:
         with sides.spent.counted():
             return side_by_side(read_range, tasks, sides.connections)  # in threads, which wait for the server
 
     if files is None:
-        return in_source(), None
-    return files.sums_beside(chunks, buckets, in_source)
+        return sum_source(), None
+    return files.sums_beside(chunks, buckets, sum_source)
 
 
 def _cut_finest(sides: Sides, chunk: KeyRange) -> list[KeyRange]:
+    """Cut a chunk into ranges of FINEST_ROWS rows. The source's time for this counts."""
     with sides.spent.counted():
         return cut_range(sides.source, sides.schema, chunk, FINEST_ROWS)
 
@@ -318,5 +320,6 @@ def _differing_parts(sums: dict[Part, Pair]) -> list[Part]:
 
 def _result(sums: dict[Part, Pair], chunks: int, rows: _RowsCompared, compared: Sequence[int]) -> Compared:
     """The result: the checksums of all parts, added up for each side, and the differences."""
-    source, target = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
+    source = sum((in_source for in_source, _ in sums.values()), Checksum())
+    target = sum((in_target for _, in_target in sums.values()), Checksum())
     return Compared(source, target, chunks, tuple(rows.differences), rows.complete, tuple(compared))

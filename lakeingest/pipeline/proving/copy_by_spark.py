@@ -71,6 +71,7 @@ class CopyBySpark:
         return checksum.batches_of(self.rows.sparkSession, self.batch_rows)
 
     def _in_buckets(self, count: int, numbers: Sequence[int] | None) -> "DataFrame":
+        """The rows in the buckets with these numbers, each with the number of its bucket; None: in all buckets."""
         numbered = checksum.in_buckets(self.rows, self.schema, count)
         return numbered if numbers is None else numbered.where(numbered[checksum.NUMBER].isin(list(numbers)))
 

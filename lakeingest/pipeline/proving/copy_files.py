@@ -95,6 +95,7 @@ class CopyFiles:
         return pa.concat_tables(parts) if parts else None
 
     def _sum_tasks(self, ranges: Sequence[KeyRange], buckets: int) -> list["FileSums"]:
+        """The tasks for all chunks, one for each reader. Buckets need no numbering of ranges."""
         numbering = Numbering((), {}) if buckets else Numbering.of(ranges)
         return [FileSums(reader, self.schema, self.widths, numbering, buckets) for reader in self.readers]
 
@@ -114,11 +115,16 @@ class Numbering:
     def of(cls, ranges: Sequence[KeyRange]) -> "Numbering":
         """The numbering of these ranges: the number of a range is its index in the sequence."""
         bounds = sorted({bound for keys in ranges for bound in (keys.lower, keys.upper) if bound is not None})
-        parts = {0 if keys.lower is None else bounds.index(keys.lower) + 1: i for i, keys in enumerate(ranges)}
-        return cls(tuple(bounds), parts)
+        numbers: dict[int, int] = {}
+        for number, keys in enumerate(ranges):
+            # no bound is inside of a range, so each range is one part: the part that begins at the range's lower bound
+            part = 0 if keys.lower is None else bounds.index(keys.lower) + 1
+            numbers[part] = number
+        return cls(tuple(bounds), numbers)
 
 
 def _added(parts: Sequence[dict[int, Checksum]]) -> dict[int, Checksum]:
+    """The sum of the checksums of each chunk, by its number, over all parts."""
     sums: dict[int, Checksum] = {}
     for part in parts:
         add(sums, part)
@@ -166,6 +172,7 @@ class FileSums:
         return sums
 
     def _sums(self, rows: pa.Table) -> dict[int, Checksum]:
+        """The checksums of these rows, by the number of their chunk."""
         if self.buckets:
             numbers = buckets_of(_texts(rows, self.schema.key, self.schema, self.widths), self.buckets)
         else:
@@ -217,6 +224,7 @@ class FileRows:
         return sorted(found, key=lambda row: row[0])[: self.limit]
 
     def _is_wanted(self, rows: pa.Table) -> np.ndarray:
+        """For each row, whether its key is in the range or in one of the buckets."""
         if self.buckets is not None:
             count, numbers = self.buckets
             texts = _texts(rows, self.schema.key, self.schema, self.widths)
@@ -228,6 +236,7 @@ class FileRows:
         return np.isin(parts, list(numbering.ranges))
 
     def _checksums(self, rows: pa.Table) -> list[tuple[Key, Checksum]]:
+        """The key and the checksum of each row."""
         texts = _texts(rows, self.schema.names, self.schema, self.widths)
         left, right = (half.to_pylist() for half in halves(self.schema.columns, texts))
         parse = int if self.schema.ordered else str

@@ -29,10 +29,11 @@ KEYS_SHOWN = 3  # of the keys that differ, in messages
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """What a comparison has found: `ranges` with their new state, and the rows that the source compares in a second.
+    """What a comparison has found: the `ranges` with their new state.
 
-    `keys`: the keys that differ, as a re-snapshot takes them; empty if the rows that differ have no key to name.
-    `seconds`: the source's time, with that of the second comparison after a difference.
+    `rate`: how many rows the source has compared in a second; None if rows differ, or if no row was compared. `keys`:
+    the keys that differ, as a re-snapshot takes them; empty if the rows that differ have no key to name. `seconds`: the
+    source's time, with that of the second comparison after a difference.
     """
 
     ranges: tuple[RangeProof, ...]
@@ -82,6 +83,7 @@ class RangeTask:
             return _proved(schema, plan, comparison.confirmed(plan), now, spent.seconds)
 
     def _ranges(self, source: BinlogSource, schema: TableSchema) -> list[KeyRange]:
+        """At most RANGES_AT_ONCE ranges, from `lower` on; all ranges if only the server knows the order of keys."""
         if not schema.ordered:
             return cut_range(source, schema, EVERY_KEY, self.rows)
         ranges, lower = list[KeyRange](), self.lower

@@ -25,8 +25,8 @@ _NUMBER = "_lakeingest_number"
 class RowsBefore:
     """What the binlog after a position says about some keys.
 
-    `has_changes`: it has changes of the table, of these keys or of others. `changed`: the keys among these that were
-    changed after the position. `rows`: the rows of the changed keys as of the position, as far as they had one.
+    `has_changes`: the binlog has changes of the table, whatever their keys. `changed`: the keys that were changed after
+    the position. `rows`: the rows of these changed keys as of the position; a key that had no row there has none here.
     """
 
     has_changes: bool
@@ -75,7 +75,7 @@ def rows_before(
 
 
 def _unless_ddl(schema: TableSchema, parts: Iterator[Part]) -> Iterator[Part]:
-    """The parts. Raises Retryable for DDL among them."""
+    """Yield the parts. Raises Retryable for DDL among them."""
     try:
         yield from parts
     except UnsupportedEvent as error:

@@ -81,8 +81,8 @@ class TableComparison:
 
         The chosen chunks of the plan are compared, but none is begun after `may_begin` returns False. Later comparisons
         are of the same chunks as the first one. If the second comparison has found only other differences, a third one
-        is made, and so on. Raises SourceMoved if COMPARISONS have found nothing twice, or if the definition is not that
-        of the plan.
+        is made, and so on. Raises SourceMoved if COMPARISONS comparisons have found no difference twice, or if the
+        definition is not that of the plan.
         """
         if plan.fingerprint != self.schema.fingerprint:
             raise self._moved()
@@ -112,11 +112,11 @@ class TableComparison:
             plan, may_begin = replace(plan, chosen=compared.compared), always
             found = {difference.key: difference for difference in compared.differences}
             is_equal = not found and (moved or _has_equal_sums(compared))
-            confirmed = [each for key, each in found.items() if key in (found_before or ())]
+            found_twice = [each for key, each in found.items() if key in (found_before or ())]
             # without keys, the checksums alone must be unequal twice
-            is_confirmed = bool(confirmed) or (found_before is not None and not found_before and not found)
+            is_confirmed = bool(found_twice) or (found_before is not None and not found_before and not found)
             if is_equal or is_confirmed:
-                return Confirmed(compared, tuple(confirmed), moved, position, plan)
+                return Confirmed(compared, tuple(found_twice), moved, position, plan)
             found_before = found.keys()
             if position.gtids is None:  # a run may copy a transaction before the source has committed it
                 time.sleep(COMMIT_SECONDS)

@@ -97,6 +97,7 @@ class _Batch:
         """Make the parts of the tables that pass gate and audit, until an error stops the run. Returns that error."""
 
         def prepare(table: TableRun) -> None:
+            """Add the table's part to `parts`. A compacted table, or one with nothing to publish, gets no part."""
             began = time.monotonic()
             if self.stopping():
                 return
@@ -139,7 +140,8 @@ class _Batch:
     def _finish_all(self, parts: Sequence[_Part], moved: set[TableId]) -> None:
         """Finish the parts that readers see already. Then publish each remaining part by itself, parents first."""
 
-        def finish(part: _Part) -> None:
+        def complete(part: _Part) -> None:
+            """Finish a part that readers see. Publish any other part, but not after `stopping`."""
             table, began = part.ready.table, time.monotonic()
             if not part.is_seen and self.stopping():
                 return
@@ -154,17 +156,18 @@ class _Batch:
                 note_published(self.edges, part.ready, published, part.seconds + time.monotonic() - began)
                 clear_failure(self.edges, table)
 
-        def finish_all(some: Sequence[_Part]) -> None:
+        def complete_all(some: Sequence[_Part]) -> None:
+            """Complete these parts side by side; then those that no thread may check, one after the other."""
             beside = [part for part in some if self.may_beside(part.ready.table)]
-            side_by_side(finish, beside, self.edges.config.target.tables_at_once)
+            side_by_side(complete, beside, self.edges.config.target.tables_at_once)
             for part in some:
                 if not self.may_beside(part.ready.table):
-                    finish(part)
+                    complete(part)
 
-        finish_all([part for part in parts if part.is_seen])
+        complete_all([part for part in parts if part.is_seen])
         unseen = {part.ready.table.id: part for part in parts if not part.is_seen}
         for group in generations(list(unseen), parents_of(self.binlog)):
-            finish_all([unseen[table] for table in group])
+            complete_all([unseen[table] for table in group])
 
 
 def _note_answer(edges: Edges, answer: JointAnswer) -> None:

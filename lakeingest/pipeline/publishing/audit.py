@@ -211,7 +211,7 @@ class _Reading:
             if file.is_new:
                 np.add.at(new_times, numbers, 1)
         can_search = self.are_in_new_files and len(unread_new) <= MOST_FILES
-        is_searched = np.full(keys.num_rows, can_search)
+        is_searched = np.full(keys.num_rows, can_search)  # False for a key that an unread new file may have
         for file in unread_new if can_search else ():
             is_searched &= ~file.may_have(keys)
         is_deleted, keeps = self.changed.keys[DELETED].to_numpy(), self.schema.keeps_deleted
@@ -242,6 +242,7 @@ class _Reading:
             yield from self._differences(rows, names)
 
     def _differences(self, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
+        """Yield a fault for each row that differs from the last image of its key. Not all rows need be compared."""
         if self.changed is None or not rows.num_rows:
             return
         keys = self.changed.keys.select(list(self.schema.key))
@@ -250,6 +251,7 @@ class _Reading:
         drawn = np.random.default_rng(self.seed & (2**63 - 1)).permutation(len(numbers))
         if not self.in_full:  # images for one of _VALUES of the rows whose other columns are read
             drawn = drawn[: max(_LEAST_IMAGES, self.most // _VALUES**2)]
+            # only rows whose images are in the first _PARTS of the files
             parts = list(dict.fromkeys(self.changed.at[numbers[drawn]].tolist()))[:_PARTS]
             drawn = drawn[np.isin(self.changed.at[numbers[drawn]], parts)]
         if not len(drawn):

@@ -108,7 +108,7 @@ def _limit(edges: Edges) -> Limit:
 
 
 def _remove(edges: Edges, table: TableRun, keys: Collection[Key], left: int) -> None:
-    """Remove the rows of these keys and list the keys, in one commit on staging. So many rows are `left`."""
+    """Remove the rows of these keys and list the keys, in one commit on staging. `left`: how many rows stay."""
     schema, staged = table.schema, table.staged
     folder = PatchFolder.of(edges.writing, schema)
     # deletes are written by way of a patch: so they have exactly the form of a merge's deletes
@@ -122,13 +122,13 @@ def _remove(edges: Edges, table: TableRun, keys: Collection[Key], left: int) -> 
         rows = take(file, np.arange(removed.num_rows), stop, deleted=True, schema=schema)
         parts.append(merger.write(rows))
 
-    def after(effects: Effects) -> Progress:
+    def progress_after(effects: Effects) -> Progress:
         edges.lease.assert_held()  # just before the commit
         if (effects.inserted, effects.updated, effects.deleted) != (0, 0, len(keys)):
             raise StateUnreadable(f"{table.id}: {effects} by {len(keys)} deletes; drop the table to copy it again")
         return staged.progress.quarantined(keys, left)
 
-    committed, _ = edges.target.commit_merge(staged, parts, after)
+    committed, _ = edges.target.commit_merge(staged, parts, progress_after)
     table.advance(committed, sound=True)  # no row was added
     folder.remove(FOR_QUARANTINE)
 

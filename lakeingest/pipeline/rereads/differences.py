@@ -47,6 +47,7 @@ def _pairs_of_integers(rows: pa.ChunkedArray, copy: pa.ChunkedArray) -> tuple["n
     ours, theirs = rows.to_numpy(), copy.to_numpy()
     if not len(ours) or not (ours[1:] > ours[:-1]).all():
         return None
+    # a key after all of `ours` gets the last place, where it is found unequal
     places = np.minimum(np.searchsorted(ours, theirs), len(ours) - 1)
     in_copy = np.flatnonzero(ours[places] == theirs)
     return places[in_copy], in_copy
@@ -74,8 +75,8 @@ def _comparable(column: pa.Array) -> pa.Array:
         offsets, width = column.offsets.to_numpy().astype(np.int64), column.type.value_type.bit_width // 8
         numbers = column.values.to_numpy(zero_copy_only=False)
         buffers = [
-            pa.array(column.is_valid()).buffers()[1],
-            pa.py_buffer(offsets * width),
+            pa.array(column.is_valid()).buffers()[1],  # which values are not NULL
+            pa.py_buffer(offsets * width),  # where each value begins, in bytes
             pa.py_buffer(numbers.tobytes()),
         ]
         return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)

@@ -69,8 +69,8 @@ class ReadAgain:
     Listed keys that have no row in the view are written to a patch, too.
 
     `copy`: what reads the copy's rows that have keys of the chunk. Each row is compared with the copy, and only rows
-    that differ are written: for the others, the copy has every change from before the request, and the next merges take
-    later changes from the binlog. None: the rows are not compared, and all rows are written.
+    that differ are written: of an equal row, the copy has every change from before the request, and the next merges
+    take later changes from the binlog. None: the rows are not compared, and all rows are written.
 
     `checks`: rows of the copy were never checked, so the rows of the view are.
     """

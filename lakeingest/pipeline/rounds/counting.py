@@ -12,7 +12,7 @@ COUNT_SECONDS = 10.0  # between two counts: each one looks at all processes of t
 
 
 class Counting:
-    """What a run has taken since it began to follow."""
+    """Counts what a run has cost since it began to follow."""
 
     def __init__(self, edges: Edges) -> None:
         self._edges, self._meter = edges, Meter.begin(edges.profile)
@@ -32,4 +32,5 @@ class Counting:
 
     @property
     def _publishes_so_far(self) -> int:
+        """How many tables this run has published since it was opened; a table counts for each of its publishes."""
         return next((cost.times for cost in self._edges.profile.stages if cost.stage == PUBLISHES), 0)

@@ -51,6 +51,7 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
     run.signals.folder.trim()
 
     def work() -> bool:
+        """Take one round, serve signals, and do what is due after a round. True if the round or a signal had work."""
         # `|` and not `or`: signals are served even if the round had work
         worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
         measuring.measure_if_due(worked=worked)

@@ -80,6 +80,7 @@ class Ledger:
         self._next_at = time.monotonic() + PAUSE_SECONDS
 
     def _write_results(self, schema: TableSchema) -> None:
+        """Write the noted results of gates, then remove the notes. Once a day, old results leave the table, too."""
         paths, rows = noted_results(self.edges.state)
         if len(paths) > MOST_GATES:  # nothing could be written for a long time: keep the newest
             remove_results(self.edges.writing, paths[:-MOST_GATES])
@@ -99,6 +100,7 @@ class Ledger:
         return sorted(row[KEY] for row in self._present(schema, staged, [KEY]) if row[KEY] < kept_from)
 
     def _write_proofs(self, schema: TableSchema, proofs: Mapping[TableId, TableProof]) -> None:
+        """Write the rows that have changed since the last write, and remove the rows that `proofs` do not give now."""
         wanted = list(proof_rows(proofs))
         if not wanted or given_proofs(self.edges.state) == digest(wanted):
             return

@@ -59,6 +59,7 @@ class Measuring:
             self._measure()
 
     def _measure(self) -> None:
+        """Do what `measure` says. Raises the driver's errors, and SourceAway, if the source does not answer."""
         cpu, edges, binlog = time.thread_time(), self._run.edges, self._run.binlog
         end, written = binlog.spool.position, edges.source.written()
         sizes = {} if in_same_file(end.at, written) else edges.source.files()
@@ -74,9 +75,11 @@ class Measuring:
         edges.observe(measured)
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
+        """The measure of a table, whose moment is noted for later. `sizes`: those of the binlog files, if needed."""
         end, current = self._run.binlog.spool.position, is_current(self._run, table)
         shown = self._what_readers_see(table)
         position = None if shown is None else shown.position
+        # times up to which readers see every change of the table
         moments = (self._run.binlog.complete_at, committed_at(end)) if current else ()
         note = noted_again(self._notes.get(table.id), position, *moments, complete=end if current else None)
         if note is not None:
@@ -121,6 +124,7 @@ class Measuring:
             return {}
 
     def _error_of(self, table: TableRun) -> str:
+        """The name of the error that has stopped the table; '' if none has. An earlier run may have stored it."""
         if table.failure is not None:
             return table.failure.error.runbook
         stopped = None if table.requested else self._run.edges.stopped.read(table.id)

@@ -171,6 +171,7 @@ class Proving:
             self._proofs[table.id] = proof
 
     def _facts(self, table: TableRun) -> Facts:
+        """The present facts of the table's copy. If a stored proof has other facts, something may have changed rows."""
         progress, shown = table.progress, table.shown
         key = ", ".join(f"{column.name} {column.source_type.text}" for column in table.schema.key_columns)
         place = None if shown is None or shown.position is None else shown.position.place
@@ -245,6 +246,7 @@ class Proving:
             store_budget(self.run.edges.writing, self._budget)
 
     def _can_compare(self, table: TableRun) -> bool:
+        """Whether the table can be compared now. A table that stopped because its rows differ is compared, too."""
         is_held = table.failure is not None and isinstance(table.failure.error, VerificationFailed)
         is_there = table.copy is not None and table.copy.published is not None and not table.has_missing_chunks
         is_there = is_there and table.progress.began_empty is None  # else rows are missing by the user's choice
@@ -261,11 +263,11 @@ class Proving:
             self._proofs[name] = replace(self._proofs[name], failed=Failed(time.time(), error.line))
             store_proof(edges.writing, name, self._proofs[name])
         else:
-            known = {each.keys for each in self._proofs[name].ranges if each.state is State.DIFFERS}
+            differed_before = {each.keys for each in self._proofs[name].ranges if each.state is State.DIFFERS}
             self._proofs[name] = self._proofs[name].with_ranges(proved.ranges, proved.rate)
             store_proof(edges.writing, name, self._proofs[name])
             if found := [each for each in proved.ranges if each.state is State.DIFFERS]:
-                self._react(self.run.tables[name], found, proved, is_known=found[0].keys in known)
+                self._react(self.run.tables[name], found, proved, is_known=found[0].keys in differed_before)
             else:
                 self.hold_back()
         self._budget = replace(self._budget.spent(spent.seconds), waits="")
@@ -300,11 +302,12 @@ class Proving:
 
 
 def _resnapshot(table: TableId, scope: Scope, number: int) -> Signal:
+    """A signal of this process with this number, which asks to read these rows of the table again."""
     return Signal(number, Action.RESNAPSHOT, this_process(), datetime.now(UTC), (table,), scope)
 
 
 def _to_check_soon(proof: TableProof) -> TableProof:
-    """The proof with the ranges that differ as unchecked ones: the run first looks whether they still differ."""
+    """The proof, in which the ranges that differ count as unchecked: the run first looks whether they still differ."""
     ranges = (replace(each, checked_at=None) if each.state is State.DIFFERS else each for each in proof.ranges)
     return replace(proof, ranges=tuple(ranges))
 
@@ -315,4 +318,5 @@ def _named(found: RangeProof) -> str:
 
 
 def _failure(table: TableId, found: RangeProof) -> VerificationFailed:
+    """The error that stops a table because the range `found` differs."""
     return VerificationFailed(f"{table}: {_named(found)}; `lakeingest verify {table} --repair` reads these rows again")

@@ -44,6 +44,7 @@ class Comparing:
         self._next_at = time.monotonic() + SPAN_SECONDS
 
     def _report(self, table: TableId, finding: str) -> None:
+        """Keep the finding in place of the table's earlier one, and tell the observer. '': nothing is unusual."""
         self.run.edges.unusual.pop(table, None)
         if finding:
             self.run.edges.unusual[table] = finding

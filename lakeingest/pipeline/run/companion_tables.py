@@ -11,7 +11,7 @@ class CompanionTables(Protocol):
     """The companions of a run's tables (`core.companion`)."""
 
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
-        """Write the changes that readers of these tables see and their companions lack. Returns whether there was work.
+        """Write what readers of these tables see and the companions lack. Returns whether anything was written.
 
         An error is reported, and kept for `status` until the companion goes on. The run goes on.
         """

@@ -144,6 +144,7 @@ class Executors:
 
     @property
     def _slots(self) -> int:
+        """How many tasks the session can run at a time; without a session, how many this machine can run."""
         if self.session is not None:
             return self.session.sparkContext.defaultParallelism
         return self._config.spark.local_slots or local_slots()

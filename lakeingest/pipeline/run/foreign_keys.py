@@ -78,8 +78,8 @@ def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRu
     """
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
-    below = partial(depth_by, parents_of=parents_of(binlog))
-    return sorted(tables, key=lambda table: (below(table.id), depth(table.id, binlog.foreign_keys)))
+    depth_of = partial(depth_by, parents_of=parents_of(binlog))
+    return sorted(tables, key=lambda table: (depth_of(table.id), depth(table.id, binlog.foreign_keys)))
 
 
 def has_changed_parent(binlog: BinlogRun, table: TableRun) -> bool:

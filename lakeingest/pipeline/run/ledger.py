@@ -46,7 +46,7 @@ class Results:
             for number, outcome in enumerate(new)
         ]
         if noted:
-            note_results(state, result_id(now).strip(), noted)
+            note_results(state, result_id(now).strip(), noted)  # an id without `rest` ends with a space
 
     def _is_new(self, table: TableId, stage: str, outcome: Outcome, now: datetime) -> bool:
         """Whether the result is to be noted. If so, later results are compared with this one."""
@@ -83,4 +83,5 @@ def _columns(outcome: Outcome) -> Row:
 
 
 def _micros(moment: datetime) -> int:
+    """The moment in µs since 1970."""
     return round(moment.timestamp() * 1_000_000)

@@ -57,7 +57,7 @@ class Meter:
         all_seconds, all_traffic = profile.elsewhere
         in_tasks, moved = all_seconds - self.elsewhere[0], all_traffic - self.elsewhere[1]
         if self.cpu is not None and now is not None:
-            cpu = now - self.cpu + (0.0 if here else in_tasks)
+            cpu = now - self.cpu + (0.0 if here else in_tasks)  # `cpu_seconds` counts the tasks that run here
         total = traffic.so_far() - self.traffic + moved
         missing = [
             *(() if cpu is not None else (NO_PROCESSES,)),

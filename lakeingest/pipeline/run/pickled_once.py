@@ -20,6 +20,7 @@ class PickledOnce(Generic[T]):
         self._contents: bytes | None = None
 
     def __reduce__(self) -> tuple[Callable[[bytes], "PickledOnce[Any]"], tuple[bytes]]:
+        """Pickle the value at the first call. Each task gets the same bytes, by which `_unpickled` finds the value."""
         if self._contents is None:
             self._contents = pickle.dumps(self.value)
         return _unpickled, (self._contents,)

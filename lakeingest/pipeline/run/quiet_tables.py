@@ -103,17 +103,21 @@ class _TargetWithNotes:
         return formats.open_target(self._config, self._open_spark)
 
     def __getattr__(self, name: str) -> Any:
+        """All methods that this class does not define are those of the format's target."""
         return getattr(self._target, name)
 
     def exists(self) -> bool:
+        """As in `Target`. If the catalog has answered for the known copies, the format's target is not needed."""
         has_answered = self._known is not None and self._known.pointers() is not None
         return has_answered or self._target.exists()
 
     def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
+        """As in `Target`. They are those of the catalog's answer for the known copies, if there is one."""
         pointers = None if self._known is None else self._known.pointers()
         return self._target.names(shown=shown) if pointers is None else pointers.names
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:
+        """As in `Target`, from the notes. With `whole`, the format's target then trusts that the noted files exist."""
         found = {} if self._known is None else self._known.unchanged(tables, whole=whole)
         if whole and found and (finding := self._finding) is not None:
             for table, known in found.items():
@@ -121,6 +125,7 @@ class _TargetWithNotes:
         return {table: self._at_noted_position(table, known.looked) for table, known in found.items()}
 
     def note(self, tables: Iterable[TableId]) -> None:
+        """Store what is known of these copies. Nothing is stored if the format has no notes."""
         if self._known is not None and (finding := self._finding) is not None:
             self._known.store(tables, finding)
 

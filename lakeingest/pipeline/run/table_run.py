@@ -169,7 +169,7 @@ class TableRun:
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
 
-    # What happens to the table
+    # What happens to the table: each method notes the event that its docstring states
 
     def fail(self, failure: Failure) -> None:
         """The table stops at its last commit, for this reason."""

@@ -67,6 +67,7 @@ class Witness:
         return looks
 
     def _has_news(self, server: str, schema: TableSchema) -> bool:
+        """Whether the table has a trait of which too few rows were compared on this version of the server."""
         known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
         if known is not schema:  # a definition is another object after DDL
             of_table = traits(schema)
@@ -94,5 +95,6 @@ class Witness:
 
 
 def _has_disagreed(stopped: StoppedTables, table: TableId) -> bool:
+    """Whether the table has stopped because the decoders disagree about it."""
     record = stopped.read(table)
     return record is not None and record.error == DecodersDisagree.__name__

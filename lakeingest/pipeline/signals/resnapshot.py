@@ -167,6 +167,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         ]
 
     def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
+        """Let the costs of the chunks size the next wave, and note for `throttle` how many bytes were read."""
         self._edges.throttle.took(sum(part.cost.bytes for part in parts), wave.began)
         if self._planner is not None and not wave.is_last:
             self._planner.learn([part.cost for part in parts])
@@ -175,7 +176,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def result_of(self, wave: RereadWave) -> list[Patched] | None:
         """The parts of a wave; None if the wave must be read once more.
 
-        That is so if a chunk was given up, or if the commit with which the wave is compared has expired.
+        It must be read once more if a chunk was given up, or if the commit with which it is compared has expired.
         """
         try:
             return super().result_of(wave)

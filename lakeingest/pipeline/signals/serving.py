@@ -121,8 +121,8 @@ def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) ->
 def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
     """Take one step of a table's re-snapshot, unless `throttle` lets no wave be begun now. False as in `_resnapshot`.
 
-    With `wait`, the re-snapshot waits for the load of the source, and the result is True. The re-snapshot never waits
-    for `throttle.window`.
+    The result is also False if the wave must wait. But with `wait`, this call then sleeps for a moment and returns
+    True, so that the caller tries again. It does not do so while `throttle.window` is closed.
     """
     edges = run.edges
     if table.reading is not None:
