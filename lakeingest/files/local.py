@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO, Self
 
@@ -133,8 +134,15 @@ class Local(PosixPath):
         shutil.copyfile(self, to)
 
     def listed(self, pattern: str) -> list[Self]:
-        """The matching files and folders."""
-        return sorted(self.glob(pattern))
+        """The matching files and folders. Raises OSError if a folder cannot be read: `glob` leaves its files out."""
+        own, _, below = pattern.partition("/")
+        try:
+            matching = [self / name for name in os.listdir(self) if fnmatchcase(name, own)]
+        except FileNotFoundError:
+            return []
+        if below:
+            matching = [file for folder in matching if folder.is_dir() for file in folder.listed(below)]
+        return sorted(matching)
 
     def looked_at(self) -> Self:
         """The file itself, because size and time are asked of the disk in every call."""
@@ -174,11 +182,11 @@ class Local(PosixPath):
         return self.exists()
 
     def subfolders(self) -> list[str]:
-        """The names of the folders, and of links to folders."""
+        """The names of the folders, and of links to folders. Raises OSError if the folder cannot be read."""
         try:
             with os.scandir(self) as entries:  # it knows which are folders, without a question for each entry
                 return sorted(entry.name for entry in entries if entry.is_dir())
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except FileNotFoundError:
             return []
 
     def tree(self) -> list[Self]:

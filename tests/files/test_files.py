@@ -110,6 +110,14 @@ def test_files_are_listed_by_name(any_folder: File) -> None:
     assert (a.size(), a) == (6, any_folder / "a.json")
 
 
+def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    """Its files are unknown. `glob` of Python leaves them out."""
+    (tmp_path / "folder").write_text("")
+    for ask in (lambda folder: folder.listed("*"), lambda folder: folder.listed("*/*.json"), Local.subfolders):
+        with pytest.raises(NotADirectoryError):
+            ask(Local(tmp_path / "folder"))
+
+
 def test_a_file_has_a_version_a_size_and_a_time(any_folder: File) -> None:
     """The version is another one after each replacement, also by equal contents."""
     file = any_folder / "a.json"

@@ -14,7 +14,7 @@ lakeingest.position, .epoch   for people
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote as decode
@@ -95,8 +95,10 @@ class HudiTarget(StagedTarget[Instant]):
         """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
         names: set[tuple[str, str]] = set()
         for namespace in self._warehouse.subfolders():
-            folder = self._warehouse / namespace
-            for name in folder.subfolders():
+            folder, found = self._warehouse / namespace, list[str]()
+            with suppress(PermissionError):  # `lost+found`, for example: we could not have written a copy there
+                found = folder.subfolders()
+            for name in found:
                 if is_table(folder / name):
                     # a table before its first publish is in a folder with the suffix BUILDING
                     names.add((decode(namespace), decode(name.removesuffix(BUILDING))))
