@@ -14,9 +14,10 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 
 def find_archives() -> None:
-    """Add the archives to `sys.path`. In client mode, also make their folder the working folder.
+    """Add the archives to `sys.path`, if they are in the working folder, or if lakeingest is not installed.
 
-    In client mode, an installed lakeingest is used without archives. Exits if lakeingest is found in neither way.
+    In the second case they are in Spark's folder, as in client mode, and it becomes the working folder. Exits if they
+    are not there either.
     """
     if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
         return  # the service has unpacked the archives here, or lakeingest is installed

@@ -172,8 +172,8 @@ class Pipeline(SignalMethods):
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, the iterator has only the changes after that position or time, which is written as for
-        `lakeingest changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
+        With `since`, the iterator has only the changes after this position or time. It is written as for `lakeingest
+        changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import changelog_of, since_of
         from lakeingest.commands.changelog_arrow import batches

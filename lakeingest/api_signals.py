@@ -119,7 +119,10 @@ class SignalMethods(ABC):
         return results
 
     def drop_point(self, name: str, *, wait: bool = True) -> "SignalResults":
-        """Let the versions of a point go. Needs no Spark."""
+        """Let the versions of a point go: the run that is at work does so, or else this call. Needs no Spark.
+
+        With `wait=False`, the call only stores a signal.
+        """
         from lakeingest.commands.points import drop_point
 
         results = drop_point(self.config, name, wait=wait)
@@ -154,7 +157,7 @@ class SignalMethods(ABC):
         return results
 
     def drop_evidence(self, table: str) -> int:
-        """Remove the evidence of keys that have left the quarantine. Returns the number of rows."""
+        """Remove the evidence of keys that have left the quarantine. Returns the number of rows that were removed."""
         from lakeingest.commands.quarantine import drop
 
         return drop(self.config, table)

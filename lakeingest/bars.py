@@ -34,7 +34,7 @@ class Bars:
     _bar_of: dict[TableId, TaskID] = field(default_factory=dict)  # a table that this run did not plan has no bar
 
     def draw(self, event: Event) -> None:
-        """Draw an event that begins or advances a bar. Other events are ignored, and waves of tables without a bar."""
+        """Draw an event that begins or advances a bar. Other events, and waves of tables without a bar, are ignored."""
         match event:
             case Planned():
                 self._begin(event.table, event.estimated_rows)
@@ -54,5 +54,6 @@ class Bars:
         self._bar_of[table] = self.progress.add_task(printable(str(table)), total=total, speed="", rows=0)
 
     def _advance(self, table: TableId, by: int, rows: int, seconds: float | None) -> None:
+        """Advance the table's bar, and show its speed: `rows` in `seconds`."""
         speed = f"{rows / seconds:,.0f} rows/s" if seconds else ""
         self.progress.update(self._bar_of[table], advance=by, speed=speed)

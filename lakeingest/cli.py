@@ -44,9 +44,9 @@ from lakeingest.late_imports import import_late
 from lakeingest.termination import Terminated, terminate, watch_sigterm
 
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-# How many new objects start the first garbage collection of a command, and each later one. Up to the first one, nearly
-# all objects are what imports have made, and stay: with Python's 700, a sixth of the CPU time of a run with nothing to
-# do was the collector's, and a twentieth with 30,000 from the start on.
+# The number of new objects at which the first garbage collection of a command begins, and each later collection. Before
+# the first one, nearly all objects are made by imports, and stay. Of the CPU time of a run with nothing to do, the
+# collector took a sixth with Python's 700 objects, and a twentieth with 30,000 from the start on.
 _FIRST_OBJECTS, _YOUNG_OBJECTS = 400_000, 30_000
 
 app = typer.Typer(
@@ -58,6 +58,7 @@ app = typer.Typer(
 
 
 def _show_version(value: bool) -> None:
+    """Print the version and exit, if the user has set the option."""
     if value:
         typer.echo(f"lakeingest {__version__}")
         raise typer.Exit
@@ -338,6 +339,7 @@ def _collect_rarely() -> None:
     gc.set_threshold(_FIRST_OBJECTS)
 
     def collect_sooner(*_: object) -> None:
+        """From the first collection on, which calls this function, collect more often."""
         gc.callbacks.remove(collect_sooner)
         gc.set_threshold(_YOUNG_OBJECTS)
 

@@ -24,10 +24,10 @@ _OF_ROUNDS = Spooled | Merged | GateRun | Published
 
 
 def is_recorded(event: Event) -> bool:
-    """Whether a run that follows stores its state with this event.
+    """Whether a run that follows stores its state when this event comes.
 
-    The run does not store it with the events that come in every round: each time, the file would be synced to the disk,
-    and `Measured`, with which the state is stored, follows within seconds.
+    It does not do so at the events that come in every round: each time, the file would be synced to the disk. Within
+    seconds `Measured` follows, at which the state is stored.
     """
     return not isinstance(event, _OF_ROUNDS)
 
@@ -93,6 +93,7 @@ class Committed:
         return collect
 
     def _collect(self, event: Event) -> None:
+        """Collect what the event tells of the run."""
         if isinstance(event, Spooled):
             self._spooled = event.stop
         self.began |= isinstance(event, Opened)

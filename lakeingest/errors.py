@@ -79,7 +79,7 @@ class AuditFailed(CheckFailed):
 
 
 class DecodersDisagree(CheckFailed):
-    """A second, independent decoder reads other rows in the binlog than the fast one; nothing of them was published."""
+    """A second, independent decoder reads other rows in the binlog than the fast one; none of them was published."""
 
     scope = Scope.TABLE
     difference: Any = None  # the `core.witness.Difference`

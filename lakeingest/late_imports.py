@@ -112,13 +112,13 @@ def _without_pandas() -> Iterator[None]:
 def import_late() -> None:
     """Let the modules of `_LATE` that are imported from now on be executed when they are first used.
 
-    Numpy, which PyArrow imports, gets no threads for linear algebra, which nobody needs here: each of them waits busily
-    for work, which takes a twentieth of a second. On Linux, PyArrow gets the allocator that gives memory back sooner:
-    with the other one, each thread keeps for itself what it has freed. Values that the environment has stay.
+    Numpy, which PyArrow imports, gets no threads for linear algebra. Nobody needs these threads here, and each waits
+    busily for work, which takes a twentieth of a second. On Linux, PyArrow gets an allocator that gives memory back
+    sooner: with its usual one, each thread keeps for itself what it has freed. Values that the environment has stay.
     """
     if not any(isinstance(finder, _LateFinder) for finder in sys.meta_path):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if sys.platform == "linux":  # its wheels have it; a build without it warns, and takes its own
+        if sys.platform == "linux":  # PyArrow's wheels have jemalloc; a build without it warns, and takes the usual one
             os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
         sys.meta_path.insert(0, _LateFinder())
 

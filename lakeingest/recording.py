@@ -30,7 +30,7 @@ class Recorder:
         self._recorded: float | None = None  # by the monotonic clock; None if nothing is recorded yet
 
     def take(self, event: Any) -> None:
-        """Record the run's progress every EVERY_SECONDS; if the run follows, also at events that `is_recorded`."""
+        """Record the run's progress every EVERY_SECONDS; if the run follows, also when `is_recorded` says so."""
         if not self._committed.began:
             return
         now = time.monotonic()
@@ -67,7 +67,10 @@ class Recorder:
         return False
 
     def _write(self, outcome: Mapping[str, Any], *, refused: bool = False) -> None:
-        """Write the outcome. If the state folder cannot be written, print a line about it."""
+        """Write the outcome. If the state folder cannot be written, print a line about it.
+
+        `refused`: another run is at work, and `last_run.json` stays its record.
+        """
         try:
             whole = {**self._constant, **outcome, **self._committed.so_far}
             last_run.record(state_of(self._config), whole, refused=refused)

@@ -22,6 +22,7 @@ def watch_sigterm() -> Callable[[], bool]:
     signals = []
 
     def note(*_: object) -> None:
+        """Note a SIGTERM. The next one is handled by `terminate`."""
         signals.append(True)
         signal.signal(signal.SIGTERM, terminate)
 

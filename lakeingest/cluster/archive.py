@@ -26,7 +26,7 @@ LOCK = Path(__file__).with_name("requirements.lock")  # the hashes of the packag
 PYTHON = "3.11"
 PROCESSOR = "generic"  # the processor for which kernels are compiled and under whose name a job finds them
 _ARCHIVES = 3  # the number of archives into which the packages are divided
-# Files that no job imports. The first pattern leaves out no tests of NumPy, which imports a module of them
+# Files that no job imports. The first pattern keeps the tests of NumPy, because NumPy imports one of their modules
 _LEFT_OUT = (
     "[!n]*/tests/*",
     "numba/tests/*",
@@ -86,7 +86,7 @@ def requirements(*more: str) -> list[str]:
                 if condition is None or condition.evaluate(_MARKERS | {"extra": extra}):
                     needed.marker = None  # messages need not show a condition that holds
                     waiting.append(needed)
-    del versions["lakeingest"]
+    del versions["lakeingest"]  # it is in the archive of the job
     return [f"{name}=={version}" for name, version in sorted(versions.items())]
 
 
@@ -169,7 +169,10 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
 
 
 def _kernels() -> dict[str, Path]:
-    """The compiled kernels by their paths in the archive; empty if this machine or its Python differs from a job's."""
+    """Compile the kernels for jobs, in a process of its own. Returns their files by their paths in the archive.
+
+    If this machine or its Python differs from a job's, nothing is compiled, and the result is empty.
+    """
     from packaging.markers import default_environment
 
     our_markers = {**default_environment()}

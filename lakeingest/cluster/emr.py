@@ -64,7 +64,8 @@ class EmrSteps(AmazonJobs[Emr]):
             return step_id
         try:
             with amazon.translate_errors("EMR does not add the step", _KEYS["JobFlowId"]):
-                return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
+                client = amazon.client("emr", self.config.region, tries=1)
+                return str(client.add_job_flow_steps(**request)["StepIds"][0])
         except Retryable:  # perhaps the step was added, and only the answer was lost
             if (step_id := self._step_id(name)) is not None:
                 return step_id

@@ -42,7 +42,7 @@ def stack_parameters(pipeline: str, bucket: str, include: Sequence[str], *, has_
 
 
 def schedule_parameters(pipeline: str, request: Mapping[str, Any]) -> str:
-    """The file of parameters of the schedule, which starts the job of this request of `start_job_run`."""
+    """The file of parameters of the schedule. It starts the job of `request`, which is a request of `start_job_run`."""
     driver, overrides = request["jobDriver"]["sparkSubmit"], request["configurationOverrides"]
     parameters = {
         "Name": pipeline,
@@ -84,4 +84,4 @@ def stack_outputs(name: str, region: str) -> dict[str, str] | None:
             return None
         [stack] = client.describe_stacks(StackName=found[0]["StackId"])["Stacks"]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
-    return {OUTPUTS[name]: value for name, value in outputs.items() if name in OUTPUTS}
+    return {OUTPUTS[output]: value for output, value in outputs.items() if output in OUTPUTS}

@@ -37,6 +37,7 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 
 def _workflow(name: str, pipeline: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """The template of the workflow `name`, with this job of the pipeline."""
     doc = template_document("gcp/workflow-template.yml")
     cluster = doc["placement"]["managedCluster"]
     cluster["clusterName"] = name
@@ -56,6 +57,7 @@ def _workflow(name: str, pipeline: str, job: Mapping[str, Any]) -> dict[str, Any
 
 
 def _schedule(name: str, service: Dataproc) -> dict[str, Any]:
+    """The template of the job of Cloud Scheduler that starts the workflow `name`."""
     doc = template_document("gcp/schedule.json")
     place = f"projects/{service.project}/locations/{service.region}"
     workflow = f"projects/{service.project}/regions/{service.region}/workflowTemplates/{name}"

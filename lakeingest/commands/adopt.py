@@ -20,7 +20,7 @@ from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A copy that this pipeline owns now. `before` is the earlier owner; None if nobody or this pipeline owned it."""
+    """A copy that this pipeline owns now. `before` is the earlier owner; None if it was nobody, or this pipeline."""
 
     table: TableId
     before: str | None

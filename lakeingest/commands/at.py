@@ -68,7 +68,7 @@ class PastVersions(Report):
 def moment_of(time: str | None, gtid: str | None) -> Moment:
     """The moment that a user writes as a time or as a GTID set.
 
-    Raises UsageError for a text that is no time or no GTID set, and unless exactly one of the two is given.
+    Raises UsageError if `time` is no time or `gtid` is no GTID set, if both are given, or if neither is.
     """
     if time is not None and gtid is None:
         return parse_time("--time", time, datetime.now(UTC))
@@ -78,7 +78,7 @@ def moment_of(time: str | None, gtid: str | None) -> Moment:
 
 
 def versions_at(config: Config, moment: Moment, tables: Sequence[str] = ()) -> PastVersions:
-    """The version of each table as of the moment; without names, of all tables that have a copy.
+    """The version of each of these tables as of the moment; without `tables`, of all tables that have a copy.
 
     Raises UsageError if a table has no copy, or if the moment is a GTID set and a copy has no GTIDs.
     """
@@ -94,9 +94,11 @@ def versions_at(config: Config, moment: Moment, tables: Sequence[str] = ()) -> P
 def _at(config: Config, versions: Versions, table: TableId, moment: Moment) -> PastVersion:
     """The version of one table as of the moment.
 
-    Versions are in the order of the binlog, so a binary search finds it and parses the progress of only some versions.
+    Versions are in the order of the binlog. So a binary search finds the version, and parses the progress of only some
+    versions.
     """
     published = published_since_start(config, versions, table)
+    # the index of the first version that is later: in the order of versions, False comes before True
     later = bisect_right(published, False, key=lambda one: _is_later(one.progress(table).position, moment, table))
     name = table_name(config.target, table)
     if later == 0:
@@ -116,4 +118,4 @@ def _is_later(position: Position | None, moment: Moment, table: TableId) -> bool
         return committed is None or committed > moment.timestamp()
     if position is None or position.gtids is None:
         raise UsageError(f"{table} has no GTIDs: use --time")
-    return not position.gtids <= moment
+    return not position.gtids <= moment  # not `>`, because of two sets neither may contain the other

@@ -125,7 +125,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
 
 
 def _unlogged(config: Config, source: BinlogSource, table: TableId) -> Any:
-    """The foreign keys that may change rows of the table outside the binlog, as `verify` asks for them."""
+    """The foreign keys that may change rows of the table outside the binlog, if tables.options says to read these."""
     tables = [table] if config.tables.of(table).cascades == "read" else []
     return source.unlogged_keys(tables, are_logged=True).keys
 
@@ -153,6 +153,7 @@ def _differing(rows: pa.Table, copy: pa.Table, schema: TableSchema) -> tuple[str
     key = list(schema.key)
 
     def is_equal(name: str) -> bool:
+        """Whether this column is equal on both sides."""
         compared = [*key, name]
         return not differences(in_source.select(compared), in_copy.select(compared), key)[0].num_rows
 
@@ -160,10 +161,13 @@ def _differing(rows: pa.Table, copy: pa.Table, schema: TableSchema) -> tuple[str
 
 
 def _row(rows: pa.Table) -> Row | None:
+    """The values of the table's only row; None if the table is empty."""
     found: list[Row] = rows.to_pylist()
     return found[0] if found else None
 
 
 def _text(value: Any) -> str | None:
     """The value as a text, bytes as hexadecimal digits; None for NULL."""
-    return None if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    if value is None:
+        return None
+    return value.hex() if isinstance(value, bytes) else str(value)

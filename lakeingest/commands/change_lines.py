@@ -103,7 +103,7 @@ def time_encoder(digits: int, zone: str = "") -> Encode:
     """A function that writes times in ISO 8601, with `digits` decimals of the second, then the text `zone`."""
 
     def encode(value: datetime) -> str:
-        fraction = f".{value.microsecond:06d}"[: digits + 1] if digits else ""
+        fraction = f".{value.microsecond:06d}"[: digits + 1] if digits else ""  # the point, and so many digits
         return f'"{value.replace(microsecond=0, tzinfo=None).isoformat()}{fraction}{zone}"'
 
     return encode

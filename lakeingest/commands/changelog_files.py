@@ -63,17 +63,19 @@ class ChangelogFiles:
     _batches: list[pa.RecordBatch] = field(default_factory=list, init=False)  # rows that wait for a file
     _began: float = field(default=0.0, init=False)  # when the first of them began to wait
     _copy: StagedCopy | None = field(default=None, init=False)  # a copy that is not complete yet
-    _read_to: ReadTo | None = field(default=None, init=False)  # `end` at the `pause` before; None: nothing to note
+    _read_to: ReadTo | None = field(default=None, init=False)  # what `end` gave at an earlier `pause`, to be noted
     _noted: float = field(default=0.0, init=False)  # when the progress was noted last
 
     def add(self, part: Part) -> None:
         """Take the rows of a part. Files that are finished are written."""
         rows = _in_file(batch_of(part, self.name), part.followed.after if isinstance(part, Altered) else part.schema)
-        if self._copy is not None and not (isinstance(part, Copied) and part.place == self._copy.copying.place):
+        copy = self._copy
+        is_of_copy = copy is not None and isinstance(part, Copied) and part.place == copy.copying.place
+        if copy is not None and not is_of_copy:
             self._give_up_copy()  # its last row never came: the reader has begun another copy, or goes on with changes
         begins_copy = isinstance(part, Copied) and self._copy is None
         begins_definition = bool(self._batches) and not self._batches[0].schema.equals(rows.schema, check_metadata=True)
-        if begins_copy or begins_definition:
+        if begins_copy or begins_definition:  # a file has rows of one definition, and no rows of a copy with changes
             self._write_all()
         if isinstance(part, Copied) and self._copy is None:
             self._copy = self.folder.copy(part.place, self.name)
@@ -167,11 +169,11 @@ def write_files(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write the changelog of a table into the folder `to`, or go on behind the last file that it has.
+    """Write the changelog of a table into the folder `to`, or go on after the last file that the folder has.
 
     `since` is where the first file begins; None: with all rows of the table. The function returns at the end of the
-    spool, or earlier once `stopping` returns True; with `follow`, only then. Before it returns, it writes the rows that
-    still wait for a file.
+    spool, or earlier once `stopping` returns True; with `follow`, only once `stopping` returns True. Before it returns,
+    it writes the rows that still wait for a file. `said` is called with each new file.
 
     Raises:
         UsageError: the folder has files already and `since` is not None, or it has Parquet files of others.
@@ -192,6 +194,7 @@ def write_files(
     files = ChangelogFiles(folder, changelog.name, limits, changelog.read_to_end, said)
 
     def is_ending() -> bool:
+        """Let `files` write what has waited, because there is nothing to read now. Returns whether to stop."""
         files.pause()
         return stopping()
 

@@ -4,10 +4,10 @@ Each file of changes is put on the condition that it does not exist. A copy has 
 part of a copy that is never finished. So its files are staged first in `_copies`, a document there commits them all,
 and then they get their names, in order. If a process dies in between, the next process gives the rest of the names.
 
-The last file says how far the files go, so it has to stay in the folder. Readers may move the others away: no process
-writes a file again whose rows are before the last file. `_progress.json`, which is written after each file, says up to
-where the table has no more changes than the files have. By this document, and by those of copies, a process notices
-that the last file is gone. Engines ignore files whose names begin with `_` or `.`.
+The last file says how far the files go, so it has to stay in the folder. Readers may move the earlier files away, and
+no process writes these once more. `_progress.json`, which is written after each file, says up to where the table has no
+more changes than the files have. By this document, and by those of copies, a process notices that the last file is
+gone. Engines ignore files whose names begin with `_` or `.`.
 """
 
 import uuid
@@ -98,7 +98,7 @@ class ChangelogFolder:
         return file
 
     def copy(self, place: Place, log: str) -> "StagedCopy":
-        """A copy as of a place, of which no file is staged yet. `log` is the name of the changelog."""
+        """A new copy as of a place; no file of the copy is staged yet. `log` is the name of the changelog."""
         return StagedCopy(self, ReadTo(place, copying=True, log=log))
 
     def commit(self, copy: "StagedCopy") -> list[File]:
@@ -139,11 +139,11 @@ class ChangelogFolder:
         )
 
     def _progress(self) -> Any:
-        """The document of progress; None without one."""
+        """The document of progress; None without one. Raises StateUnreadable if it is damaged, or if it is newer."""
         file = self.folder / _PROGRESS
         try:
             doc = document(file)
-            ReadTo.parse(doc["read_to"])
+            ReadTo.parse(doc["read_to"])  # raises one of DAMAGED if it is no position
             if doc["version"] == _VERSION and (doc["last_file"] is None or is_name(doc["last_file"])):
                 return doc
         except FileNotFoundError:
@@ -205,6 +205,7 @@ class ChangelogFolder:
             self.folder.sync()
 
     def _other_writer(self, file: File) -> Retryable:
+        """The error that says that another process has written this file."""
         return Retryable(
             f"{file}: another process writes the changelog of {self.table} into this folder; end it, then run the same"
             " command again"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # The least speed of one connection that copies, with the reference decoder; `plan` measures the real speed.
 BYTES_PER_SECOND = 2 << 20
-RECENT_SECONDS = 86_400.0  # after another tool's last commit it may still be at work: once a day
+RECENT_SECONDS = 86_400.0  # so long after its last commit, another tool may still be at work: some write once a day
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -229,7 +229,7 @@ def _state_and_positions(
     def failed_tables() -> str | None:
         """The tables that a run could not continue, each with the error; None if there are none.
 
-        Tables of which someone has asked to read all rows again are left out: a run starts their copies over.
+        If someone has asked to read all rows of a table again, the table is left out: a run starts its copy over.
         """
         started_over = asked_to_read_again(config, tables=copied.keys(), staged=copied)
         failed = resumption(config, source, schemas, progress, asked=started_over).failed
@@ -313,17 +313,20 @@ def _tools_at_work(config: Config, schemas: Iterable[TableSchema]) -> Checked:
 
 
 def _copies_without_table(tables: Mapping[TableId, str]) -> Checked:
+    """A warning that names `tables`, whose copies no run updates, each with the reason."""
     reasons = "; ".join(f"{table} {reason}" for table, reason in tables.items())
     return Checked("copies without a table", reasons or None, fatal=False)
 
 
 def _lake_formation(config: Config) -> Iterator[Checked]:
+    """A warning if rights in Lake Formation are missing. Without Lake Formation there is no such condition."""
     findings = missing_rights(config)
     if findings is not None:
         yield Checked("Lake Formation", "; ".join(findings) or None, fatal=False)
 
 
 def _spool(config: Config) -> Checked:
+    """The condition that the spool, and the owner of the state folder, can be read."""
     try:
         owner_of(state_of(config))
         Spool.load(state_of(config) / "spool")

@@ -9,7 +9,7 @@ from lakeingest.mysql.source import Source
 from lakeingest.pipeline.proving import comparison
 from lakeingest.pipeline.proving.comparison import ChunkPlan
 
-SCANS = 8  # if time is limited, how often a table by buckets is read as a whole, for a share of the buckets each
+SCANS = 8  # if time is limited, a table by buckets is read so many times, each time for a share of the buckets
 
 
 def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPlan:
@@ -17,7 +17,7 @@ def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPla
     ranges = tuple(comparison.cut_range(source, schema, KeyRange(), comparison.CHUNK_ROWS))
     # so many buckets that each has about comparison.FINEST_ROWS rows
     buckets = 0 if schema.ordered else len(ranges) * comparison.CHUNK_ROWS // comparison.FINEST_ROWS
-    chosen = extent.drawn(schema.table, buckets or len(ranges))
+    chosen = extent.drawn(schema.table, buckets or len(ranges))  # a chunk is a bucket; without buckets, a range
     at_once: int | None = None  # all chunks at once, unless the time is limited
     if extent.max_seconds is not None:
         at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1

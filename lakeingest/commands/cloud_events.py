@@ -64,7 +64,10 @@ class CloudEvents:
         return f"{ReadTo(part.place, copying=True, log=self._name)}:{key}"
 
     def _event(self, kind: str, name: str, position: str, key: str | None, time: str, gtid: str, data: str) -> str:
-        """The event of a `kind`, whose `id` is `name`. `time`, `gtid` and `data` are JSON; null for no value."""
+        """The event of a `kind`, whose `id` is `name`. `time`, `gtid` and `data` are JSON; null for no value.
+
+        `key` is the key of the row; None for DDL.
+        """
         subject = "" if key is None else f' "subject": {json_text(key)},'
         when = "" if time == _NOTHING else f' "time": {time},'
         transaction = "" if gtid == _NOTHING else f' "gtid": {gtid},'

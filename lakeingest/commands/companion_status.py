@@ -51,7 +51,7 @@ class CompanionStatus:
 
 
 def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
-    """The companions that pipeline.yml asks for: the key, and the table."""
+    """The companions that pipeline.yml asks for: of each, the key there, and the companion's table."""
     if config.changelog.table:
         yield CHANGELOG_KEY, companion_of(table, "changelog")
     if config.tables.history_of(table, config.history) == "scd2":
@@ -121,5 +121,7 @@ class CompanionsInLake:
         is_of_version = standing is not None and copy is not None and copy.visible and standing.of == copy.published
         reaches = read_to is not None and position is not None and read_to.place >= position.place
         is_complete = copy is None or is_of_version or reaches
-        state = "stopped" if stopped is not None else "complete" if is_complete else "behind"
+        state = "complete" if is_complete else "behind"
+        if stopped is not None:
+            state = "stopped"
         return CompanionStatus(key, target, state, None if read_to is None else str(read_to), stopped)

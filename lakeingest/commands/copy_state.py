@@ -20,6 +20,7 @@ def state_of_copy(staged: Staged, shown: Shown | None) -> str:
         return "comparing"
     if staged.published is not None and not progress.splits.complete:  # readers see the rows from before the restart
         return "copying again"
+    # otherwise readers see an earlier commit than the staged one
     return progress.phase.value if shown is None else "published"
 
 

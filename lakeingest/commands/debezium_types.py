@@ -58,6 +58,7 @@ def _datetime_type(column: Column) -> dict[str, Any]:
 
 
 def _string_type(column: Column) -> dict[str, Any]:
+    """The type of a text, an ENUM or a SET. A hash or a masked text in place of a member is only a text."""
     if not column.members or column.is_hidden:
         return {"type": "string"}
     name = "Enum" if column.source_type.name == "enum" else "EnumSet"

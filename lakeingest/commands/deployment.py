@@ -104,7 +104,7 @@ def deploy(path: Path, key: str, overrides: Sequence[str] = ()) -> Deployment:
     mistakes, does not say enough about the service, or holds what must not be sent; and the errors of `request_of`.
     """
     asked = _asked(path, key, overrides)
-    files, ids = [], {}
+    files, ids = [], {}  # `ids`: of the application and its role, from pipeline.yml or else from the stack
     if key == "emr-serverless" and not asked.file.exists():
         ids = {name: asked.settings[name] for name in OUTPUTS.values() if asked.settings.get(name)}
         if len(ids) < len(OUTPUTS):
@@ -156,6 +156,7 @@ def _asked(path: Path, key: str, overrides: Sequence[str]) -> _Asked:
 
 
 def _stack_files(asked: _Asked) -> list[DeploymentFile]:
+    """Write the template of the stack and its parameters; existing files are kept."""
     include = asked.document["tables"].get("include", ())
     parameters = stack_parameters(asked.name, asked.bucket, include, has_secret=asked.has_secret)
     texts = {"stack.yml": template("aws/emr-serverless.yml"), "stack.json": parameters}
@@ -163,7 +164,7 @@ def _stack_files(asked: _Asked) -> list[DeploymentFile]:
 
 
 def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
-    """The pipeline.yml of the service. One that exists is kept, and checked when the request is made."""
+    """Write the pipeline.yml of the service. An existing file is kept, and is checked when the request is made."""
     document = _moved(asked, ids)
     text = f"# {asked.path.name} on {asked.key}: a separate copy with its own state.\n" + yaml.safe_dump(
         document, sort_keys=False, allow_unicode=True
@@ -177,8 +178,8 @@ def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
 def _moved(asked: _Asked, ids: Mapping[str, str]) -> dict[str, Any]:
     """The document for the service: warehouse and state in its bucket, password in its secret, the jars that it has.
 
-    The embedded catalog is a file of this machine, so it is left out: Iceberg on EMR Serverless uses Glue instead.
-    Elsewhere, `assert_job` refuses a document that needs a catalog.
+    The embedded catalog is a file of this machine, so it is left out: Iceberg on EMR Serverless uses Glue instead. On
+    other services, `assert_job` refuses a document that needs a catalog and has none.
     """
     root = f"{asked.scheme}://{asked.bucket}"
     old = asked.document.get("target") or {}
@@ -207,12 +208,14 @@ def _secret(asked: _Asked) -> str:
 
 
 def _password(asked: _Asked) -> str:
+    """The reference to the secret with the password."""
     if asked.scheme == "s3":
         return f"aws-secretsmanager://{_secret(asked)}#password"
     return f"gcp-secretmanager://projects/{asked.settings['project']}/secrets/{_secret(asked)}"
 
 
 def _stack_steps(asked: _Asked, overrides: Sequence[str]) -> tuple[str, ...]:
+    """The commands that make the stack on EMR Serverless, and then write the files of the schedule."""
     again = ["lakeingest", "submit", asked.key, "--init", "-c", str(asked.path)]
     again += [word for override in overrides for word in ("--set", override)]
     steps = [
@@ -226,17 +229,20 @@ def _stack_steps(asked: _Asked, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _put_secret(asked: _Asked) -> str:
+    """The command that puts the password into its secret."""
     words = ["aws", "secretsmanager", "put-secret-value", "--region", asked.settings["region"]]
     return shlex.join([*words, "--secret-id", _secret(asked), "--secret-string", "file://secret.json"])
 
 
 def _cloudformation(asked: _Asked, file: str, name: str) -> str:
+    """The command that makes or updates the stack `name` from the template and the parameters named `file`."""
     words = ["aws", "cloudformation", "deploy", "--region", asked.settings["region"], "--stack-name", name]
     words += ["--template-file", str(asked.folder / f"{file}.yml"), "--capabilities", "CAPABILITY_IAM"]
     return shlex.join([*words, "--parameter-overrides", f"file://{asked.folder / file}.json"])
 
 
 def _schedule_steps(asked: _Asked) -> tuple[str, ...]:
+    """The commands that schedule the jobs on EMR Serverless, once the stack is there."""
     return _numbered(
         [
             _first_job(asked),
@@ -247,6 +253,7 @@ def _schedule_steps(asked: _Asked) -> tuple[str, ...]:
 
 
 def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
+    """The commands that schedule the jobs on Dataproc."""
     project, region = asked.settings["project"], asked.settings["region"]
     place = f"https://cloudscheduler.googleapis.com/v1/projects/{project}/locations/{region}/jobs"
     secret = ["gcloud", "secrets", "create", _secret(asked), "--project", project, "--data-file", "password.txt"]
@@ -262,7 +269,7 @@ def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
         region,
     ]
     data = f"@{asked.folder / 'schedule.json'}"
-    # of alpha, because gcloud 528 has it only there
+    # with `alpha`, because gcloud 528 has this command only there
     policy = ["gcloud", "alpha", "monitoring", "policies", "create", "--project", project, "--policy-from-file"]
     return _numbered(
         [
@@ -278,6 +285,7 @@ def _workflow_steps(asked: _Asked) -> tuple[str, ...]:
 
 
 def _first_job(asked: _Asked) -> str:
+    """The command that sends the first job, and waits for its end."""
     return shlex.join(["lakeingest", "submit", asked.key, "-c", str(asked.file), "--wait"])
 
 

@@ -32,7 +32,7 @@ _PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "numpy", "numba", "pandas", "PyM
 _ANSWERS = 5  # so many answers of the source are timed, and their median is shown
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
 _WIDTH_MAX = 32  # on a terminal, the greatest width of the column `what`
-_UNLIMITED = 1 << 60  # bytes; version 1 has such a number if there is no limit
+_UNLIMITED = 1 << 60  # bytes; if there is no limit, version 1 has a greater number
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ class Diagnosis(Report):
 
 
 def _markdown_cell(text: str) -> str:
-    """A text that a Markdown table shows as it is: names may have its signs."""
+    """The text, escaped so that a Markdown table shows it as it is."""
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", printable(text))
 
 
 def doctor(file: Path, overrides: Sequence[str] = ()) -> Diagnosis:
     """Look at the machine, at the installation, and at the pipeline of this pipeline.yml. Nothing is changed.
 
-    Nothing that is broken raises an error: the page names it as a problem.
+    Whatever is broken, no error is raised: the page names what is broken as a problem.
     """
     findings = [*_installation(), *_machine()]
     try:

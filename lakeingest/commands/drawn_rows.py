@@ -2,7 +2,7 @@
 
 The rows are read as a run reads chunks, so their values are those of a copy. The places of the ranges are drawn by
 chance, from a seed. If most numbers between the least and the greatest key are in use, arithmetic gives the places.
-Otherwise the server walks over the index of the key, once, and reads no row for it.
+Otherwise the server walks once over the index of the key, without reading rows.
 """
 
 import math
@@ -31,7 +31,7 @@ from lakeingest.rows import lake_schema, with_read_metadata
 ROWS = 10_000  # of a sample, if nobody says how many
 SAMPLE_BYTES = 256 << 20  # on the server's disk: a sample of wide rows has fewer rows
 RANGE_ROWS = 50  # of a range: so few that the ranges are many
-DECLARED_RANGES = 10  # of a table whose key has no index, because there each boundary takes a scan of the table
+DECLARED_RANGES = 10  # in a table whose key has no index: few, because each boundary takes a scan of the table
 RANGES_AT_ONCE = 20  # the most that are read in one read view
 WAIT_SECONDS = 60.0  # the longest wait for `throttle`
 _PAUSE_SECONDS = 0.5
@@ -81,9 +81,10 @@ def spread(estimated_rows: int, estimated_bytes: int, wanted: int, *, declared: 
 
     `declared`: the key has no index.
     """
-    wanted = max(1, min(wanted, SAMPLE_BYTES * max(estimated_rows, 1) // max(estimated_bytes, 1)))
+    rows_that_fit = SAMPLE_BYTES * max(estimated_rows, 1) // max(estimated_bytes, 1)
+    wanted = max(1, min(wanted, rows_that_fit))
     per_range = math.ceil(wanted / DECLARED_RANGES) if declared else RANGE_ROWS
-    most_at_once = first_rows(estimated_rows, estimated_bytes)
+    most_at_once = first_rows(estimated_rows, estimated_bytes)  # as many as the first chunk of a run
     per_range = max(1, min(per_range, wanted, most_at_once))
     count = math.ceil(wanted / per_range)
     skipped = max(0, estimated_rows // count - per_range)
@@ -91,7 +92,7 @@ def spread(estimated_rows: int, estimated_bytes: int, wanted: int, *, declared: 
 
 
 def draw_rows(config: Config, source: BinlogSource, schema: TableSchema, rows: int, seed: int | None) -> DrawnRows:
-    """Read about `rows` rows of a table; all rows if it has no more. Without a `seed`, one is drawn.
+    """Read about `rows` rows of a table, or all rows if the table has fewer. Without a `seed`, one is drawn.
 
     The reads wait for `throttle`, and take one range after the other, over the connections of a single chunk.
 
@@ -131,7 +132,7 @@ def draw_rows(config: Config, source: BinlogSource, schema: TableSchema, rows: i
 
 
 def _wait(throttle: Throttle) -> None:
-    """Wait until `throttle` lets rows be read. Raises Retryable after WAIT_SECONDS, or outside of its window."""
+    """Wait until `throttle` lets rows be read. Raises Retryable after WAIT_SECONDS, or at once outside its window."""
     end = time.monotonic() + WAIT_SECONDS
     while (reason := throttle.reason_to_wait()) is not None:
         if throttle.is_window_closed or time.monotonic() > end:
@@ -144,7 +145,7 @@ def _starts(
 ) -> list[Key] | None:
     """The first keys of ranges, by arithmetic, in order; None if the server has to walk over its index.
 
-    Of each of `plan.count` equal parts of the keys, one key is drawn.
+    The keys between the least and the greatest are divided into `plan.count` equal parts, and one of each is drawn.
     """
     bounds = source.key_bounds(schema, EVERY_KEY) if schema.countable and plan.skipped else None
     if bounds is None or even_step(*bounds, estimated_rows, plan.rows) is None:
@@ -155,7 +156,7 @@ def _starts(
 
 
 def _from_starts(source: Source, schema: TableSchema, rows: int, starts: Sequence[Key]) -> Iterator[KeyRange]:
-    """A range of `rows` rows from each start on. A start within the range before it moves to the end of that range."""
+    """A range of `rows` rows from each start on. A start within the previous range is replaced by the end of that."""
     end: Key | None = None
     for start in starts:
         lower = start if end is None or start > end else end
@@ -168,8 +169,8 @@ def _from_starts(source: Source, schema: TableSchema, rows: int, starts: Sequenc
 def _walked(source: Source, schema: TableSchema, plan: Spread, chance: random.Random) -> tuple[list[KeyRange], bool]:
     """Ranges of `plan.rows` rows in the order of the index, and whether they have all keys.
 
-    Between two ranges, a random number of rows is skipped. The estimate of the rows may be too small: whenever the
-    ranges are twice as many as planned, each second one is left out, and more rows are skipped from then on.
+    Between two ranges, a random number of rows is skipped. The estimate of the rows may be too small. So whenever there
+    are twice as many ranges as planned, each second range is left out, and more rows are skipped from then on.
     """
     ranges: list[KeyRange] = []
     skipped, end = plan.skipped, None
@@ -185,6 +186,7 @@ def _walked(source: Source, schema: TableSchema, plan: Spread, chance: random.Ra
             return ranges, is_whole
         if len(ranges) > 2 * plan.count:
             ranges = ranges[chance.randrange(2) :: 2]
+            # between two ranges that are left: two gaps, and the range that was left out
             skipped, is_whole = 2 * skipped + plan.rows, False
     if not ranges:  # the estimate was too large
         ranges = [KeyRange(None, source.next_boundary(schema, None, plan.rows))]

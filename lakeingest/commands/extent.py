@@ -23,9 +23,9 @@ _COLUMN = r"\s*`(?:[^`]|``)+`\s*|[^`,]+"
 class Extent:
     """How much of each table is compared.
 
-    `sample`: the share of a table's chunks, which are drawn by chance, at least one chunk. `seed` decides which chunks
-    are drawn; None if nothing is left to chance. `max_seconds`: after so many seconds no new chunk is begun; None: no
-    limit. `columns`: the columns that are compared, besides those of the key; None: all columns.
+    `sample`: the share of a table's chunks that is compared, at least one chunk. These chunks are drawn by chance, and
+    `seed` decides which are drawn; None if nothing is left to chance. `max_seconds`: after so many seconds no new chunk
+    is begun; None: no limit. `columns`: the columns that are compared, besides those of the key; None: all columns.
     """
 
     sample: float = 1.0

@@ -94,13 +94,13 @@ class HandOver(Report):
 
 
 def hand_over(config: Config, path: Path, folder: Path, every: str = "10m") -> HandOver:
-    """Write files into `folder` with which schedulers run the pipeline.yml at `path`, at each interval of `every`.
+    """Write files into `folder` with which schedulers run the pipeline.yml at `path`.
 
-    A file that exists with the same contents stays. For a service in `submit` whose request cannot be made, the result
-    says why.
+    `every` is the time between two runs. A file that exists with the same contents stays. For a service in `submit`
+    whose request cannot be made, the result says why.
 
-    Raises UsageError if `every` is no length of time that cron can have, if a file exists with other contents, or if
-    one cannot be written.
+    Raises UsageError if `every` is no length of time that cron can have, if a file exists with other contents, or if a
+    file cannot be written.
     """
     minutes = _minutes(every)
     path, variables = path.resolve(), tuple(names_of_variables(read_document(path)))
@@ -163,23 +163,24 @@ def _dag(
     config: Config, path: Path, minutes: int, every: str, variables: Sequence[str], services: Sequence[str]
 ) -> str:
     """A DAG that submits the pipeline to its service; without a service, or with several, the task runs it itself."""
-    stage = f"submit {services[0]} --wait" if len(services) == 1 else "run"
+    subcommand = f"submit {services[0]} --wait" if len(services) == 1 else "run"
     return _DAG.substitute(
         name=config.name,
         every=every,
         variables=_about_variables(variables),
-        command=repr(f"lakeingest {stage} -c {_unrendered(shlex.quote(str(path)))}"),
+        command=repr(f"lakeingest {subcommand} -c {_unrendered(shlex.quote(str(path)))}"),
         dag_id=repr(f"lakeingest_{config.name}"),
         minutes=minutes,
     )
 
 
 def _unrendered(text: str) -> str:
-    """The text so that Airflow's templates leave it as it is: they would take braces in a path for an expression."""
+    """The text, marked so that Airflow leaves it as it is: its templates take braces in a path for an expression."""
     return f"{{% raw %}}{text}{{% endraw %}}" if "{" in text else text
 
 
 def _about_variables(variables: Sequence[str]) -> str:
+    """What a person has to know of the variables that a run needs."""
     if not variables:
         return "pipeline.yml needs no variable of the environment"
     return f"the scheduler has to set {', '.join(variables)}, which pipeline.yml names; no value is in these files"

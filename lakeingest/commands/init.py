@@ -199,17 +199,16 @@ def _file_text(source: Source, title: str, databases: Sequence[str], answers: _A
         f"\n    # {_as_one_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
         for table, reason in answers.refused.items()
     ]
+    rights: list[str] = []
+    account, are_patterns = f"{literal(source.user)}@'%'", answers.names_are_patterns
+    for name, kind in answers.dialects.items():
+        statements = grant_statements(kind, account, databases, names_are_patterns=are_patterns)
+        rights += [f"\n  #   {_as_one_line(statement)};  -- {name}" for statement in statements]
     return template.substitute(
         name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", title).strip("_-") or "pipeline"),
         host=_quoted(source.host),
         port=source.port,
-        rights="".join(
-            f"\n  #   {_as_one_line(statement)};  -- {name}"
-            for name, kind in answers.dialects.items()
-            for statement in grant_statements(
-                kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=answers.names_are_patterns
-            )
-        ),
+        rights="".join(rights),
         user=_quoted(source.user),
         tls=_tls_line(source),
         include=", ".join(_quoted(_pattern(database)) for database in databases),
@@ -255,4 +254,5 @@ def _quoted(text: str) -> str:
 
 
 def _as_one_line(text: str) -> str:
+    """The text with a blank in place of each character that is not printable, such as a line end."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -90,7 +90,7 @@ def column_parities(
 ) -> list[ColumnParity]:
     """The parity of each column of each table. A value that is NULL on both sides does not count as compared.
 
-    The newest binlog file is read, and older ones as long as they have no more than `most_bytes` with it.
+    The newest binlog file is read, and older files as long as all files together have at most `most_bytes`.
     """
     # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()

@@ -43,10 +43,10 @@ def published_versions(config: Config, table: str) -> PublishedVersions:
 
 
 def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
-    """All rows of a version of the copy, in the order of the key; without a `version`, of the one that readers see.
+    """All rows of a version of the copy, in the order of the key; without a `version`, of that which readers see.
 
-    Raises UsageError if the table has no copy, or if the version cannot be read, StateUnreadable if its definition is
-    not stored any more.
+    Raises UsageError if the table has no copy, or if the version cannot be read. Raises StateUnreadable if the
+    definition of the version is not stored any more.
     """
     [chosen], versions = tables_with_copy(config, [table]), open_versions(config)
     published = _published_once(config, versions, chosen)
@@ -63,7 +63,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
     """The rows of a table as of a place in the binlog, from its history, in the form of the result of `rows`.
 
     Columns that the table had at the place, but has no more, are left out. Raises UsageError if the table has no
-    history, StateUnreadable if the columns of the history are not known any more.
+    history, and StateUnreadable if the columns of the history are not known any more.
     """
     [chosen], target = tables_with_copy(config, [table]), open_companions(config)
     history = history_id(chosen)
@@ -75,7 +75,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
         raise StateUnreadable(f"{history}: nobody knows its columns any more; rename or drop it")
     # `~` comes after the `.` with which the positions of all rows at this place go on
     shown, limit = rows_shown(config, chosen), f"{place}~"
-    names = in_history(shown.schema).names
+    names = in_history(shown.schema).names  # those of the present columns, as the history has them
     fields, found = table_schema(schema), [table_schema(schema).empty_table()]
     readers = target.batch_readers(history, staged.published, fields.names)
     if readers is None:
@@ -92,7 +92,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The rows of a copy as of one published version, which has their place. They can be read several times."""
+    """The rows of one published version of a copy. `version` has their place. They can be read several times."""
 
     versions: Versions
     schema: TableSchema
@@ -114,7 +114,7 @@ class ShownRows:
 def rows_shown(config: Config, table: TableId) -> ShownRows:
     """The rows that readers of a copy see.
 
-    Raises UsageError if nothing is published, StateUnreadable if the definition is not stored any more.
+    Raises UsageError if nothing is published, and StateUnreadable if the definition is not stored any more.
     """
     versions = open_versions(config)
     last = _published_once(config, versions, table)[-1]
@@ -122,7 +122,7 @@ def rows_shown(config: Config, table: TableId) -> ShownRows:
 
 
 def _published_once(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
-    """The versions since the copy was last started over. Raises UsageError if there is none."""
+    """The result of `published_since_start`. Raises UsageError if there is no version, so that nothing is published."""
     published = published_since_start(config, versions, table)
     if not published:
         raise UsageError(f"{table} is not published yet; run once, then the same command again")
@@ -130,7 +130,7 @@ def _published_once(config: Config, versions: Versions, table: TableId) -> Seque
 
 
 def published_since_start(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
-    """The versions since the copy was last started over."""
+    """The published versions of a copy that can still be read, from when the copy was last started over."""
     stored = definition(state_of(config), table)
     return versions.published(table, None if stored is None else stored.before)
 

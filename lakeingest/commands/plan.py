@@ -72,14 +72,18 @@ class CopyPlan:
 class TablePlan:
     """The plan of a run for a table.
 
-    `state` is `new`, `begins empty` if only changes will be copied, `taken over` if the lake has the table of another
-    tool, all of whose rows will be compared, `goes on` if the table has a copy, `copied once` if no run changes this
-    copy any more, or `cannot be copied`. In the last case `reasons` say why. In the last two cases, the other fields
-    are not set, except `table`, `target` and `retention_seconds`. `lossy` names the columns whose values are
-    changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
-    `margin_seconds` is how many of these seconds are left when the copy ends. `following` is the most that following
-    costs a day, all tables of the plan together. `partitions`: how the copy is divided; () if it is not.
-    `foreign`: what becomes of the table of the other tool, in words.
+    `state` is one of these:
+    - `new`: the table has no copy yet.
+    - `begins empty`: the table has no copy yet, and only its changes will be copied.
+    - `taken over`: the lake has the table of another tool, and all its rows will be compared.
+    - `goes on`: the table has a copy.
+    - `copied once`: the table has a copy, which no run changes any more.
+    - `cannot be copied`: `reasons` say why.
+    In the last two states, only `table`, `target`, `reasons` and `retention_seconds` are set, besides `following`.
+    `lossy` names the columns whose values are changed or left out, and how. `retention_seconds` is how long the source
+    keeps its binlog; None if for ever. `margin_seconds` is how many of these seconds are left when the copy ends.
+    `following` is the most that following costs a day, all tables of the plan together. `partitions`: how the copy is
+    divided; () if it is not. `foreign`: what becomes of the table of the other tool, in words.
     """
 
     table: TableId
@@ -183,8 +187,9 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
     def _totals(self, copies: Sequence[CopyPlan]) -> str:
         """What one run does for all these tables together, in one line. It copies one table after the other."""
         refused = sum(bool(plan.reasons) for plan in self)
+        without_copy = f", of which {refused:,} cannot be copied" if refused else ""
         return (
-            f"in all: {len(self):,} tables{f', of which {refused:,} cannot be copied' if refused else ''}; about"
+            f"in all: {len(self):,} tables{without_copy}; about"
             f" {sum(copy.rows for copy in copies):,} rows and {sum(copy.bytes for copy in copies):,} bytes to copy, in"
             f" about {spoken(sum(copy.seconds for copy in copies))}; at most {self.connections:,} connections to the"
             " source"
@@ -192,6 +197,7 @@ class Plans(Report, tuple[TablePlan, ...]):  # noqa: SLOT001 - a tuple with attr
 
 
 def _all_rows(plan: TablePlan) -> int:
+    """The rows of the whole table; 0 if it is not copied."""
     return 0 if plan.copy is None else plan.copy.all_rows
 
 

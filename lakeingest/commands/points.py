@@ -86,7 +86,10 @@ def create_point(
 
 
 def drop_point(config: Config, name: str, *, wait: bool = True, report: Reporter = lambda _: None) -> SignalResults:
-    """Drop a point. Raises UsageError if there is none of this name."""
+    """Let the owner of the lease drop a point; if nobody holds the lease, this process drops it.
+
+    Raises UsageError if there is no point of this name.
+    """
     if not any(point.name == name for point in read_points(state_of(config))):
         raise UsageError(f"there is no point {name}; `lakeingest points list` shows all")
     return ask(config, Action.DROP_POINT, name=name, wait=wait, report=report)

@@ -14,7 +14,7 @@ _WEAK = {
 }
 
 
-# By condition, the server that has not answered if the condition is not met, and so has proven nothing
+# For each condition of `check`, the server that has not answered if the condition is not met
 _ANSWERS = {"connection": "source", "catalog": "catalog", "warehouse": "store"}
 
 

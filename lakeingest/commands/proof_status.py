@@ -78,5 +78,6 @@ def _waits(budget: Budget, now: float) -> str:
 
 
 def _document(proof: RangeProof) -> Mapping[str, Any]:
+    """The document of a range, with times as texts."""
     document = proof.to_json()
     return document | {name: iso_time(document[name]) for name in ("proven_at", "checked_at")}

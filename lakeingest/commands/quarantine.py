@@ -45,9 +45,9 @@ class Kept:
 
     `expectations`: what its row failed. `position`: the position in the binlog as of which the row failed. `change`:
     the kind of the change that has brought the row; None if the row was read from the table. `gtid`: that of the
-    change, if it has one. `released_at`: when readers saw that the key had left the quarantine; None as long as it is
-    in quarantine. `row`: the values of the row by column; None if only the key is known, or if the values are not
-    shown. Everything but the key is None if the evidence is lost.
+    change, if it has one. `quarantined_at`: when the row left the copy. `released_at`: when readers saw that the key
+    had left the quarantine; None as long as it is in quarantine. `row`: the values of the row by column; None if they
+    are not shown. If the evidence is lost, everything but `table` and `key` is None.
     """
 
     table: TableId
@@ -101,7 +101,7 @@ def listed(config: Config, tables: Sequence[str] = ()) -> KeptKeys:
 def shown(config: Config, table: str) -> KeptKeys:
     """The evidence of a table, the oldest position first, also of keys that have left the quarantine.
 
-    With `quality: {samples: false}`, the rows have no values but the keys. Raises StateUnreadable if evidence is
+    With `quality: {samples: false}`, only the keys of the rows are shown. Raises StateUnreadable if evidence is
     damaged.
     """
     [chosen] = chosen_tables(config, [table])
@@ -154,13 +154,14 @@ def _keys_of(config: Config, table: TableId) -> tuple[Key, ...]:
 
 
 def _kept(found: Sequence[Kept], folders: Sequence[str]) -> KeptKeys:
+    """The keys `found`, with the folders of their evidence."""
     result = KeptKeys(found)
     result.folders = tuple(folders)
     return result
 
 
 def _evidence(state: File, table: TableId, *, rows: bool = False) -> Iterator[Kept]:
-    """The evidence of a table; with the values of `rows` only if they are asked for."""
+    """The evidence of a table. `rows`: with the values of the rows."""
     for stored in read_evidence(state, table):
         facts: dict[str, Any] = {name: stored.get(name) for name in _OWN}
         yield Kept(

@@ -1,7 +1,7 @@
 """Query: a question in SQL about the rows of copies that readers see. Neither source nor Spark is needed.
 
-DuckDB answers, on a database in memory that has nothing but these rows: files, networks, extensions and settings are
-closed to the question, so it can read nothing else, and change nothing.
+DuckDB answers the question, on a database in memory that has nothing but these rows. Files, networks, extensions and
+settings are closed to the question, so it can read nothing else, and change nothing.
 """
 
 import csv
@@ -107,6 +107,7 @@ class _Source:
         return reader.__arrow_c_stream__(requested_schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows. An error is kept in `error`, because DuckDB raises an error of its own in its place."""
         try:
             yield from self._rows.batches()
         except LakeIngestError as error:
@@ -192,6 +193,7 @@ def _quoted(name: str) -> str:
 
 
 def _line(error: Exception) -> str:
+    """The message of an error, in one line."""
     return " ".join(str(error).split())
 
 
@@ -211,8 +213,10 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+    """The text of a value that is not NULL. Booleans are `true` and `false`, as in SQL."""
     return str(value).lower() if isinstance(value, bool) else str(_plain(value))
 
 
 def _shown(value: Any) -> object:
+    """The value as a cell of a report has it: a text, except for NULL and booleans."""
     return value if value is None or isinstance(value, bool) else _text(value)

@@ -78,7 +78,7 @@ def _repair_table(
 ) -> TableVerification:
     """Repair a table in up to ROUNDS rounds. Returns the last comparison.
 
-    It ends early if no difference is left, or if a round has read rows again and repaired none of them.
+    No more round begins if no difference is left, or if a round has read rows again and repaired none of them.
     """
     repaired: dict[Key, Difference] = {}
     for _ in range(ROUNDS):

@@ -154,10 +154,10 @@ def run(
     if follow and config.tables.copies_once:
         raise UsageError("tables.startup is snapshot_only, so there is nothing to follow; run without --follow")
 
-    def observed(observe: Observer) -> RunResult:
-        return _run(config, tables, max_minutes, observe, spark, follow=follow, stopping=stopping, nursery=nursery)
+    def run_for(observer: Observer) -> RunResult:
+        return _run(config, tables, max_minutes, observer, spark, follow=follow, stopping=stopping, nursery=nursery)
 
-    return reported(config, observe, observed, follow=follow)
+    return reported(config, observe, run_for, follow=follow)
 
 
 def _run(
@@ -171,7 +171,7 @@ def _run(
     stopping: Callable[[], bool],
     nursery: Nursery | None,
 ) -> RunResult:
-    """Do what `run` does, and report only the events, to `observe`."""
+    """Do what `run` does, except for its reports: the events go to `observe` alone."""
     began, meter = time.monotonic(), Meter.begin()
 
     def must_end() -> bool:

@@ -97,8 +97,9 @@ def ask(
     """Store signals for the tables, and wait until all signals have ended; with `wait=False`, only store them.
 
     Most actions are one signal for all the tables; without names, for all tables of the pipeline. `resnapshot` and
-    `rollback` are one signal for each table. `cancel` is one signal for each re-snapshot of the tables that has not
-    ended. While the command waits, `report` is called with the signal whenever the signal has changed.
+    `rollback` are one signal for each table. `cancel` is one signal for each re-snapshot that concerns one of the
+    tables, and has not ended. While the command waits, `report` is called with each signal that has changed. `scope` is
+    for `resnapshot`, `ddl` the DDL that `approve` approves, and `name` the name of a point.
 
     Raises UsageError for a table that does not belong to the pipeline.
     """

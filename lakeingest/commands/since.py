@@ -1,4 +1,4 @@
-"""Moments and places that users write, such as the value of `--since`, after which a reader asks for changes."""
+"""Moments and places that users write, such as the value of `--since`: a reader asks for the changes after it."""
 
 import re
 from contextlib import suppress

@@ -95,7 +95,7 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     # The archives of the dependencies come last, because they may take minutes, and the steps before can fail.
     with _build_errors(folder):
         dependencies = archive.dependencies(folder, prepared.pins)
-    # both have this order: the program, the job's archive, the archives of the dependencies
+    # the files and their URIs have the same order: the program, the job's archive, the archives of the dependencies
     files = (archive.PACKAGE / "__main__.py", prepared.job_file, *dependencies)
     uploads = tuple(map(Upload, files, (job.entry_point, *job.archives.values())))
     return Submission(prepared.service, prepared.config, uploads, prepared.variables, job, request, pending)

@@ -50,6 +50,7 @@ def unpack(folder: Path) -> Unpacked:
 
 
 def _unpacked(folder: Path) -> Iterator[UnpackedFile]:
+    """Write the missing files, and yield each file, written or not."""
     for name, purpose in FOLDERS.items():
         shipped = resources.files("lakeingest").joinpath("shipped", name).iterdir()
         for file in sorted((file for file in shipped if file.is_file()), key=lambda file: file.name):

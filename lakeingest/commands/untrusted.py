@@ -68,5 +68,6 @@ def _servers(config: Config) -> Mapping[str, Any]:
 
 
 def _property_endpoints(block: str, properties: Mapping[str, SecretStr]) -> dict[str, str]:
+    """The servers that the properties of this block of pipeline.yml name, by their keys."""
     values = {name: value.get_secret_value() for name, value in properties.items()}
     return {f"{block}.properties.{name}": server for name, server in endpoints_of(values).items()}

@@ -50,8 +50,12 @@ class TableVerification:
 
     @property
     def differs(self) -> bool:
-        """Whether the compared parts of source and target differ. Rows in quarantine do not count."""
-        return bool(self.differences) or not (self.moved or self.quarantined or self.source == self.target)
+        """Whether the compared parts of source and target differ.
+
+        If rows were changed meanwhile, or are in quarantine, unequal checksums do not count, only `differences`.
+        """
+        do_checksums_count = not self.moved and not self.quarantined
+        return bool(self.differences) or (do_checksums_count and self.source != self.target)
 
     @property
     def complete(self) -> bool:
@@ -60,9 +64,9 @@ class TableVerification:
 
     @property
     def equal(self) -> bool:
-        """Whether source = target, also without a row in quarantine.
+        """Whether source = target, and no row is in quarantine.
 
-        False if only a part was compared, because the other part is not known.
+        False if only a part was compared, because nothing is known of the other part.
         """
         return self.complete and not self.differs and not self.quarantined
 
@@ -73,7 +77,7 @@ class TableVerification:
 
     @property
     def result(self) -> str:
-        """The result in words, with the share of the table for which it holds, unless all of it was compared.
+        """The result in words; if only a part of the table was compared, with this part.
 
         Rows in quarantine are counted, because they are missing in the target.
         """
@@ -141,12 +145,11 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         Raises Retryable if the time was over before the first chunk of any table. The error's `result` is this object.
         """
         error: LakeIngestError | None = None
+        is_one_wanted = any(one.began_empty is None for one in self)  # a copy that began empty is never compared
+        is_one_compared = any(one.compared_chunks for one in self)
         if self.refused:
             error = most_serious(self.refused.values())
-        # a table was to be compared, and no chunk of any table was
-        elif any(not one.compared_chunks for one in self if one.began_empty is None) and not any(
-            one.compared_chunks for one in self
-        ):
+        elif is_one_wanted and not is_one_compared:
             error = Retryable("no chunk was compared, because the time was over; give more seconds to --max-seconds")
         if error is not None:
             error.result = self

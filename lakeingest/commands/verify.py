@@ -191,6 +191,7 @@ class _BothSides:
         return Sides(self.source, self.compared, copy, files, connections, on_range=self._count)
 
     def _count(self, rows: int) -> None:
+        """Tell `observe` that a range with so many rows was compared."""
         self.observe(RangeCompared(self.schema.table, rows))
 
     def _files(self, version: int) -> CopyFiles | None:

@@ -63,7 +63,7 @@ class Waited(Report):
 def goal_of(until: str | None, gtid: str | None) -> Goal | None:
     """The goal that a user writes. None without either text: the goal is then all that the source has written.
 
-    Raises UsageError for a text that is no time or no GTID set, or if both are given.
+    Raises UsageError if `until` is no time or `gtid` is no GTID set, or if both are given.
     """
     if until is not None and gtid is not None:
         raise UsageError("--until and --gtid are two goals: give one of them")
@@ -88,7 +88,7 @@ def wait(
     Raises:
         Retryable: `max_seconds` have passed.
         OperatorNeeded: a table is paused.
-        UsageError: no run follows a table, or the source has no GTIDs, and the goal is a set of them.
+        UsageError: no run follows a table; or the goal is a GTID set, and the source has no GTIDs.
         LakeIngestError: the error of a table that has stopped, and that no run will try again by itself.
 
     """
@@ -146,7 +146,7 @@ def _written(config: Config, seen: Sequence[SeenTable]) -> Written:
     """All that the source has written now. Raises SourceDiverged if readers see more than that.
 
     Byte positions are compared only if they are of the same server. If the server's binlog ends before a position that
-    readers have seen, it is another binlog, such as after a reset.
+    readers have seen, the server has begun another binlog, as after a reset.
     """
     with BinlogSource.open(config.source) as source:
         state = source.state()  # before the position, so that the position has all these transactions, too
@@ -162,6 +162,7 @@ def _written(config: Config, seen: Sequence[SeenTable]) -> Written:
 
 
 def _require_gtids(seen: Sequence[SeenTable]) -> None:
+    """Raise UsageError if one of the tables has no GTIDs, so that its readers never see a GTID set."""
     for one in seen:
         if one.complete_to is not None and one.complete_to.gtids is None:
             raise UsageError(

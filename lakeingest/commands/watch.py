@@ -22,7 +22,7 @@ from lakeingest.state.lease import is_held
 class Look:
     """What one look has seen, `seconds` after the first one. A value that is not known is None.
 
-    `lag_bytes`: the binlog after the position of the table that is furthest behind, which is `position`.
+    `position`: that of the table that is furthest behind. `lag_bytes`: the length of the binlog after it.
     `bytes_per_second`: by how many bytes of the binlog a second `position` has moved since the look before.
     `freshness`: the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why
     values are missing.

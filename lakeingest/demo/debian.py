@@ -244,8 +244,8 @@ def _download_from(flavor: Flavor, apt: list[str], work: Path, say: Callable[[st
 def run_program(command: list[str], folder: Path) -> str:
     """Run a program in `folder`, and return its output.
 
-    Raises OperatorNeeded if the program is missing or takes too long. Raises OperatorNeeded, with the first error that
-    the program has printed, if it fails.
+    Raises OperatorNeeded if the program is missing, takes too long, or fails. If it fails, the message has the first
+    error that it has printed.
     """
     program = shutil.which(command[0])
     if program is None:

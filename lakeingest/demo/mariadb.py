@@ -10,6 +10,7 @@ _SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.s
 
 def share_folder(command: Sequence[str]) -> Path:
     """The folder with the shared files of the server that this command runs. Raises OperatorNeeded if there is none."""
+    # the program is in `usr/sbin` or `usr/bin`
     usr = next(Path(part).parents[1] for part in command if part.endswith("mariadbd"))
     for folder in (usr / "share" / "mariadb", usr / "share" / "mysql", usr / "share"):
         if any(folder.glob("*_system_tables.sql")):

@@ -24,6 +24,7 @@ def queries(config: Config, table: TableId) -> dict[str, str]:
 
 
 def _spark_sql(config: Config, sql: str, home: Path) -> str:
+    """The command that asks a question by the program `spark-sql`. `home`: the folder of the package pyspark."""
     settings = " ".join(f"--conf {key}={value}" for key, value in spark_properties(config.target).items())
     java = java_home()
     environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")

@@ -113,6 +113,7 @@ def race(sample: SampleSource, most: int = SNAPSHOTS) -> Race:
             inserted = _inserted(source, schema, start)
             rows += len(inserted)
             for snapshot in snapshots:
+                # the position counts all transactions as contained that are executed, and more: it loses more rows
                 missing = _missing(snapshot, inserted)
                 lost += missing
                 executed = snapshot.executed
@@ -139,7 +140,8 @@ def _inserted(source: BinlogSource, schema: TableSchema, start: Position) -> dic
     segment = Segment.after(start, source.written())
     found = {}
     for table, batch in source.changes(segment, {schema.table: schema}):
-        for row in batch.to_pylist() if table is not None else ():
+        rows = batch.to_pylist() if table is not None else []  # None: rows of TRANSACTIONS
+        for row in rows:
             end = FilePosition(file_name(row[change.FILE], start.at), row[change.POS])
             found[row["id"]] = end, row[change.GTID]
     return found

@@ -77,10 +77,12 @@ def local_rest_catalog(
 
 
 def _assert_answers(uri: str) -> None:
+    """Raise an error if the server does not answer."""
     urllib.request.urlopen(f"{uri}/v1/config", timeout=5).close()  # noqa: S310 - of this machine
 
 
 def _java() -> str:
+    """The path of the program java: that of `java_home`, or else the one on PATH."""
     home = java_home()
     return str(home / "bin" / "java") if home else str(shutil.which("java"))
 

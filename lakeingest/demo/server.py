@@ -99,8 +99,8 @@ def local_server(
     At the end of the block the server is ended, and its data is removed.
 
     `program` is the path of a server to run. With `in_container`, the flavor's container image is run. Without either,
-    the three origins are tried. `prepared` is a folder for callers that start many servers, which saves time: the first
-    server leaves a new data folder there, and later servers of the same program begin with a copy of this data folder.
+    the three origins are tried. The folder `prepared` saves the time of callers that start many servers: the first
+    server leaves a new data folder in it, and later servers of the same program begin with a copy of this data folder.
     These servers have the same password.
 
     `settings` are added to the flavor's settings, or replace settings of the same name. An empty value stands for an
@@ -276,7 +276,7 @@ def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], 
 def _run_container(
     flavor: Flavor, origin: str, options: list[str], port: int | None, say: Say
 ) -> Iterator[LocalServer]:
-    """Run the official container image."""
+    """Run the official container image, until the end of the block."""
     password = secrets.token_urlsafe(16)
     with reserved_port(port) as chosen:
         pass  # the port is released at once, because Docker binds it itself

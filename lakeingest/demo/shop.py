@@ -89,4 +89,5 @@ def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
 
 
 def _numbers(count: int) -> str:
+    """SQL that names a table `numbers`, whose column `n` has the numbers from 1 to `count`."""
     return f"WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"

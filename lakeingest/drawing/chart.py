@@ -38,7 +38,8 @@ def bars(title: str, values: Sequence[float], label: str, colour: str = "blue") 
     Of more than BARS_MAX values, each bar is the mean of several that follow each other.
     """
     size = math.ceil(len(values) / BARS_MAX) or 1  # `or 1`: without values
-    means = [sum(part) / len(part) for part in (values[at : at + size] for at in range(0, len(values), size))]
+    parts = [values[at : at + size] for at in range(0, len(values), size)]
+    means = [sum(part) / len(part) for part in parts]
     top, plot = _nice(max(means, default=0.0)), _WIDTH - _LEFT - _RIGHT
     each = plot / max(len(means), 1)
     width = min(each * 0.8, _BAR_MAX)
@@ -99,6 +100,7 @@ def _nice(greatest: float) -> float:
 
 
 def _y(value: float, top: float) -> float:
+    """The place of a value on the vertical axis, from the top of the chart. `top`: the upper end of the axis."""
     return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - value / top)
 
 

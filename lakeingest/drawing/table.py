@@ -71,6 +71,7 @@ def cell_text(value: object) -> str:
 
 
 def _cell(value: object, side: Side) -> str:
+    """A cell as HTML. A number also has all its digits, by which the script sorts."""
     exact = f' data-value="{value}"' if _is_number(value) else ""
     return f'<td style="{_CELL}{side}"{exact}>{escape(cell_text(value))}</td>'
 

@@ -67,6 +67,7 @@ def _bar(span: Span, whole: float, colour: str) -> str:
 
 
 def _spoken_lane(lane: Lane) -> str:
+    """The lane in words, for programs that read pages aloud."""
     worked = sum(end - start for start, end in lane.spans)
     return f"{lane.name}: at work for {spoken(worked)}"
 

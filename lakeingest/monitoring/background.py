@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result]) -> Future[Result]:
-    """Begin the work in a thread of its own. Whoever waits for the future, which gets the result, must set a limit."""
+    """Begin the work in a thread of its own. The future gets the result. Whoever waits for it must set a limit."""
     future = Future[Result]()
 
     def run() -> None:

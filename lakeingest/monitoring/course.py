@@ -58,7 +58,7 @@ class Samples:
 
     @property
     def points(self) -> Sequence[tuple[float, float]]:
-        """The samples in their order."""
+        """The points in their order."""
         return tuple(self._points)
 
     def __len__(self) -> int:
@@ -201,6 +201,7 @@ class Course:
 
 
 def _with_span(spans: list[Span], span: Span) -> list[Span]:
+    """The spans with one more, which is added to the list itself; a new list of joined spans if they are too many."""
     spans.append(span)
     return joined(spans, SPANS_MAX) if len(spans) > 2 * SPANS_MAX else spans
 

@@ -98,10 +98,12 @@ class Export:
             self._stop_serving()
 
     def _serve(self) -> None:
+        """Answer requests for the figures, if `metrics` names a port."""
         if self._settings.port is not None:
             self._stop_serving = serve(self._settings.address, self._settings.port, self._registry)
 
     def _begin_telemetry(self) -> None:
+        """Begin to send the figures by OpenTelemetry, if `metrics` asks for it."""
         if not self._settings.opentelemetry:
             return
         try:
@@ -112,7 +114,7 @@ class Export:
         self._remotes["opentelemetry"] = _Remote(self._telemetry.send, self._telemetry.every)
 
     def _deliver(self, *, last: bool = False) -> None:
-        """Write the text file, and begin to send what is due, except where the last delivery is still at work."""
+        """Write the text file, and begin to send to each place that is due and has no delivery at work."""
         self._delivered_at = now = time.monotonic()
         if self._settings.textfile is not None:
             self._try("textfile", self._write)
@@ -122,6 +124,7 @@ class Export:
                 remote.sent_at, remote.sending = now, in_background(partial(_timed, remote.send))
 
     def _write(self) -> None:
+        """Write the text file, and note the CPU seconds that it took."""
         if self._settings.textfile is not None:
             self._costs["textfile"] = _timed(partial(write_textfile, self._settings.textfile, self._registry))
 
@@ -135,6 +138,7 @@ class Export:
                 self._try(key, partial(self._take, key, sending, max(0.0, deadline - time.monotonic())))
 
     def _take(self, key: str, sending: Future[float], seconds: float) -> None:
+        """Wait for a delivery, and note its CPU seconds. Raises the error with which it failed."""
         self._costs[key] = sending.result(seconds)
 
     def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:

@@ -28,6 +28,7 @@ class _Collector(Collector):
         self.pipeline, self.figures = pipeline, figures
 
     def collect(self) -> Iterator[Metric]:
+        """Each metric that has a value now."""
         series = dict(self.figures.values())
         for definition in DEFINITIONS.values():
             family = _family(definition, self.pipeline, series)
@@ -37,16 +38,16 @@ class _Collector(Collector):
 
 def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels, float]]) -> Metric:
     """A metric with its values, in the form of Prometheus's library."""
-    names, first = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
+    names, values = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
     if definition.kind == "summary":
         summary = SummaryMetricFamily(definition.name, definition.meaning, labels=names)
         counts = series.get(definition.samples[1], {})
-        for labels, total in first.items():
+        for labels, total in values.items():
             summary.add_metric((pipeline, *labels), count_value=round(counts[labels]), sum_value=total)
         return summary
     kind = GaugeMetricFamily if definition.kind == "gauge" else CounterMetricFamily
     family = kind(definition.name, definition.meaning, labels=names)
-    for labels, value in first.items():
+    for labels, value in values.items():
         family.add_metric((pipeline, *labels), value)
     return family
 
@@ -67,7 +68,7 @@ def write_textfile(path: Path, registry: CollectorRegistry) -> None:
 
 
 def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
-    """Answer requests for the figures in threads of their own. Returns a function that ends it. Raises OSError."""
+    """Begin to answer requests for the figures, in other threads. Returns a function that ends this. Raises OSError."""
     server, thread = start_http_server(port, address, registry)
 
     def end() -> None:

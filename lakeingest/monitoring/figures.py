@@ -35,8 +35,8 @@ class Figures:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began, self._started_at = time.monotonic(), time.time()
-        self._as_of: dict[Labels, float] = {}
-        self._proven_since: dict[Labels, float] = {}
+        self._as_of: dict[Labels, float] = {}  # by table, the time up to which readers see every change
+        self._proven_since: dict[Labels, float] = {}  # by table: each row was found equal at this time or later
         self._kept_until: float | None = None
         self._counts: Values = {}
         self._states: Values = {}  # replaced as a whole by each `Measured`, or at the end
@@ -75,6 +75,7 @@ class Figures:
                     self._observe_run(event)
 
     def _observe_run(self, event: Event) -> None:
+        """Collect the figures of an event that is not about a table."""
         match event:
             case Spooled():
                 self._count("spooled_transactions_total", None, event.transactions)
@@ -138,6 +139,7 @@ class Figures:
             yield f"{PREFIX}{name}", values
 
     def _measured(self, event: Measured) -> None:
+        """Put the values of this measurement in the place of those of the last one."""
         self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
         self._states = _of_load(event.load) | self._of_tables(event.tables)
 
@@ -163,6 +165,7 @@ class Figures:
         }
 
     def _count(self, name: str, table: TableId | None, number: float = 1, *labels: str) -> None:
+        """Add `number` to a count of the table; without a table, to a count of the run."""
         key = labels if table is None else (str(table), *labels)
         counts = self._counts.setdefault(name, {})
         counts[key] = counts.get(key, 0) + number
@@ -185,6 +188,7 @@ def _known(tables: Iterable[Measure], name: str) -> dict[Labels, float]:
 
 
 def _of_load(load: Load) -> Values:
+    """The values that `throttle` has measured at the source."""
     measured = {
         "source_threads_running": load.threads_running,
         "source_history_list_length": load.history_list_length,

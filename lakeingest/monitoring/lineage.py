@@ -1,8 +1,8 @@
 """Lineage: events of OpenLineage say which table of the source each copy is made from, and how its runs end.
 
-The whole pipeline is a job without datasets, and each of its tables a job below it, with one input and one output, so
-that no table seems to come from another one. Events are sent beside the run, in order. An event that does not arrive is
-sent again later. The events that have not arrived at the end of the run are given up.
+The whole pipeline is a job without datasets. Each of its tables is a job below it, with one input and one output: in
+one job for all tables, each copy would seem to be made from all tables. Events are sent beside the run, in order. An
+event that does not arrive is sent again later. The events that have not arrived at the end of the run are given up.
 """
 
 import time
@@ -85,12 +85,17 @@ class Lineage:
 
         `error` names what ended the run; '' if nothing did. `whole`: the error has ended all tables at once.
         """
-        kind: Kind = "ABORT" if exit_code == EXIT_INTERRUPTED else "FAIL" if error else "COMPLETE"
+        kind: Kind = "FAIL" if error else "COMPLETE"
+        if exit_code == EXIT_INTERRUPTED:
+            kind = "ABORT"
         for run in self._tables.values():
-            its_kind: Kind = "COMPLETE" if run.published else "ABORT"
-            self._end(run, kind if whole and error else its_kind, error if whole else "")
+            if whole and error:
+                self._end(run, kind, error)
+            else:  # the table has no error
+                self._end(run, "COMPLETE" if run.published else "ABORT", "")
         self._end(self._begin(), kind, error)
-        deadline, self._not_before = time.monotonic() + END_SECONDS, 0.0
+        deadline = time.monotonic() + END_SECONDS
+        self._not_before = 0.0  # the end of the run waits for no pause
         while self._waiting or self._sent is not None:
             self._note_arrivals(max(0.001, deadline - time.monotonic()))  # with 0, what is on its way is not noted
             self._send()
@@ -112,6 +117,7 @@ class Lineage:
         return self._tables[table]
 
     def _end(self, run: _Run, kind: Kind, error: str) -> None:
+        """Add the event of the run's end to those that wait."""
         self._tell(kind, run, error if kind == "FAIL" else "")
 
     def _tell(self, kind: Kind, run: _Run, error: str = "") -> None:

@@ -17,7 +17,7 @@ from lakeingest.state.notified import read_notified, store_notified
 from lakeingest.state.stopped import read_stopped
 
 MOST = 50  # notices at a time; the others come with the next measurement, or with the next run
-AGAIN_SECONDS = 60.0  # after notices that did not arrive
+AGAIN_SECONDS = 60.0  # the pause after notices that did not arrive
 END_SECONDS = 30.0  # how long the end of a run waits for notices to arrive
 
 
@@ -41,7 +41,7 @@ class Notifier:
                 self._send(*notices_of_tables(self._told(), event.tables, time.time()))
 
     def end(self, error: str = "", message: str = "") -> None:
-        """Send notices of how the run has ended, and wait until they have arrived.
+        """Send notices of how the run has ended, and wait until they have arrived, for END_SECONDS at most.
 
         `error` names the error that has ended the run at once, and `message` is its message; '' without such an error.
         """
@@ -50,7 +50,7 @@ class Notifier:
         self._note_arrivals(END_SECONDS)
 
     def _told(self) -> dict[str, Known]:
-        """By table, what notices that have arrived have told. It is read from the state folder once."""
+        """By table, what the notices have told that have arrived so far. It is read from the state folder once."""
         if self._known is None:
             self._known = {}
             with suppress(LakeIngestError):
@@ -58,14 +58,14 @@ class Notifier:
         return self._known
 
     def _send(self, notices: list[Notice], after: Mapping[str, Known], message: str = "") -> None:
-        """Begin to send the notices that somebody wants."""
+        """Begin to send the notices whose occasions are in `notify.on`. `after`: what is known once all arrive."""
         webhook = self._config.notify.webhook
         all_wanted = [notice for notice in notices if notice.occasion in self._config.notify.on]
         # `left`: the tables whose notices are not sent this time
         wanted, left = all_wanted[:MOST], {notice.table for notice in all_wanted[MOST:]}
         self._next = {table: known for table, known in after.items() if table not in left}
         self._sending = wanted
-        if not wanted or webhook is None:
+        if not wanted or webhook is None:  # nothing is sent, so nothing can fail to arrive
             self._arrived(set())
             return
         docs = [document(self._config.name, notice, message or self._message(notice)) for notice in wanted]

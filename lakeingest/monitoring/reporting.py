@@ -27,7 +27,7 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
         notifier = Notifier(config, observe)
         observe = notifier.observe
     if config.notify.openlineage is not None:
-        from lakeingest.monitoring.lineage import Lineage  # it imports them, too
+        from lakeingest.monitoring.lineage import Lineage  # it imports clients of HTTP, too
 
         lineage = Lineage(config, config.notify.openlineage, observe, follow=follow)
         observe = lineage.observe
@@ -64,7 +64,7 @@ def _end(export: "Export | None", notifier: "Notifier | None", lineage: "Lineage
         lineage.end(ending.code, ending.error, whole=result is None)
     if notifier is None or ending.is_interrupted:  # whoever has interrupted it need not be told
         return
-    if result is not None:
+    if result is not None:  # an error, if there is one, has stopped only some tables
         notifier.end()
     else:
         notifier.end(ending.error, ending.message)

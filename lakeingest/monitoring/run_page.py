@@ -72,6 +72,7 @@ class RunPage:
 
     @property
     def _verdict(self) -> str:
+        """How the run has ended, or that it is at work, as HTML."""
         ending = self.ending
         if ending is None:
             return f"<p>at work, as of {iso_time(self.began + self.seconds)}</p>"
@@ -82,6 +83,7 @@ class RunPage:
         return f'<p class="passed">{shown(ending.result.notes[0])}</p>'
 
     def _facts(self) -> Iterator[tuple[str, str]]:
+        """The names and values of facts about the run as a whole."""
         config, tables = self.config, self.course.tables.values()
         source, result = config.source, None if self.ending is None else self.ending.result
         yield "pipeline", config.name
@@ -147,6 +149,7 @@ class RunPage:
         return lanes
 
     def _effects(self) -> Iterator[Sequence[object]]:
+        """A row for each table to which the run has written."""
         tables = self.course.tables
         for name in self._ordered(tables):
             if tables[name].effects or tables[name].publishes:
@@ -180,6 +183,7 @@ class RunPage:
         yield from _section("", _GATES, rows)
 
     def _costs(self) -> Iterator[Sequence[object]]:
+        """A row for each stage, once the run has a result."""
         result = None if self.ending is None else self.ending.result
         for cost in () if result is None else result.profile:
             yield cost.stage, cost.times, cost.wall, cost.cpu
@@ -189,6 +193,7 @@ class RunPage:
         return {} if measured is None else {str(measure.table): measure for measure in measured.tables}
 
     def _names(self) -> list[str]:
+        """The tables of the run's events and of its last measurement."""
         return list(dict.fromkeys((*self.course.tables, *self._measures())))
 
     def _ordered(self, names: Iterable[str]) -> list[str]:
@@ -198,7 +203,8 @@ class RunPage:
 
         def order(name: str) -> tuple[bool, int, str]:
             table = tables.get(name, none)
-            return table.error is None and name not in stopped, -table.effects, name
+            is_going_on = table.error is None and name not in stopped
+            return is_going_on, -table.effects, name  # False comes before True
 
         return sorted(names, key=order)
 
@@ -214,6 +220,7 @@ def _section(title: str, headers: Sequence[str], rows: Iterator[Sequence[object]
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    """The facts as a list in HTML."""
     rows = "".join(f"<dt>{shown(name)}</dt><dd>{shown(value)}</dd>" for name, value in facts)
     return f'<dl class="facts">{rows}</dl>'
 

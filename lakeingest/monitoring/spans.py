@@ -101,6 +101,7 @@ class Spans:
         return self._round
 
     def _end_round(self) -> None:
+        """End the span of the current round, if there is one."""
         if self._round is not None:
             self._round.end()
             self._round = None

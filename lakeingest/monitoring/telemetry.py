@@ -85,6 +85,7 @@ class Telemetry:
             self._session.assert_arrived(arrived)
 
     def _add_instruments(self, meter: Meter) -> None:
+        """Add an instrument for each series. At each `send`, the reader asks the instruments for their values."""
         for definition in DEFINITIONS.values():
             add = meter.create_observable_gauge if definition.kind == "gauge" else meter.create_observable_counter
             for sample in definition.samples:
@@ -92,6 +93,7 @@ class Telemetry:
                 add(sample, [partial(self._observed, sample, definition)], unit, definition.meaning)
 
     def _observed(self, sample: str, definition: Definition, _: CallbackOptions) -> Iterator[Observation]:
+        """The values of the series `sample`, as they were when `send` began."""
         for labels, value in self._values.get(sample, {}).items():
             attributes = {"pipeline": self._pipeline, **dict(zip(definition.labels, labels, strict=True))}
             yield Observation(value, attributes)

@@ -57,7 +57,7 @@ def post(
 ) -> list[Exception | None]:
     """Send the documents one by one, and try each several times. Returns the error of each; None if it has arrived.
 
-    After a document that has not arrived, the others are not tried.
+    After a document that has not arrived, the later ones are not tried, and get the same error.
     """
     results = list[Exception | None]()
     for doc in docs:

@@ -31,7 +31,7 @@ class Beside:
 
     @classmethod
     def of(cls, config: Config, table: str, spark: "SparkSession") -> Self:
-        """The tables beside the copy of this table, which a run has written."""
+        """Make the views of the tables that a run has written beside the copy of this table."""
         missing = () if config.changelog.table else ("changelog",)
         for suffix in SUFFIXES:
             if suffix not in missing:
@@ -56,4 +56,5 @@ class Beside:
 
 
 def _read(spark: "SparkSession", lake_format: str, name: str) -> "DataFrame":
+    """The rows of a table in the lake. `name`: its name or, for Hudi, its folder."""
     return spark.table(name) if lake_format == "iceberg" else spark.read.format("hudi").load(name)

@@ -59,6 +59,7 @@ class Progress:
 
     @property
     def _state(self) -> str:
+        """What the run does now, or how it has ended: the verb of the headline."""
         if self._end:
             return self._end
         if self._course.caught_up_at is not None:
@@ -67,6 +68,7 @@ class Progress:
 
     @property
     def _headline(self) -> str:
+        """The progress in one line. The caller holds the lock."""
         tables = self._course.tables.values()
         rows, seconds = sum(table.rows for table in tables), sum(table.seconds for table in tables)
         rate = f" at {rows / seconds:,.0f} rows/s" if seconds else ""
@@ -101,6 +103,7 @@ class Progress:
 
 
 def _row(name: str, table: TableCourse, lag_bytes: int | None) -> tuple[object, ...]:
+    """The row of a table, below `_HEADERS`."""
     rate = round(table.rows / table.seconds) if table.seconds else None
     numbers = table.rows, table.estimated, table.waves, rate, table.applied, lag_bytes
     return name, *numbers, table.gate, table.readers or "nothing new yet"

@@ -42,6 +42,7 @@ class Picture:
 
     @property
     def _headline(self) -> str:
+        """The last look in one line. The caller holds the lock."""
         if not self._looks:
             return "watching"
         look = self._looks[-1]
@@ -50,6 +51,7 @@ class Picture:
         return printable(f"{spoken(look.seconds)}: {run}, {lag}")
 
     def _points(self, field: str, colour: str = "blue") -> Points:
+        """The values of a field of the looks; NaN for a value that is not known."""
         values = (getattr(look, field) for look in self._looks)
         return Points(
             tuple(look.seconds for look in self._looks),

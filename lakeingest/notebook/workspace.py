@@ -85,7 +85,8 @@ class Workspace:
         (folder / "quality").mkdir()
         if config is None or table is None:
             sample, path = _started_sample(folder, stack), folder / "pipeline.yml"
-            _write_pipeline(path, sample, _beside("iceberg") if companions else {})
+            more = _beside("iceberg") if companions else {}  # the pipeline of the sample has the default format
+            _write_pipeline(path, sample, more)
             return cls(path, table or TABLE, sample=sample, is_practice=True, stack=stack)
         path = Path(config).absolute()
         overrides = _of_practice(load_config(path), table, folder, companions=companions)
@@ -132,7 +133,10 @@ class Workspace:
             yield
 
     def damage(self, spark: "SparkSession", copy: TableStatus) -> str:
-        """Change a copy as somebody else would, with Spark. Raises UsageError unless the copy is one for practice."""
+        """Change a copy as somebody else would, with Spark. Returns a sentence that says what was changed.
+
+        Raises UsageError unless the copy is one for practice.
+        """
         if not self.is_practice:
             raise UsageError("only a copy for practice is damaged")
         if self.config.target.format == "iceberg":

@@ -135,7 +135,7 @@ class AllRows:
         return record_key_for(columns, self.key)
 
     def _groups(self) -> dict[Place, FileGroup]:
-        """The file groups of the table and, without partitions, a new group of each other bucket.
+        """The file groups of the table. Without partitions, each bucket that has no group gets a new one.
 
         Raises Unfit as `groups_of`.
         """
@@ -155,16 +155,18 @@ class AllRows:
         passes = self._passes(_PASS_BYTES)
 
         def divide(file: File) -> None:
+            """Append the rows of a file of staging to the files of their passes."""
             rows = read_rows(file)
             buckets = bucket_numbers(rows, self.key, writer.record_key, self.buckets)
             divided.append(rows_by_number(rows, buckets // len(passes[0])))  # all passes but the last have this length
 
-        def write(number: int) -> list[WrittenFile]:
+        def write_pass(number: int) -> list[WrittenFile]:
+            """Write the files of the pass with this number."""
             return writer.write(passes[number], divided.rows(number), changes_by_bucket)
 
         with pass_files(staged) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(divide, self.rows))
-            return [file for written in pool.map(write, range(len(passes))) for file in written]
+            return [file for written in pool.map(write_pass, range(len(passes))) for file in written]
 
     def _passes(self, size: int) -> list[range]:
         """The ranges of buckets: one for each `size` bytes of the files of staging, and at least one a processor."""
@@ -181,4 +183,5 @@ def _columns(file: File) -> pa.Schema:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The type; of a list, with elements that can be null."""
     return pa.list_(kind.value_type) if pa.types.is_list(kind) else kind

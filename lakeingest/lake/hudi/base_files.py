@@ -86,6 +86,7 @@ def groups_of(newest_files: Sequence[File], folder: File, buckets: int) -> dict[
 
 
 def _group_name(bucket: int, number: uuid.UUID) -> str:
+    """The text of the UUID, with the bucket's number in place of its first digits."""
     return f"{bucket:0{_BUCKET_DIGITS}}{str(number)[_BUCKET_DIGITS:]}"
 
 
@@ -154,7 +155,7 @@ def write_next_file(
     """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
     `previous` has the columns of the new file, and the rows to which the changes are applied: those of the group's
-    newest file, or rows that replace all of those. `changes` have the columns RECORD and DELETED; None: no
+    newest file, or rows that replace all of these. `changes` have the columns RECORD and DELETED; None: no
     changes. `gone` are the record keys whose old rows are left out; None: those of `changes`. DELETED is written only
     if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
     completed. Raises Unfit as `rows_for_file`.

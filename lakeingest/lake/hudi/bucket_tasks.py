@@ -60,7 +60,9 @@ def write_in_tasks(
             # yielded, not raised, so that Spark does not repeat the task; any pass would do, because each hands it on
             yield 0, error.with_traceback(None)
 
-    def write(pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
+    def write_pass(
+        pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]
+    ) -> Iterator[WrittenFile | Exception]:
         """Write the files of a pass from the parts that the reading tasks have yielded for the pass."""
         try:
             parts = _values_of(part for _, part in shuffled)  # raises the error of a reading task
@@ -76,7 +78,7 @@ def write_in_tasks(
             yield error.with_traceback(None)
 
     tasks = spark.sparkContext.parallelize(range(changes_task + 1), changes_task + 1).flatMap(divide)
-    return _values_of(tasks.partitionBy(len(passes)).mapPartitionsWithIndex(write).collect())
+    return _values_of(tasks.partitionBy(len(passes)).mapPartitionsWithIndex(write_pass).collect())
 
 
 def _values_of(outcomes: Iterable[Value | Exception]) -> list[Value]:

@@ -28,9 +28,9 @@ _Part = tuple[FileGroup, pa.Table | None, pa.Table | None]  # a group, its rows,
 class BucketWriter:
     """Writes files of buckets for a commit.
 
-    `groups` has the file groups of the table and, without partitions, a group of each other bucket. `buckets` is the
-    table's number of buckets. `schema` is that of the data files. `key` and `record_key` are names of columns. `fields`
-    are the partitions.
+    `groups` has the file groups of the table; without partitions, also a new group for each bucket that has none.
+    `buckets` is the table's number of buckets. `schema` is that of the data files. `key` and `record_key` are names of
+    columns. `fields` are the partitions.
     """
 
     commit: Commit
@@ -70,7 +70,8 @@ class BucketWriter:
         """The groups of the bucket that need a file, each with its part of the bucket's rows and changes.
 
         A group needs no file if there are neither rows nor changes, nor a file with old rows. With partitions, a change
-        may put a row into another partition than that of its old row, so the old rows of all changes are left out.
+        may put its row into another partition than that of the old row in `rows`. So rows that have a change are left
+        out.
         """
         if not self.fields:
             group = self.groups["", bucket]
@@ -79,10 +80,10 @@ class BucketWriter:
             return
         if rows is not None and changes is not None:
             rows = rows.filter(pc.invert(pc.is_in(rows[RECORD], value_set=changes[RECORD].combine_chunks())))
-        old = {} if rows is None else by_partition(rows, self.fields)
+        unchanged = {} if rows is None else by_partition(rows, self.fields)
         keeps_deleted = DELETED in self.schema.names
-        new = {} if changes is None else new_rows_by_partition(changes, self.fields, keeps_deleted=keeps_deleted)
+        changed = {} if changes is None else new_rows_by_partition(changes, self.fields, keeps_deleted=keeps_deleted)
         present = {partition for partition, number in self.groups if number == bucket}
-        for partition in sorted({*old, *new, *present}):
+        for partition in sorted({*unchanged, *changed, *present}):
             group = self.groups.get((partition, bucket)) or FileGroup.first_of(partition, bucket, self.commit.instant)
-            yield group, old.get(partition), new.get(partition)
+            yield group, unchanged.get(partition), changed.get(partition)

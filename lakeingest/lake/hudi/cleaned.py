@@ -105,6 +105,7 @@ def refuse_queries_before(folder: File, first: str, last: str) -> None:
 
 
 def _avro(schema: Any, doc: dict[str, Any]) -> bytes:
+    """The contents of an Avro file that has this document alone."""
     contents = io.BytesIO()
     fastavro.writer(contents, schema, [doc])
     return contents.getvalue()

@@ -180,6 +180,7 @@ def _planned(folder: File, instant: str) -> dict[str, str] | None:
 
 
 def _rows(file: File) -> int | None:
+    """The number of rows of a file, by its footer; None if the file is gone."""
     try:
         return int(files.parquet_metadata(file).num_rows)
     except FileNotFoundError:
@@ -196,8 +197,8 @@ def take_back(folder: File) -> list[str]:
 
     Returns the instants of these clusterings.
 
-    Callers know that no completed one has changed a row and that our files are there, and hold the lock of the table.
-    An interrupted call is finished by the next one, or by `roll_back`.
+    Callers hold the lock of the table. They know that our files are there, and that no completed clustering has changed
+    a row. The next call, or `roll_back`, finishes an interrupted call.
     """
     completed = [file.name.partition("_")[0] for file in clusterings_of(writes(folder))]
     pending = {file.name.partition(".")[0] for file in timeline(folder, "*.*") if file.name.endswith(_PENDING)}
@@ -225,6 +226,7 @@ def _make_incomplete(folder: File, instant: str) -> None:
 
 
 def _completions(folder: File, instant: str) -> list[File]:
+    """The completed entry of a clustering; empty if it is not completed."""
     return [file for file in clusterings_of(writes(folder)) if file.name.startswith(f"{instant}_")]
 
 
@@ -245,6 +247,6 @@ def remove_strays(folder: File) -> None:
     first = first_write(folder)
     if first is None:
         return
-    instants = ((file, file.stem.rpartition("_")[2]) for file in data_files(folder))
-    if strays := [file for file, instant in instants if instant >= first and instant not in known]:
+    with_instants = ((file, file.stem.rpartition("_")[2]) for file in data_files(folder))
+    if strays := [file for file, instant in with_instants if instant >= first and instant not in known]:
         files.delete_all(strays)

@@ -28,6 +28,7 @@ SCHEMA = "schema"  # the property of a commit that has the table's Avro schema
 
 
 def _nullable(kind: Any, *names: str) -> list[dict[str, Any]]:
+    """The Avro fields with these names, which can be null."""
     return [{"name": name, "type": ["null", kind], "default": None} for name in names]
 
 
@@ -75,7 +76,8 @@ _METADATA = fastavro.parse_schema(  # only the fields that have a value: Hudi re
 class Commit:
     """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC.
 
-    `dictionaries`: which columns of its data files get one. The files are alike, because a bucket has rows by chance.
+    `dictionaries`: which columns of its data files get a dictionary. One of the files decides for all, because they are
+    alike: each row is in a bucket by chance.
     """
 
     folder: File

@@ -246,6 +246,7 @@ class LocalTableFolder(TableFolder):
         least_changed = since - CLOCK_SECONDS  # files with an earlier modification time are durable already
         sync_tree(folder / ".hoodie", least_changed)
         paths = [folder / name for name in names]
+        # Hadoop writes a checksum beside each file
         with_checksums = [variant for path in paths for variant in (path, path.with_name(f".{path.name}.crc"))]
         folders = [*(folder / partition for partition in partitions), folder, folder.parent]
         sync_changed([*with_checksums, *folders], least_changed)
@@ -273,6 +274,7 @@ class StoredTableFolder(TableFolder):
         """
 
         def copy(file: File) -> None:
+            """Copy a file of `building` into `final`."""
             try:
                 file.copy_to(self.final / relative_name(file, self.building))
             except FileNotFoundError:

@@ -72,7 +72,7 @@ class HudiFile:
 
 @dataclass(frozen=True, slots=True)
 class HudiHeld:
-    """`lake.held.Held` of a commit: the newest file of each bucket. None of them has a row that the commit deletes."""
+    """`lake.held.Held` of a commit: the newest file of each bucket. No file has a row that the commit deletes."""
 
     files: Sequence[HudiFile]
 

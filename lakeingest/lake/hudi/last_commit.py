@@ -47,10 +47,11 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
 def assert_harmless(
     table: TableId, folder: File, ours: Instant, clusterings: Sequence[File], *, anew: bool = False
 ) -> Instant:
-    """Our last commit, with the time as of which readers read it. Raises ForeignWrite if a clustering changed rows.
+    """Our last commit, with the time as of which readers read it.
 
-    `clusterings` are those of the timeline. One before our last commit counts, too: someone may have completed it
-    while we wrote our commit. `anew`: look again at files that were looked at before.
+    Raises ForeignWrite if a clustering may have changed rows. `clusterings` are those of the timeline. One before our
+    last commit counts, too: someone may have completed it while we wrote our commit. `anew`: look again at files that
+    were looked at before.
     """
     harm = harm_in(folder, ours, clusterings, anew=anew)
     if harm is not None and harm.clustering.operation != CLUSTER:

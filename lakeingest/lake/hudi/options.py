@@ -33,8 +33,8 @@ OPTIONS = {
 def buckets_for(size: int, partitions: int = 1) -> str:
     """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
 
-    `partitions` is the number of partitions, each of which gets so many buckets. So all partitions together have about
-    as many files as a table without partitions.
+    In a table with several `partitions`, the result is the number of buckets in each partition. All partitions together
+    have about as many files as a table without partitions.
 
     Each bucket has one file. A merge rewrites the files with its keys, and has a small cost for each other file. So the
     number and the size of the files both grow with the square root of `size`: 100 MB are about 160 files of 0.6 MB, and

@@ -49,6 +49,7 @@ def _staging(config: Config) -> File:
 
 
 def _unwritable(settings: configuration.Target) -> str | None:
+    """Why the warehouse cannot be written; None if it can."""
     try:
         at(settings.warehouse, settings.storage).probe()
     except (LakeIngestError, OSError) as error:
@@ -61,7 +62,7 @@ def _new_place(settings: configuration.Target, options: TableOptions, table: Tab
 
 
 def _logs(_target: Target) -> None:
-    """None: a commit writes all rows of the buckets anew into which new rows fall, so its cost grows with the log."""
+    """None: if a bucket gets new rows, a commit writes all its rows anew, so the cost would grow with the log."""
 
 
 HUDI = FormatPackage(

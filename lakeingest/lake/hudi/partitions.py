@@ -2,8 +2,8 @@
 
 A copy with partitions has one more column at the end, PARTITION: a text that is never NULL, and is the name of the
 row's folder. Hudi knows this column alone as the partition, whatever `partition_by` says. So no text of a path ever has
-to be read back as a value of another column: Hudi would take '' for NULL, a path cannot have every name, and a folder
-that was named after a column could not follow the column's new name.
+to be read back as a value of another column. That would not do: Hudi would take '' for NULL, a path cannot have every
+text, and a folder that was named after a column could not follow the column's new name.
 
 A record key is unique only within its partition path. A key is in the same bucket in each partition, so a publish finds
 the old rows of its changed keys by looking at one bucket of each partition.
@@ -52,7 +52,7 @@ class Partitions:
 
     @classmethod
     def of(cls, named: Named) -> Self:
-        """The inverse of `named`. Raises ValueError for anything else."""
+        """The partitions that the property `named` gave. Raises ValueError for anything else."""
         return cls(parse_all(text for text, *_ in named), tuple(tuple(earlier) for _, *earlier in named))
 
     @property
@@ -147,6 +147,7 @@ def _texts(values: pa.Array, field: PartitionField) -> pa.Array:
     if field.transform in _DIGITS:
         texts = _moments(values)
         rounded = pc.utf8_slice_codeunits(texts, 0, _DIGITS[field.transform])
+        # A day and an hour have a blank between them, which the partition's name writes as "-".
         return pc.fill_null(pc.replace_substring(rounded, " ", "-"), _NULL)
     if pa.types.is_temporal(values.type):
         values = _moments(values)
@@ -167,7 +168,9 @@ def _identity(value: Any, _number: int) -> str:
     """The text of the value itself, in characters that a folder's name may have."""
     if isinstance(value, bytes):
         return value.hex() or _EMPTY
-    text = f"{value:f}" if isinstance(value, Decimal) else str(value).lower() if isinstance(value, bool) else str(value)
+    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    if isinstance(value, bool):
+        text = text.lower()
     if not text:
         return _EMPTY
     coded = _CODED.sub(lambda match: _code(match[0]), text)
@@ -176,15 +179,22 @@ def _identity(value: Any, _number: int) -> str:
 
 
 def _bucket(value: Any, number: int) -> str:
+    """The text of the value's bucket, of `number` buckets."""
     contents = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
     return str(zlib.crc32(contents) % number)
 
 
 def _truncate(value: Any, number: int) -> str:
+    """The text of the value, cut to `number` characters or bytes; of a number, rounded down to a multiple of `number`.
+
+    Of a decimal, the integer that its digits form without the point is rounded down.
+    """
     if isinstance(value, Decimal):
-        unscaled = int(value.scaleb(-int(value.as_tuple().exponent)))
-        return _identity(Decimal(unscaled - unscaled % number).scaleb(int(value.as_tuple().exponent)), 0)
-    return _identity(value - value % number if isinstance(value, int) else value[:number], 0)
+        exponent = int(value.as_tuple().exponent)
+        unscaled = int(value.scaleb(-exponent))
+        return _identity(Decimal(unscaled - unscaled % number).scaleb(exponent), 0)
+    cut = value - value % number if isinstance(value, int) else value[:number]
+    return _identity(cut, 0)
 
 
 _TEXT_OF: Mapping[Transform, Callable[[Any, int], str]] = {
@@ -194,6 +204,7 @@ _TEXT_OF: Mapping[Transform, Callable[[Any, int], str]] = {
 
 
 def _code(letter: str) -> str:
+    """The letter as `~` and two digits for each of its bytes."""
     return "".join(f"~{byte:02X}" for byte in letter.encode(errors="surrogatepass"))
 
 

@@ -44,6 +44,7 @@ class PassFiles:
             return pa.ipc.open_stream(file).read_all()
 
     def _writer(self, number: int) -> pa.ipc.RecordBatchStreamWriter:
+        """The writer of the pass with this number. The first call for the pass opens its file."""
         if number not in self._writers:
             file = self._files.enter_context(pa.OSFile(str(self._path(number)), "wb"))
             writer = pa.ipc.new_stream(file, self._schema, options=_OPTIONS)

@@ -68,7 +68,7 @@ class HudiPoints:
 
     def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
         """Take the name out of each savepoint. A savepoint of ours without names is removed."""
-        del kept
+        del kept  # the name alone finds the savepoints
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             for file in _savepoints(folder, "*"):  # all: a run that died may not have stored the point's commit
@@ -97,7 +97,7 @@ def _names(file: File) -> list[str]:
 
 def _save(folder: File, instant: str, name: str) -> None:
     """Let the commit have a savepoint with this name. A savepoint of others stays theirs, and keeps the files, too."""
-    for file in _savepoints(folder, instant):
+    for file in _savepoints(folder, instant):  # one at most
         names = _names(file)
         if names and name not in names:
             _write(folder, file, instant, [*names, name])

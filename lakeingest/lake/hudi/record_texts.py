@@ -48,6 +48,7 @@ def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) 
 
 
 def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
+    """The pieces of each row, joined without a separator. A text is a piece of every row."""
     return pc.binary_join_element_wise(*pieces, "")
 
 

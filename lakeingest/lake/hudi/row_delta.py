@@ -88,6 +88,7 @@ class RowDelta:
             group_with_file = next(iter(groups.values()))
 
             def write(one: _Changed) -> WrittenFile:
+                """Write the next file of a changed group."""
                 # the first file of a group gets its columns from a file of another group
                 group = one.group
                 previous = _contents(group_with_file).without_rows() if group.newest is None else _contents(group)
@@ -156,7 +157,7 @@ class RowDelta:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A group that gets a new file. `changes`: those whose rows come into it. `gone`: as in `write_next_file`."""
+    """A group that gets a new file. `changes`: the changes whose rows it gets. `gone`: as in `write_next_file`."""
 
     group: FileGroup
     changes: pa.Table

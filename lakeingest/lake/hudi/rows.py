@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BATCH = 16 << 20
 _TASK = 8 << 20  # a task reads files of about so many bytes
-# readers need not know the calendar of later dates and times
+# only of dates and times before this one, readers need to know the calendar
 _CALENDARS_AGREE = pa.scalar(dt.datetime(1900, 1, 1), pa.timestamp("us"))
 _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
@@ -33,7 +33,7 @@ _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime
 class HudiRows:
     """`lake.target.BatchReader` on some data files of one commit.
 
-    `bounds` limit the first of the columns `names`: row groups that have no such rows are left out.
+    `bounds` are those of the first column in `names`: row groups without a value within the bounds are left out.
     """
 
     names: tuple[str, ...]
@@ -66,6 +66,7 @@ def groups_within(opened: "pq.ParquetFile", name: str, bounds: Bounds | None) ->
     lower, upper = bounds or (None, None)
 
     def may_have(number: int) -> bool:
+        """Whether the row group may have such values; also True if its statistics do not say."""
         group = opened.metadata.row_group(number)
         columns = (group.column(place) for place in range(group.num_columns))
         known = next((column.statistics for column in columns if column.path_in_schema == name), None)

@@ -68,6 +68,7 @@ def changes_in_partitions(
     new = with_partition_column(changes, fields)
     old = old_rows.select(*map(quote, key), F.col(PARTITION).alias(_OLD_PARTITION))
     leaves = F.col(PARTITION) != F.col(_OLD_PARTITION)
+    # A copy that keeps its deleted rows marks such a row in its place.
     leaves = leaves if keeps_deleted else leaves | F.col(DELETED)
     gone = new.join(old, on=list(key)).where(leaves).withColumn(PARTITION, F.col(_OLD_PARTITION)).drop(_OLD_PARTITION)
     if not keeps_deleted:

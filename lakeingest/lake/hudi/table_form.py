@@ -117,7 +117,9 @@ def remove_indexes(folder: File) -> None:
 
 def make_table(folder: File, name: str, record_key: Sequence[str], *, divided: bool) -> None:
     """Make a Hudi table without commits in the folder. `divided`: it has partitions."""
-    generator = "NON_PARTITION" if not divided else "COMPLEX" if len(record_key) > 1 else "SIMPLE"
+    generator = "NON_PARTITION"
+    if divided:
+        generator = "COMPLEX" if len(record_key) > 1 else "SIMPLE"
     checksum = zlib.crc32(f".{name}".encode())  # of `<database>.<table>`; a table in a folder has no database
     properties = {
         **_REQUIRED,
@@ -149,6 +151,7 @@ def _escaped(value: str) -> str:
 
 
 def _utf16_escapes(match: re.Match[str]) -> str:
+    """The escapes of the matched character in Java: one for each 16 bits of its UTF-16."""
     return re.sub("(....)", r"\\u\1", match[0].encode("utf-16-be").hex().upper())
 
 

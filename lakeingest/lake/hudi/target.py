@@ -76,7 +76,7 @@ class HudiTarget(StagedTarget[Instant]):
         open_spark: OpenSpark = no_spark,
         partitions_of: PartitionsOf | None = None,
     ) -> None:
-        """`partitions_of`: what pipeline.yml asks for; None: nothing is compared, as in commands without copies."""
+        """`partitions_of`: the partitions that pipeline.yml asks for; None: no copy is compared with them."""
         super().__init__(staging, open_spark, keeps_dropped=keeps_dropped)
         self.settings, self._ownership, self._partitions_of = settings, ownership, partitions_of
         self._removals = staging.parent / "waiting"
@@ -92,7 +92,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def names(self, *, shown: bool = False) -> set[tuple[str, str]]:
-        """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
+        """The namespace and name of each Hudi table in the warehouse and, without `shown`, of each table in staging."""
         names: set[tuple[str, str]] = set()
         for namespace in self._warehouse.subfolders():
             folder, found = self._warehouse / namespace, list[str]()
@@ -360,7 +360,7 @@ class HudiTarget(StagedTarget[Instant]):
 def _make_ready(folder: TableFolder, *, archives: bool) -> Sequence[str]:
     """Take back clusterings of others before a publish, and return them.
 
-    `archives`: Hudi makes the publish, and may archive commits.
+    `archives`: Hudi makes the publish, and may archive commits. So stray files are deleted, too.
     """
     taken_back = folder.take_back_clusterings()
     if archives:

@@ -81,6 +81,7 @@ class Instant:
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
+        """What `parse` makes of the property. Raises StateUnreadable if the property is missing or damaged."""
         try:
             return parse(self.properties[name])
         except DAMAGED as error:
@@ -154,6 +155,7 @@ def completed_instants(entries: Iterable[tuple[str, str, File]]) -> Iterator[Ins
 
 
 def _instant_of(begun: str, file: File) -> Instant:
+    """The completed write in this file of the timeline, which began at `begun`."""
     with metadata_of(file) as metadata:
         metadata_properties = metadata["extraMetadata"] or {}
         properties = {
