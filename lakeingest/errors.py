@@ -82,7 +82,7 @@ class DecodersDisagree(CheckFailed):
     """A second, independent decoder reads other rows in the binlog than the fast one; none of them was published."""
 
     scope = Scope.TABLE
-    difference: Any = None  # the `core.witness.Difference`
+    difference: Any = None  # the `core.proofs.witness.Difference`
 
 
 class VerificationFailed(CheckFailed):
@@ -266,8 +266,8 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
-    alterations: Any = None  # if the event is DDL: the `core.alteration.Alteration` of each table, by table
-    ddl: Any = None  # if the event is DDL: a `core.alteration.Ddl`, which has the DDL's place in the binlog
+    alterations: Any = None  # if the event is DDL: the `core.ddl.alteration.Alteration` of each table, by table
+    ddl: Any = None  # if the event is DDL: a `core.ddl.alteration.Ddl`, which has the DDL's place in the binlog
 
 
 class ForeignWrite(OperatorNeeded):

@@ -135,7 +135,7 @@ def rows_after_changes(
     """The rows as they are after the changes: first the rows whose keys have no change, then the changed rows.
 
     A changed row is the row of its key's last change, unless that is a delete. `changes` are in order, and have the
-    column `core.change.DELETED`. The keys of all changes are held in memory.
+    column `core.tables.change.DELETED`. The keys of all changes are held in memory.
     """
     # Step 1: find the last change of each key: the number of its table in `changes`, and of its row in this table.
     last_change: dict[tuple[Any, ...], tuple[int, int]] = {}

@@ -61,7 +61,7 @@ class ChangelogFiles:
     end: Callable[[], ReadTo]
     said: Callable[[File], None]
     _batches: list[pa.RecordBatch] = field(default_factory=list, init=False)  # rows that wait for a file
-    _began: float = field(default=0.0, init=False)  # when the first of them began to wait
+    _began: float = field(default=0.0, init=False)  # when the first of them came, or when the last file was written
     _copy: StagedCopy | None = field(default=None, init=False)  # a copy that is not complete yet
     _read_to: ReadTo | None = field(default=None, init=False)  # what `end` gave at an earlier `pause`, to be noted
     _noted: float = field(default=0.0, init=False)  # when the progress was noted last

@@ -1,4 +1,4 @@
-"""Points: list, show, make and drop the places as of which one version of each copy is kept (`core.points`)."""
+"""Points: list, show, make and drop the places as of which one version of each copy is kept (`core.copies.points`)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

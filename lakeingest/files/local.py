@@ -137,7 +137,7 @@ class Local(PosixPath):
         """The matching files and folders. Raises OSError if a folder cannot be read: `glob` leaves its files out."""
         own, _, below = pattern.partition("/")
         try:
-            matching = [self / name for name in os.listdir(self) if fnmatchcase(name, own)]
+            matching = [file for file in self.iterdir() if fnmatchcase(file.name, own)]
         except FileNotFoundError:
             return []
         if below:

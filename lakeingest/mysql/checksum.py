@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum`, computed by the server in SQL from the canonical texts of its values."""
+"""The checksums of `core.proofs.checksum`, computed by the server in SQL from the canonical texts of its values."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,9 +23,9 @@ def range_checksums(
 ) -> dict[int, Checksum]:
     """The checksum of the rows in the range `keys`, for each of `buckets` buckets, by the bucket's number.
 
-    A row's key decides its bucket (`core.checksum.bucket`). `numbers` restricts the rows to the buckets with these
-    numbers. One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer
-    than the server's max_allowed_packet.
+    A row's key decides its bucket (`core.proofs.checksum.bucket`). `numbers` restricts the rows to the buckets with
+    these numbers. One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is
+    longer than the server's max_allowed_packet.
     """
     wanted = f"{_table_and_range(schema, keys)}{_in_buckets(schema, buckets, numbers)}"
     with connect(source) as connection:
@@ -92,7 +92,7 @@ def _digest(schema: TableSchema) -> str:
 
 
 def _coded(column: Column) -> str:
-    """SQL for the part that a column adds to the text of its row (`core.checksum`)."""
+    """SQL for the part that a column adds to the text of its row (`core.proofs.checksum`)."""
     if not ends_with_newline(column.kind):
         return _with_octets(column)
     return f"IF({_value(column)} IS NULL, 'N', {_text(column)}), '{NEWLINE}'"
@@ -132,7 +132,7 @@ def _ewkb(raw: str) -> str:
 
 
 def _text(column: Column) -> str:
-    """SQL for the canonical text of a column's value (`core.checksum`)."""
+    """SQL for the canonical text of a column's value (`core.proofs.checksum`)."""
     name = quote(column.source_name)
     match column.kind:
         case Kind.DATETIME | Kind.TIMESTAMP:

@@ -154,7 +154,8 @@ class Driver(BoundedConnection):
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
-            # begin with a plugin whose response shows no password; if the user has another, the server asks for that
+            # begin with a plugin whose response shows no password; if the user has another, the server asks for that.
+            # The greeting's salt is too short for ed25519.
             plugin = _NATIVE
         response = self._first(plugin, salt)
         pairs = driver._connect_attrs.items()  # noqa: SLF001

@@ -1,7 +1,7 @@
 """Failover: finds a position of another server in the binlog of this server, so that a run can continue on this server.
 
-`core.failover` decides. This file reads the facts: the GTIDs before each binlog file, and the transactions of the one
-file in which the position's last transaction ends.
+`core.binlog.failover` decides. This file reads the facts: the GTIDs before each binlog file, and the transactions of
+the one file in which the position's last transaction ends.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -68,12 +68,12 @@ def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]
 
 
 def compared_keys(schema: TableSchema, keys: Iterable[Key]) -> pa.Table:
-    """The keys of differences (`core.checksum.Difference`) as a table (`key_table`), in the order of `keys`."""
+    """The keys of differences (`core.proofs.checksum.Difference`) as a table (`key_table`), in the order of `keys`."""
     return key_table(schema, (values_of_texts(schema, tuple(map(str, key))) for key in keys))
 
 
 def key_of_difference(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference (`core.checksum.Difference`) in the form that a re-snapshot takes.
+    """The key of a difference (`core.proofs.checksum.Difference`) in the form that a re-snapshot takes.
 
     If only the server can order the keys, the key of a difference consists of texts. These become values, then bounds.
     """

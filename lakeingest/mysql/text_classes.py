@@ -17,7 +17,7 @@ _AT_ONCE = 500  # how many texts one query has
 
 
 def text_classes(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> dict[str, str]:
-    """The class of each of these texts, by the text. The collation's charset is one of `core.comparison.CHARSETS`."""
+    """The class of each of these texts, by the text. The charset is one of `core.cascades.comparison.CHARSETS`."""
     all_texts, classes = list(texts), dict[str, str]()
     for first in range(0, len(all_texts), _AT_ONCE):
         part = all_texts[first : first + _AT_ONCE]

@@ -1,4 +1,4 @@
-"""Makes and drops points: versions of all copies as of one place in the binlog are kept (`core.points`).
+"""Makes and drops points: versions of all copies as of one place in the binlog are kept (`core.copies.points`).
 
 A run makes a point between two rounds, when readers see each table as of the end of its spool. The document of a point
 is stored first, and marked as complete last. So a run that dies in between leaves a point that readers do not use, and

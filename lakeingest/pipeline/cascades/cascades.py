@@ -14,11 +14,11 @@ If ON UPDATE CASCADE changed the row's key, the row is read by its old key, by i
 got: a row that moved from an unread chunk into a chunk that was read is in the copy under neither key. A read view of
 step 2 may contain some changes after S, and lack other changes up to the next S: the next search finds these.
 
-A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes of the parent in memory, for its
-children. The changes are not known if a run was killed before it had used them, if both tables are copied for the first
-time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
-source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
-here (`core.comparison`).
+A parent may itself be changed by foreign keys: `core.cascades.cascaded` keeps these changes of the parent in memory,
+for its children. The changes are not known if a run was killed before it had used them, if both tables are copied for
+the first time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared
+with the source (`core.copies.progress`, `gap`). All rows are also compared if a parent changed and its key values
+cannot be compared here (`core.cascades.comparison`).
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The answers that `core.cascaded` needs about the copies of a run and about the spool."""
+"""The answers that `core.cascades.cascaded` needs about the copies of a run and about the spool."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lakeingest.spool.row_versions import has_removed, removed_rows
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The answers for `core.cascaded.Copies`. `asker`: the table whose changes by foreign keys are sought."""
+    """The answers for `core.cascades.cascaded.Copies`. `asker`: the table whose changes by foreign keys are sought."""
 
     edges: Edges
     binlog: BinlogRun

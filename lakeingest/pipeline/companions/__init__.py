@@ -1,1 +1,1 @@
-"""Tables beside copies, which are written from their changelogs after each publish: `core.companion`."""
+"""Tables beside copies, which are written from their changelogs after each publish: `core.companions.companion`."""

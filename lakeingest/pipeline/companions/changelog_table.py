@@ -1,4 +1,6 @@
-"""The changelog as a table: `<table>__changelog` beside each copy, to which rows are only added (`core.log_columns`).
+"""The changelog as a table: `<table>__changelog` beside each copy, to which rows are only added.
+
+`core.companions.log_columns` says which columns it has.
 
 Each commit goes up to a position of the changelog, and ends where a transaction ends. DDL that needs other columns
 begins a new commit, which gives the table these columns.
@@ -169,7 +171,7 @@ class _Writing:
     def _follow(self, definition: TableSchema, origins: Mapping[str, str | None] | None = None) -> None:
         """Let the log have columns for this definition. Before a new column is added, waiting rows are committed.
 
-        `origins`: as in `core.log_columns.columns_of`.
+        `origins`: as in `core.companions.log_columns.columns_of`.
         """
         log = self._log
         columns = columns_of(log.schema, definition, log.columns, origins)

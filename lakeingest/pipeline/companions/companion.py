@@ -60,7 +60,7 @@ class Companion(Protocol):
         """Whether the table is to have a companion of this kind."""
 
     def table_of(self, table: TableId) -> TableId:
-        """The name of the companion (`core.companion.companion_of`)."""
+        """The name of the companion (`core.companions.companion.companion_of`)."""
 
     def standing(self, table: TableRun) -> Standing | None:
         """How far the companion is, by its last commit; None if there is none. After the call readers see this commit.

@@ -1,7 +1,9 @@
-"""Versions of rows in the form that the lake stores them: the columns of the history of a table (`core.history_table`).
+"""Versions of rows in the form that the lake stores them: the columns of the history of a table.
 
-`core.validity` decides which versions begin and end. Here it gets changes as values, and rows as numbers of rows in
-Arrow tables. What it returns becomes one Arrow table.
+`core.companions.history_table` says which columns these are.
+
+`core.companions.validity` decides which versions begin and end. Here it gets changes as values, and rows as numbers of
+rows in Arrow tables. What it returns becomes one Arrow table.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +82,7 @@ class Changes:
         return self.changed[0].schema.key
 
     def _changes(self, latest: int) -> list[Change[int]]:
-        """The changes, as `core.validity` takes them. The row of a change is a number in `_values`."""
+        """The changes, as `core.companions.validity` takes them. The row of a change is a number in `_values`."""
         moments, kinds, rereads = list[tuple[str, str | None]](), list[RowKind](), list[bool]()
         times = list[int]()
         for part in self.changed:

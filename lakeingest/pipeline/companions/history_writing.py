@@ -148,8 +148,8 @@ class HistoryTable:
     ) -> None:
         """Bring the columns to those of the table's definition `after`, in one commit; none if nothing is to be done.
 
-        The other arguments are those of `core.history_table.followed`. `read_to`: the position after the DDL; None: the
-        history stays where it is.
+        The other arguments are those of `core.companions.history_table.followed`. `read_to`: the position after the
+        DDL; None: the history stays where it is.
         """
         step = followed(self.schema, after, origins, fills)
         if step is None:

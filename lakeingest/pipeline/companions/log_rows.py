@@ -1,4 +1,4 @@
-"""Parts of a changelog as rows of its table (`core.log_columns`). Values are taken as they are, none is decoded."""
+"""Parts of a changelog as rows of its table (`core.companions.log_columns`). No value is decoded or changed."""
 
 import json
 from collections.abc import Mapping

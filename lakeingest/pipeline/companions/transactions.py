@@ -1,4 +1,4 @@
-"""Writes the list of transactions (`core.transaction_list`), from the change rows that the spool holds."""
+"""Writes the list of transactions (`core.companions.transaction_list`), from the change rows that the spool holds."""
 
 import json
 from collections.abc import Callable, Collection, Iterator

@@ -1,6 +1,6 @@
 """Resuming: how a run continues from the stored state. Nothing is changed here: `lakeingest check` only wants to know.
 
-The facts are gathered here, from the spool and from the source. `core.resuming` decides.
+The facts are gathered here, from the spool and from the source. `core.copies.resuming` decides.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -174,7 +174,7 @@ class _Answers:
         return self._source.files()
 
     def binlog_gone(self, position: Position) -> LakeIngestError | None:
-        """As `core.resuming` asks. The source is asked only once about each position."""
+        """As `core.copies.resuming` asks. The source is asked only once about each position."""
         if position not in self._gone:
             self._gone[position] = _binlog_gone(partial(self._source.assert_there, position))
         return self._gone[position]

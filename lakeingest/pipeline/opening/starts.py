@@ -1,7 +1,7 @@
 """Copies that begin empty at a place of the binlog which `tables.startup` names, before the spool's end.
 
 Such a copy needs the same spool as a copy whose position is this place: the stored spool goes on, or a new spool begins
-there, or the table stops because the source has purged the binlog (`core.resuming`).
+there, or the table stops because the source has purged the binlog (`core.copies.resuming`).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rows that fail a gate move to the quarantine, so that the rest of the table can be published (`core.quarantine`).
+"""Rows that fail a gate move to the quarantine (`core.copies.quarantine`), so that the other rows can be published.
 
 1. The gate has failed, and each failure blames single rows. Their keys are found, and must be within the limit.
 2. The rows are stored as evidence. If the run dies now, the next one stores the same rows once more, under one name.

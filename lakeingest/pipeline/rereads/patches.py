@@ -1,4 +1,4 @@
-"""Rows of a copied table are read again, as patches, which wait for the next merge (`core.rereads`)."""
+"""Rows of a copied table are read again, as patches, which wait for the next merge (`core.waves.rereads`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

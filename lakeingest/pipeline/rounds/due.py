@@ -1,4 +1,4 @@
-"""Which tables of a run are due, and which are worth a retry. `core.due` decides; this module gathers the facts."""
+"""Which tables of a run are due, and which are worth a retry. `core.copies.due` decides, with facts from here."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes the ledger: what gates and comparisons have found becomes tables in the lake (`core.ledger`).
+"""Writes the ledger: what gates and comparisons have found becomes tables in the lake (`core.proofs.ledger`).
 
 Its tables are written by the steps with which a copy is written: rows are merged by their keys on staging, then
 published. If a run dies between the two steps, readers do not see its commit, and the next run writes the same rows

@@ -11,9 +11,9 @@ class Pace:
     """Says when the next round merges and publishes.
 
     If `every` is a duration, it is the time from the start of a round to the start of the next. If it is `auto`,
-    `core.pace` says how long the pause after a round is, from the seconds of recent rounds and from the CPU seconds of
-    this process: a run that keeps up with its source computes half of the time at most, and a run that does not keep
-    up hardly waits.
+    `core.figures.pace` says how long the pause after a round is, from the seconds of recent rounds and from the CPU
+    seconds of this process: a run that keeps up with its source computes half of the time at most, and a run that does
+    not keep up hardly waits.
     """
 
     def __init__(self, every: timedelta | Literal["auto"]) -> None:

@@ -1,7 +1,7 @@
 """Rolling proof: a run compares its tables with the source, range by range, for a share of the source's time.
 
-`core.proof` decides which range is next. A run that follows compares in a background thread, beside the rounds; a
-bounded run compares after its publishes. The run's own thread alone reads and writes what is known of the ranges.
+`core.proofs.proof` decides which range is next. A run that follows compares in a background thread, beside the rounds;
+a bounded run compares after its publishes. The run's own thread alone reads and writes what is known of the ranges.
 
 Code that changes rows of a copy, such as a re-snapshot, does not report this here. Instead, each look compares the
 facts of the copy with the facts that were stored with its proofs, so that no kill of a run hides a change.

@@ -1,4 +1,4 @@
-"""Says what is unusual about a table: compares what the run has written with what earlier runs have (`core.usual`)."""
+"""Says what is unusual about a table: compares the run with earlier runs (`core.proofs.usual`)."""
 
 import time
 from dataclasses import dataclass, field

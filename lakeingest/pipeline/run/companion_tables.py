@@ -8,7 +8,7 @@ from lakeingest.spool.spool import Spool
 
 
 class CompanionTables(Protocol):
-    """The companions of a run's tables (`core.companion`)."""
+    """The companions of a run's tables (`core.companions.companion`)."""
 
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
         """Write what readers of these tables see and the companions lack. Returns whether anything was written.

@@ -75,7 +75,7 @@ class Edges:
     def note_looks(self, decoder: str, schemas: Mapping[TableId, TableSchema], looked: Sequence[Looked]) -> None:
         """Note in the state folder what second decoders have compared of tables with these schemas.
 
-        `decoder`: the server's version, and what was decoded (`core.witness.Met.rows`).
+        `decoder`: the server's version, and what was decoded (`core.proofs.witness.Met.rows`).
         """
         self.witness.note(decoder, schemas, looked, self.profile.elsewhere[0])
         self.witness.store(self.writing, now=any(look.rows or look.unread for look in looked))

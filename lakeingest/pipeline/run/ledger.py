@@ -1,4 +1,4 @@
-"""What a run notes for the table of quality results (`core.ledger`). `rounds/ledger.py` writes it into the lake."""
+"""What a run notes for the table of quality results (`core.proofs.ledger`). `rounds/ledger.py` writes the table."""
 
 import json
 from collections.abc import Iterator

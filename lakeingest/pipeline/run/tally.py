@@ -1,4 +1,4 @@
-"""Adds up what the merges of a run write, table by table (`core.usual`)."""
+"""Adds up what the merges of a run write, table by table (`core.proofs.usual`)."""
 
 from collections.abc import Iterable
 

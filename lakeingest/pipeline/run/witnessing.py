@@ -1,4 +1,4 @@
-"""What a run lets the second decoder compare, and what it notes of the results in the state folder (`core.witness`)."""
+"""What a run lets the second decoder compare, and what it stores of the results (`core.proofs.witness`)."""
 
 import random
 import time

@@ -5,7 +5,7 @@
 Then the table is published as of the end of the spool. The definition after the last DDL is the server's current
 definition. To know from which place of the binlog on this definition is in force, the run reads the spool's end, then
 the definition, then spools to the written position: this is a bracket. If the spool has no DDL of the table within the
-bracket, the definition is in force from the start of the bracket on. `core.alteration` derives earlier definitions.
+bracket, the definition is in force from the start of the bracket on. `core.ddl.alteration` derives earlier definitions.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
    copy, and only differing rows are written to patches. Rows of listed keys and of conditions are all written.
 2. A commit on staging names the patches.
 3. The next merge collapses the patches with the spool up to a stop at or after every high watermark: for each key of a
-   patch it takes the row as of the low watermark, and applies every later change (`core.rereads`).
+   patch it takes the row as of the low watermark, and applies every later change (`core.waves.rereads`).
 4. Then all splits are at one stop, and the table is published.
 
 Readers never miss a row, never see a row twice, and never see an older state. (DBLog, section 4.3: dumps on demand.)
