@@ -71,7 +71,7 @@ class FindVersions:
 
 
 def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[Row, Row]:
-    """The class of each of these values of a foreign key (`core.cascades.Classes`).
+    """The class of each of these values of a foreign key (`core.cascades.cascades.Classes`).
 
     The source tells the classes of texts. In other types, each value is a class of its own.
     """
