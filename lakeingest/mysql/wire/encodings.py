@@ -295,7 +295,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
     is_other_integer = sent.type in _INTEGER_BYTES and not is_flag and _kind_of_integer(sent) is not decoded.kind
     if reader is None or is_other_integer:
         raise Mismatch(f"column {column.source_name} is {sent.type.name} now, it was {column.source_type}")
-    has_other_digits = (sent.precision, sent.scale) != (column.precision, column.scale)
+    has_other_digits = (sent.precision, sent.scale) != (decoded.precision, decoded.scale)
     if decoded.kind in {Kind.DECIMAL, Kind.NUMERAL} and has_other_digits:
         raise Mismatch(f"column {column.source_name} has other digits, it was {column.source_type}")
     return Encoding(decoded, sent, width, reader, is_key, shown)

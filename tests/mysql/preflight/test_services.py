@@ -190,7 +190,8 @@ def test_only_a_denied_retention_is_unknown(db: Db) -> None:
     assert source.shown_retention_seconds() == source.retention_seconds()
     with connect(db.source) as connection:
         lost = Source(db.source, connection)
-        query(db.connection, f"KILL {connection.thread_id()}")
+        [(session,)] = query(connection, "SELECT connection_id()")
+        query(db.connection, f"KILL {session}")
         with pytest.raises(pymysql.err.Error):
             lost.shown_retention_seconds()
 
