@@ -117,6 +117,7 @@ def check(
         lake = lake_of(copies(open_target(config), ()), ())
         checked, bytes_left = [Checked.failed("connection", error), *lake], 0
     written = [*folders(config, bytes_left), *_lake_formation(config)]
+    # `proofs` must see all results, because it leaves out servers that did not answer; `written` is reported after it
     checked += [*proofs(config, [*checked, *written]), *written]
     checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))

@@ -26,7 +26,7 @@ EXPORT_SHARE = 0.002  # of a processor's time may go to deliveries; with many ta
 
 @dataclass(slots=True)
 class _Remote:
-    """A place that figures are sent to beside the run: `send` sends them, at most once in `every` seconds."""
+    """A place to which figures are sent in the background: `send` sends them, at most once in `every` seconds."""
 
     send: Callable[[], None]
     every: float = 0.0

@@ -65,7 +65,7 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
 
 
 def with_keys(rows: "DataFrame", schema: TableSchema, keys: Sequence[Key]) -> "DataFrame":
-    """The rows that have one of these keys. Keys have the form of `mysql.checksum`."""
+    """The rows that have one of these keys. Keys have integers if `schema.ordered`, otherwise canonical texts."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names = [f"_lakeingest_key{i}" for i in range(len(schema.key))]

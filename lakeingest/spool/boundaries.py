@@ -26,7 +26,7 @@ class Boundaries:
         return cls(file, {FilePosition.parse(at): int(began) for at, began in known.items()})
 
     def after(self, place: Place) -> Mapping[FilePosition, int]:
-        """The boundaries after this place, in the place's epoch."""
+        """The boundaries after this place. They have no epoch: they are compared as places of this place's epoch."""
         return {at: began for at, began in self.known.items() if at.place(place.epoch) > place}
 
     def note(self, boundary: FilePosition, began: int, end: Place) -> None:

@@ -140,7 +140,7 @@ def _is_up_to(rows: RereadRows, stop: Place, *, at_stop: bool) -> bool:
 
 
 def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-    """The change rows of a batch that are after `since` and up to `stop`, as one batch; no batch without such rows."""
+    """Yield one batch with the change rows after `since`, up to `stop` if there is one; nothing if there are none."""
     is_between = _is_after(batch, since)
     if stop is not None:
         is_between &= ~_is_after(batch, ReadTo(stop))

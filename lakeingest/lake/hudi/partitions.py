@@ -145,22 +145,22 @@ def partition_texts(rows: pa.Table, fields: Sequence[PartitionField]) -> pa.Arra
 def _texts(values: pa.Array, field: PartitionField) -> pa.Array:
     """The text of each value's partition."""
     if field.transform in _DIGITS:
-        texts = _moments(values)
+        texts = _texts_of_times(values)
         rounded = pc.utf8_slice_codeunits(texts, 0, _DIGITS[field.transform])
         # A day and an hour have a blank between them, which the partition's name writes as "-".
         return pc.fill_null(pc.replace_substring(rounded, " ", "-"), _NULL)
     if pa.types.is_temporal(values.type):
-        values = _moments(values)
+        values = _texts_of_times(values)
     encoded = values.dictionary_encode()
     text_of = _TEXT_OF.get(field.transform, _identity)
     distinct = [text_of(value, field.number) for value in encoded.dictionary.to_pylist()]
     return pc.fill_null(pa.array(distinct, pa.string()).take(encoded.indices), _NULL)
 
 
-def _moments(values: pa.Array) -> pa.Array:
+def _texts_of_times(values: pa.Array) -> pa.Array:
     """Dates and times as texts: `2026-01-31`, `2026-01-31 12:00:00.000000`; in UTC if they are moments."""
     if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us"))
+        values = values.cast(pa.timestamp("us"))  # of a moment, this drops the time zone and leaves the time in UTC
     return values.cast(pa.string())
 
 

@@ -47,11 +47,11 @@ def with_partition_column(rows: "DataFrame", fields: Sequence[PartitionField]) -
     if not fields:
         return rows
 
-    def divide(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def add_column(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from with_partitions(pa.Table.from_batches([batch]), fields).to_batches()
 
-    return rows.mapInArrow(divide, StructType([*rows.schema.fields]).add(PARTITION, StringType()))
+    return rows.mapInArrow(add_column, StructType([*rows.schema.fields]).add(PARTITION, StringType()))
 
 
 def changes_in_partitions(

@@ -150,9 +150,10 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
 def _has_escapes(word: int) -> bool:
     """Whether one of the eight bytes of a word is less than a space, or is a quote or a backslash."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES  # a byte is 0 where the word has the character
-    # (x - n) & ~x has the highest bit of a byte of x if the byte is less than n: if the byte is 0, for n = 1
+    # (x - n) & ~x, with n in each byte: a byte of x that is less than n gets its highest bit; for n = 1, a byte 0 does.
+    # A borrow can set this bit only in bytes above such a byte, so the answer stays the same.
     tests = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
-    return tests & _HIGH_BITS != 0
+    return (tests & _HIGH_BITS) != 0
 
 
 @compiled_step

@@ -108,6 +108,7 @@ def _understood(event: Event, *, described: bool) -> Event:
 
 def _gap_of_members(sent: Sent, library_column: Any) -> str:
     """Why the library does not read an ENUM of these members exactly; '' if it does."""
+    # the library puts '' before the members; it misreads members of more than 127 bytes
     is_misread = sent.type is FieldType.ENUM and tuple(library_column.enum_values[1:]) != sent.members
     return "members of more than 127 bytes" if is_misread else ""
 

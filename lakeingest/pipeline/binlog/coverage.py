@@ -42,9 +42,9 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
     start of the source's current binlog file. If the spool ends in that file, this start may be before the position.
     Then the place is one of two:
 
-    - The start of the file, if the table has no DDL in the file, or if a transaction with changes from before the DDL
-      may have ended after the DDL.
-    - Otherwise the end of the table's last DDL in the file, because DDL waits for all earlier changes of its table.
+    - The end of the table's last DDL in the file, if it is certain that all transactions with earlier changes of the
+      table had ended before this DDL.
+    - Otherwise the start of the file. It is also the place of a table without DDL in the file.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):

@@ -197,10 +197,11 @@ class Companions:
         return True
 
     def _forget(self, name: Name) -> None:
-        """After an error, nobody knows which commits were made: let the companion be asked before its next write.
+        """After an error, nobody knows which commits were made: look up the last commit before the next write.
 
-        Until it is asked, it counts as one that lacks something. If its last commit has an earlier position, the
-        archive may no longer have the changes after this position, so that the companion begins anew.
+        Until then, the companion counts as one that lacks something. Its last commit may have an earlier position than
+        the one that this run knew. Then the archive may no longer have the changes after the earlier position, and the
+        companion begins anew.
         """
         self._loaded.discard(name)
         self._behind.add(name)

@@ -156,9 +156,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
-    """A task: let the source compute the checksum of each bucket of a range.
+    """A task: compute the checksum of the source's rows in each bucket of a range.
 
-    `numbers`: the buckets; None: all of them. If the copy hides values, the rows are read, and `widths` are needed.
+    `buckets`: how many buckets there are. `numbers`: the numbers of the wanted buckets; None: all of them. The source
+    computes the checksums. But if the copy hides values, the task reads the rows and computes the checksums itself.
+    For this it needs `widths`, the `double_widths` of the source.
     """
 
     source: Settings

@@ -92,8 +92,8 @@ def move(
 
 
 def _remove_patches(run: OpenRun, signal: Signal) -> None:
-    """Remove the patches of a signal that failed or was cancelled. While patches wait for a merge, remove none."""
-    table = run.tables.get(signal.tables[0])
+    """Remove the patches of a re-snapshot that failed or was cancelled. While patches wait for a merge, remove none."""
+    table = run.tables.get(signal.tables[0])  # a re-snapshot has one table
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
     PatchFolder.of(run.edges.writing, table.schema).remove(signal.number)

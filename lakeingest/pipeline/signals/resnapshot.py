@@ -232,8 +232,8 @@ def step(
 def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Bring the table up to the written position. True if rows that were read for a request can no longer be used.
 
-    They can no longer be used if the copy got a gap meanwhile, because nobody knows which rows foreign keys changed:
-    then all rows of the copy must be compared with the source. The background read is given up.
+    This is so if the copy got a gap meanwhile: foreign keys changed rows, and nobody knows which rows. Then all rows
+    of the copy must be compared with the source, and the background read is given up.
     """
     restarts = table.progress.restarts
     spool_to_now(edges, binlog)
