@@ -164,10 +164,12 @@ def read_by(engine: Engine, metadata: str, location: str, store: dict[str, str] 
 
 
 @pytest.mark.long("twenty publishes, and a server of 800 MB")
-def test_trino_reads_the_rows_of_the_source(pipe: Pipe, tmp_path: Path) -> None:
-    """From S3, by the REST catalog."""
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_trino_reads_the_rows_of_the_source(pipe: Pipe, tmp_path: Path, version: str) -> None:
+    """From S3, by the REST catalog. This Trino does not know deletion vectors, and says so."""
     with TARGETS["rest on s3"](tmp_path / "lake") as doc, trino.trino(tmp_path / "trino") as server:
-        doc["catalog"]["name"] = "read_by_trino"
+        doc["catalog"]["name"] = f"read_by_trino_{version}"
+        doc["properties"] = {"format-version": version}
         target = Target.model_validate(doc)
         add_catalog(pipe.spark, target)
         pipe.config = pipe.config.model_copy(update={"target": target})
@@ -187,5 +189,9 @@ def test_trino_reads_the_rows_of_the_source(pipe: Pipe, tmp_path: Path) -> None:
         for name in ("one", "two"):
             wanted = by_spark(pipe, TableId(pipe.database, name))
             columns = ", ".join(f'"{column}"' for column in wanted.column_names)
-            found = trino.query(server, f'SELECT {columns} FROM lake."{pipe.database}"."{name}"')
-            assert_same(trino.table(found, wanted.schema), wanted, "Trino")
+            query = f'SELECT {columns} FROM lake."{pipe.database}"."{name}"'
+            if version == "3":
+                with pytest.raises(AssertionError, match="Unexpected PUFFIN file format"):
+                    trino.query(server, query)
+            else:
+                assert_same(trino.table(trino.query(server, query), wanted.schema), wanted, "Trino")
