@@ -146,7 +146,7 @@ class Config(Frozen):
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
             keys = "properties", "location", "publish_together", "sort_by"
-            missing = [key for key in keys if getattr(block, key, None)]
+            missing = [key for key in keys if getattr(block, key, None)]  # None: a key that this block never has
             if FORMATS[self.target.format].by_folder and missing:
                 raise NotBuiltYet(f"{where}.{missing[0]}: {self.target.format} tables do not have it yet; leave it out")
             if block.properties.get(FORMAT_VERSION) == "3" and self.target.way_of_merging == "statement":

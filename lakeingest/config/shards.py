@@ -31,7 +31,8 @@ def assert_target_table(
     """Raise NotBuiltYet for a malformed target.table and, if copies are shards, for keys that shards cannot have."""
     pattern = target.table
     fields = re.findall(r"\{(\w*)\}", pattern)
-    if not set(fields) <= _FIELDS or pattern.count(".") != 1 or re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)):
+    has_other_braces = re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)) is not None
+    if not set(fields) <= _FIELDS or pattern.count(".") != 1 or has_other_braces:
         raise NotBuiltYet("target.table: only namespace.name is built yet, with {database} or {table} in it or neither")
     if not target.is_shared:
         return

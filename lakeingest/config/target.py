@@ -123,7 +123,7 @@ class Target(Frozen):
         return self.is_shared and not table.is_reserved
 
     def _name_of_copy(self, table: TableId) -> str:
-        """The pattern for the namespace and the name of a table's copy; that of a shard differs for each table."""
+        """The pattern for the namespace and the name of a table's copy. It gives each shard a name of its own."""
         if not self.is_shared:
             return self.table
         return "{database}.{table}" if table.is_reserved else self._name_of_shard
@@ -133,7 +133,7 @@ class Target(Frozen):
         return f"{self.table.replace('.', '_')}{SHARDS}{{database}}.{{table}}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:
-        """The namespace and the name of the copy of a table. That of a shard is not the table that readers query."""
+        """The namespace and the name of the copy of a table. If the copy is a shard, readers query another table."""
         return _filled(self._name_of_copy(table), table)
 
     def shown(self, table: TableId) -> tuple[str, str]:

@@ -51,4 +51,5 @@ def _limit_error(mark: yaml.Mark) -> yaml.YAMLError:
 
 
 def _start(text: str) -> yaml.Mark:
+    """The mark of the first line and column of a text."""
     return yaml.Mark("", 0, 0, 0, text, 0)

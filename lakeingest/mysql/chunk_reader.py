@@ -345,10 +345,11 @@ def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
 def _matching_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int, Seen]:
-    """Read the rows that meet one of `conditions`. Raises ChunkTooLarge if they have more than `cap.bytes` bytes.
+    """Read the rows that meet one of `conditions`.
 
     Returns those rows that also meet the condition of the user; the number of values that were read and are NULL only
-    because the user chose so; and the number and size of all rows that were read.
+    because the user chose so; and the number and size of all rows that were read. Raises ChunkTooLarge if the returned
+    rows would have more than `cap.bytes` bytes.
     """
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
@@ -358,7 +359,7 @@ def _matching_rows(
         for batch in select_rows(connection, schema, select, rest, nulled):
             seen = Seen(seen.rows + batch.num_rows, seen.bytes + batch.nbytes)
             batches.append(matching(batch, schema))
-            size += batches[-1].nbytes
+            size += batches[-1].nbytes  # of the returned rows; `seen` has all rows
             if cap.bytes is not None and size > cap.bytes:
                 raise ChunkTooLarge(
                     f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"

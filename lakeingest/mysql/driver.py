@@ -176,7 +176,7 @@ class Driver(BoundedConnection):
                 return
             if packet[0] == _SWITCH:
                 name, _, data = packet[1:].partition(b"\0")
-                plugin = name.decode() or _OLD
+                plugin = name.decode() or _OLD  # a request without a name is for the oldest plugin
                 # no zero byte is appended to the salt of ed25519, whose own last byte may be zero
                 salt = data if plugin == _ED25519 else data.removesuffix(b"\0")
                 driver.write_packet(self._first(plugin, salt))
@@ -250,6 +250,7 @@ class _Probe(Driver):
         return unverified_context()
 
     def _protect(self, head: bytes) -> None:
+        """Begin TLS as `Driver` does, but with any server: `pin` is noted before the pin is compared."""
         with suppress(ServerUnproven):  # raised for another pin than that of `source.tls`
             super()._protect(head)
 

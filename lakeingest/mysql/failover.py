@@ -137,7 +137,8 @@ class ThisServer:
         file = newest(self._files, lambda name: not gtids <= self._before_file(name))
         end = file_start(file or self._files[0])
         if file is not None:
-            end = [each.end for each in self._transactions(file) if each.gtid in gtids][-1]
+            ends = [each.end for each in self._transactions(file) if each.gtid in gtids]
+            end = ends[-1]
         position = self.position_at(end)
         if others := (position.gtids or GtidSet()) - gtids:
             if unread := self._before_file(self._files[0]) - gtids:

@@ -71,6 +71,7 @@ def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
 
 def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str | None:
     """The reason why an index cannot be the key; None if it can be the key."""
+    # MySQL has the column `is_visible`, and MariaDB has `ignored`
     if str(parts[0].get("is_visible", "YES")).upper() == "NO" or parts[0].get("ignored") == "YES":
         return f"the index {name} is invisible"
     if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for a B-tree

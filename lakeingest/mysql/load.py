@@ -70,7 +70,8 @@ class LoadMeter:
 
 def threads_running(connection: pymysql.Connection) -> int:
     """The number of threads that work, the thread of this query included. To ask for it, no right is needed."""
-    return int(query_row(connection, "SHOW GLOBAL STATUS LIKE 'Threads_running'", 2)[1])
+    _, number = query_row(connection, "SHOW GLOBAL STATUS LIKE 'Threads_running'", 2)
+    return int(number)
 
 
 def history_list_length(connection: pymysql.Connection) -> int:
@@ -79,7 +80,8 @@ def history_list_length(connection: pymysql.Connection) -> int:
     Raises OperatorNeeded if the user lacks the right PROCESS, or if the server does not count them; both on MySQL only.
     """
     if dialect(connection) is MARIADB:
-        return int(query_row(connection, _HISTORY_OF_MARIADB, 2)[1])
+        _, length = query_row(connection, _HISTORY_OF_MARIADB, 2)
+        return int(length)
     if is_denied(connection, _HISTORY_OF_MYSQL):
         account = account_of(connection)
         raise OperatorNeeded(f"throttle.history_list_length needs a right: GRANT PROCESS ON *.* TO {account}")

@@ -66,7 +66,7 @@ def databases_read(connection: pymysql.Connection) -> Callable[[str], bool]:
     granted = filter(None, map(_GRANT.match, lines))
     places = {found["place"] for found in granted if not _READS.isdisjoint(found["rights"].split(", "))}
     names_are_patterns = has_patterns(connection)
-    # a grant without wildcards stands before those with patterns: no other one takes its place
+    # the server prefers a grant on the database's own name to grants on patterns, so these cannot narrow it
     return lambda database: "*" in places or quote(_granted_name(database, are_patterns=names_are_patterns)) in places
 
 

@@ -41,7 +41,8 @@ def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
         transport = client.get_transport()
         if transport is None:
             raise EOFError("the connection was closed")
-        channel = transport.open_channel("direct-tcpip", (source.host, source.port), ("127.0.0.1", 0), timeout=seconds)
+        here = ("127.0.0.1", 0)  # SSH asks where the connection comes from: from this machine, without a port
+        channel = transport.open_channel("direct-tcpip", (source.host, source.port), here, timeout=seconds)
     for_driver, for_channel = socket.socketpair()
     for copy in (_to_source, _from_source):
         threading.Thread(target=copy, args=(for_channel, channel), daemon=True, name="tunnel").start()

@@ -220,13 +220,13 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     if stored is not None and not is_new and stored.schema == schema:
         return stored
     if stored is not None and _form(stored.schema) == _form(schema):
-        document = replace(stored, schema=schema)
+        document = replace(stored, schema=schema)  # with the new choices, which concern no column
     earlier = () if document is None or is_new else document.earlier
-    if document is None or schema not in {document.schema, *earlier}:
+    if document is None or schema not in {document.schema, *earlier}:  # the definition is not stored yet
         document = Definition(schema)
     elif is_new and (document.suspect or document.schema.layout != schema.layout):
         document = replace(document, schema=schema, earlier=(), suspect=False, found=None)
-    elif document == stored:
+    elif document == stored:  # nothing has changed, so nothing is to be stored
         return document
     _keep(state, document)
     return document

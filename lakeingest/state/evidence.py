@@ -42,8 +42,8 @@ CHANGE_GTID, CHANGE_COMMITTED_AT = "_lakeingest_change_gtid", "_lakeingest_chang
 class Evidence:
     """The evidence of all tables, for the run that holds the lease.
 
-    It knows which tables have evidence, so the others need no request to the store. `assert_held` is called just before
-    each write: it raises LeaseLost if another run took over.
+    It knows which tables have evidence, so a table without evidence needs no request to the store. `assert_held` is
+    called just before each write: it raises LeaseLost if another run took over.
     """
 
     def __init__(self, state: File, assert_held: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ def read_evidence(state: File, table: TableId) -> list[Mapping[str, object]]:
 def drop_released(state: File, table: TableId) -> int:
     """Remove the files whose rows have all left the quarantine. Returns the number of these rows.
 
-    A run replaces only the other files, so this is safe beside a run.
+    A run replaces only files with rows that have not left it, so this is safe beside a run.
     """
     dropped = 0
     for path, rows in _files(folder_of(state, table)):

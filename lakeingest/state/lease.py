@@ -156,6 +156,8 @@ class Lease:
 
 
 class _LocalLease(Lease):
+    """A lease on a disk. A renewal sets the modification time of lease.json."""
+
     _path: Local
 
     def release(self) -> None:
@@ -170,6 +172,8 @@ class _LocalLease(Lease):
 
 
 class _StoredLease(Lease):
+    """A lease in an object store. A renewal replaces lease.json, if it is still the file that this run has `_seen`."""
+
     _path: Stored
 
     def __init__(self, path: Stored, doc: Mapping[str, Any], seen: Seen, taken: float) -> None:

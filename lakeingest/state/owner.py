@@ -69,7 +69,7 @@ def hand_over(folder: File, owner: StateOwner) -> None:
 
 
 def assert_owner(folder: File, recorded: StateOwner | None, ours: StateOwner) -> None:
-    """Raise NotOurState if the folder names another owner than `ours`. `recorded`: the named owner; None if none is."""
+    """Raise NotOurState if the folder has another owner than `ours`. `recorded`: the owner that it names, or None."""
     if recorded is None:
         return
     way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"

@@ -1,6 +1,6 @@
 """The positions of quiet tables, stored in the state folder (`core.copies.quiet.Quiet`).
 
-quiet.json   for each position, the tables that are quiet up to this position, each with the other fields of `Quiet`
+quiet.json   for each position, the tables that are quiet up to it, each with `version` and `since` of its `Quiet`
 
 One file has all tables, so that one write moves the positions of all tables.
 """

@@ -58,7 +58,7 @@ class Stopped:
 
 
 class StoppedTables:
-    """The records of stopped tables. One listing says which tables have a record; the others need no request.
+    """The records of stopped tables. One listing says which tables have one, so no request is sent for other tables.
 
     Only the run that holds the lease writes records; for any other reader, the listing is of one moment. Raises
     StorageFailed if the records cannot be listed.

@@ -114,7 +114,12 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
 
     All transactions must be of one domain, with consecutive numbers: then none of them is errant. A replica never dates
     a transaction later than the original server does. So a transaction with the GTID of `last`, but a later date, is
-    another one. Raises SourceDiverged in that case, if `last` is missing, or if domain or numbers are wrong.
+    another one.
+
+    Raises:
+        SourceDiverged: the file lacks `last`, or has another transaction with the GTID of `last`; or a transaction
+            before `last` is of another domain, or its number is not the next one.
+
     """
     sought = DomainGtid.parse(last.gtid or "")
     previous_number: int | None = None

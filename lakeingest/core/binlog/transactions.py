@@ -25,7 +25,7 @@ class TransactionLog:
     """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
     The memory does not grow with the number of transactions: a segment is read as a stream. It is read only if the last
-    transaction of a low watermark is in the segment or directly before it, and only up to the next transaction.
+    transaction of a low watermark is in the segment or directly before it, and only up to the one after that last one.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:

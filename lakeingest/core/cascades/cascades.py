@@ -2,7 +2,7 @@
 
 ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row.
 This module searches for these child rows. The search begins with the changes of the parent: the logged changes, and
-the changes by the parent's own foreign keys. The latter are known, because parents are searched before their children.
+the changes by the parent's own foreign keys. Parents are searched before their children, so both are known.
 A child row is touched only if one of its versions refers to the old values: the version in the copy, a later version in
 the log, or a version that an earlier change by a foreign key left. The search may find rows that were not touched, but
 it misses no row that was touched. Only the source knows the new values of the rows, so the rows are read again

@@ -32,7 +32,8 @@ def is_name(name: str) -> bool:
     if first == name:
         return False
     base, _, number = first.rpartition(".")
-    if "-" in base and number.isdecimal():  # of a copy
+    # the position of a change row ends with `-` and the name of the log; of a copy, a point and a number come after it
+    if "-" in base and number.isdecimal():
         first = base
     try:
         ReadTo.parse(first)

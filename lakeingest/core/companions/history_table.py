@@ -36,6 +36,7 @@ def _validity(name: str, kind: Kind, comment: str, *, nullable: bool = True) -> 
 
 
 def _type(kind: Kind) -> SourceType:
+    """The type of a column of a history, which is no type of MySQL: named after the kind, or as `_NAMES` says."""
     name = _NAMES.get(kind, kind.value)
     return SourceType(name, name)
 
@@ -75,7 +76,10 @@ def in_history(schema: TableSchema) -> TableSchema:
 
 
 def new_history(schema: TableSchema) -> TableSchema:
-    """The definition of a new history of a table. Raises ValueError if names clash (`in_history`)."""
+    """The definition of a new history of a table. `schema`: with the names that `in_history` gives.
+
+    Raises ValueError if a column of `schema` has a name that the history needs for itself.
+    """
     return _history(history_id(schema.table), schema, map(_stored, schema.columns))
 
 
@@ -101,7 +105,8 @@ def followed(
     because the table did not have the column.
 
     A column goes on with the values of a column of the history only if both have the same type in the lake, or if its
-    own type is wider. Otherwise it is new. Raises ValueError if names clash (`in_history`).
+    own type is wider. Otherwise it is new. `after` has the names that `in_history` gives: ValueError is raised if a
+    column of it has a name that the history needs for itself.
     """
     old_columns = {column.name: column for column in columns_of(history)}
     columns: list[Column] = []

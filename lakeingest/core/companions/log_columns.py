@@ -97,7 +97,9 @@ def columns_of(
     before: Mapping[str, str],
     origins: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
-    """By the name of each column of the definition, the name of its column in the log: `followed` adds a missing one.
+    """For each column of the definition, by its name, the name of its column in the log.
+
+    The log may lack a column of the result: `followed` adds it.
 
     `before`: the result of this function for the previous definition. `origins`: by column, its name before the DDL, as
     in `Followed.origins`; None: a column of the same name is the same column. A column keeps its column in the log if

@@ -14,8 +14,8 @@ REFUSALS = 3  # in a row, until a commit has half as many tables
 class Limit:
     """How many tables are shown in one commit. `refusals`: how many commits of several tables were refused in a row.
 
-    A refusal counts only if nobody else has changed a table of the commit meanwhile: then the server may refuse the
-    request for its size, or always.
+    A refusal counts only if nobody else has changed a table of the commit since the commit was prepared. Without such a
+    change, the server may refuse the request for its size, or it may refuse all requests of this kind.
     """
 
     most: int = MOST
@@ -33,7 +33,7 @@ class Limit:
     def refused(self, tables: int, *, for_good: bool) -> "Limit":
         """The limit after a refused commit of `tables` tables. `for_good`: the server does not know such requests."""
         if for_good:
-            return Limit(0)
+            return Limit(0)  # fewer than LEAST: the limit is over
         if self.refusals + 1 < REFUSALS:
             return Limit(self.most, self.refusals + 1)
         return Limit(tables // 2)

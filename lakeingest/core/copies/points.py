@@ -1,4 +1,4 @@
-"""Points: places in the binlog as of which one version of each copy is kept, so that readers see all tables as of one.
+"""Points: places in the binlog. A version of each copy as of a point is kept, so readers can see all tables as of it.
 
 A point needs no quiet moment. Each table is published as of the end of the spool before the run spools further: then
 each copy has every change up to that place, and none after it.

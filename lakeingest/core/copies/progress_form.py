@@ -54,7 +54,10 @@ def to_json(progress: Progress) -> dict[str, Any]:
 
 
 def _format_of(progress: Progress) -> int:
-    """The oldest format that a version must know so that it loses nothing of the progress."""
+    """The oldest format that a version must know so that it loses nothing of the progress.
+
+    A version that knows a format knows all older ones. So the newest format is looked for first.
+    """
     if progress.read_after is not None:
         return COMPANION_FORMAT
     if progress.began_empty is not None:

@@ -97,6 +97,7 @@ def resume(
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
             raise error
+    # None: of no place it is known that the binlog up to it is not lost
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
     has_no_copy_left = bool(failed) and failed.keys() == positions.keys()
     if has_no_copy_left and not has_asked:
@@ -182,7 +183,7 @@ def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[
         for table, progress in incomplete.items()
         if progress.position is not None and progress.position.place == progress.covered_from
     }
-    highs = _highs_after({table: copied[table] for table in starts}, None)
+    highs = _highs_after({table: copied[table] for table in starts}, None)  # None: all noted watermarks
     lost = {*_errors_of_lost(starts, answers), *_errors_of_lost(highs, answers)}
     return tuple(table for table in incomplete if table not in starts or table in lost)
 

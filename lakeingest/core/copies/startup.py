@@ -40,7 +40,8 @@ def begun_empty(new: Progress, position: Position) -> Progress:
     """
     place = position.place
     read = new.created().wave_committed((Split(EVERY_KEY, low=place, high=place),), rows=0)
-    level = read.merged(MergePlan(read.splits, ((EVERY_KEY, place),), place), position, inserted=0, deleted=0)
+    nothing_to_merge = MergePlan(read.splits, ((EVERY_KEY, place),), place)  # it begins and ends at the place
+    level = read.merged(nothing_to_merge, position, inserted=0, deleted=0)
     return replace(level, began_empty=str(position.at))
 
 

@@ -165,7 +165,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
-    # Step 3: a lift for each statement n, from schemas[n - 1] to schemas[n]
+    # Step 3: the lift over statement `number + 1`. Items `number` and `number + 1` of each list are those around it
     return [
         _lift(
             old,
@@ -307,9 +307,11 @@ def _find_by_name(table: object, names: Names, name: str, *, by_place: bool = Fa
     raised if the column is left out as a generated column, because nobody knows its definition.
     """
     matches = [column for column, column_name in names.items() if column_name.casefold() == name.casefold()]
-    if len(matches) != 1 or not (matches[0].placed if by_place else not matches[0].computed):
-        raise NotLiftable(f"{table}: its DDL names a column {name}, which is not known")
-    return matches[0]
+    if len(matches) == 1:
+        is_known = matches[0].placed if by_place else not matches[0].computed
+        if is_known:
+            return matches[0]
+    raise NotLiftable(f"{table}: its DDL names a column {name}, which is not known")
 
 
 def _definition_after(

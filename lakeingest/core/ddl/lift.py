@@ -124,15 +124,15 @@ class Lift:
     def _refuse_if_generated_from(self, changed: set[str]) -> None:
         """Refuse the lift if a generated column may be computed from a changed column.
 
-        The server computes the generated column again after such a change. If any column is changed, skipped columns
-        count as changed, too, because a skipped column may itself be computed from a changed column.
+        When a column in its expression changes, the server computes the generated column again. If any column is
+        changed, skipped columns count as changed, too, because a skipped column may be computed from a changed column.
         """
         if not changed:
             return
         for name in self.after.generated:
             generated = self.after.column(name)
             expression = generated.generation  # '' if it is not known
-            maybe_changed = {*changed, *self.after.skipped} - {generated.source_name}
+            maybe_changed = {*changed, *self.after.skipped} - {generated.source_name}  # it cannot name itself
             if not expression or any(_may_name(expression, column) for column in maybe_changed):
                 self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 

@@ -44,18 +44,22 @@ def _any(_before: Column, _after: Column) -> bool:
 
 
 def _kind(before: Column, after: Column) -> bool:
+    """Whether the kind is the same, or INT32 has become INT64."""
     return before.kind is after.kind or (before.kind, after.kind) == (Kind.INT32, Kind.INT64)
 
 
 def _nullable(before: Column, after: Column) -> bool:
+    """Whether the new column can be NULL if the old one could."""
     return after.nullable or not before.nullable
 
 
 def _precision(before: Column, after: Column) -> bool:
+    """Whether the precision is the same, or that of a decimal has grown."""
     return before.precision == after.precision or (after.kind is Kind.DECIMAL and before.precision < after.precision)
 
 
 def _fraction(before: Column, after: Column) -> bool:
+    """Whether the digits of a second are as many as before; a DATETIME or TIMESTAMP may have more."""
     return before.fraction == after.fraction or (after.kind in _DATED and before.fraction < after.fraction)
 
 
@@ -83,6 +87,7 @@ def _name(before: Column, after: Column) -> bool:
 
 
 def _unsigned(before: Column, after: Column) -> bool:
+    """Whether the sign is as before, or a longer signed integer takes the place of an unsigned one."""
     old, new = before.source_type, after.source_type
     if old.unsigned == new.unsigned:
         return True

@@ -19,7 +19,7 @@ class Round:
 
     @property
     def pause(self) -> float:
-        """The seconds to pause after such a round.
+        """The seconds to pause after this round.
 
         The CPU seconds are the share SHARE of the round and its pause together. So a round that only computes is
         followed by a pause of its own length, and a round that mostly waits is followed by a shorter pause. The pause
@@ -28,7 +28,7 @@ class Round:
         return min(max(self.cpu / SHARE - self.wall, self.wall * LEAST), MOST_SECONDS)
 
     def then(self, last: Self) -> Self:
-        """The usual round after the round `last`, which counts with the weight WEIGHT."""
+        """The new usual round, if this is the old one: the round `last` counts in it with the weight WEIGHT."""
         return type(self)(self.wall + WEIGHT * (last.wall - self.wall), self.cpu + WEIGHT * (last.cpu - self.cpu))
 
 

@@ -18,7 +18,8 @@ HOUR, DAY = 3_600.0, 86_400.0  # seconds between audits in full
 def is_full_due(seconds_since: float | None, run_seconds: float) -> bool:
     """Whether a table's next audit is one in full: each hour in a run that lasts for hours, else each day.
 
-    `seconds_since`: since the last audit in full, or else since the first publish; None if unknown.
+    `seconds_since`: since the last audit in full, or else since the first publish; None if unknown. `run_seconds`: how
+    long the run has lasted.
     """
     return seconds_since is None or seconds_since >= (HOUR if run_seconds >= HOUR else DAY)
 
@@ -45,7 +46,8 @@ class Cost:
             return 0
         if not self.seconds:
             return LEAST_ROWS
-        return max(LEAST_ROWS, int(SHARE * self.publish_seconds * self.rows / self.seconds))
+        rows_per_second = self.rows / self.seconds  # of the last audit
+        return max(LEAST_ROWS, int(SHARE * self.publish_seconds * rows_per_second))
 
     def audited(self, rows: int, seconds: float) -> "Cost":
         """The cost after one more audit."""
@@ -129,5 +131,6 @@ def differing_columns(expected: Mapping[str, Any], held: Mapping[str, Any]) -> l
 
 
 def _is_same(value: Any, other: Any) -> bool:
+    """Whether two values have the same type and are equal. Here NaN equals NaN."""
     is_nan = value != value and other != other  # noqa: PLR0124 - true of NaN alone
     return bool(type(value) is type(other) and (value == other or is_nan))

@@ -1,6 +1,6 @@
 """The ledger: tables in the lake in which a pipeline writes what its gates and its proofs have found.
 
-They are written as copies are. No source has their rows, so the position of such a table counts its commits.
+These tables are written in the same way as copies. No source has their rows, so their positions count their commits.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def quality_table(database: str) -> TableSchema:
 
 
 def result_id(checked_at: datetime, rest: str = "") -> str:
-    """The id of a result of a gate at this time, followed by `rest`; without it, a text before all ids of that time."""
+    """The id of a gate's result: the time, then `rest`. Without `rest`, a text that sorts before all its ids."""
     return f"{checked_at:%Y%m%dT%H%M%S.%fZ} {rest}"
 
 

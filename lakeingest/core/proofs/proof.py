@@ -1,7 +1,8 @@
 """Decides which range of which table is compared with the source next, and keeps the state of each range.
 
 A range of keys is proven when a comparison has found source = target in it. The proof is lost when something happens
-that could have changed rows of the copy in another way than rows of the source. Such a range is compared out of turn.
+that could have changed rows of the copy in another way than rows of the source. A range whose proof is lost is compared
+out of turn.
 """
 
 import enum

@@ -130,7 +130,7 @@ class Usual:
         if len(self.counts) < LEAST_COUNTS:
             return None
         since = self.counts[-1].until
-        # counts are added only when something has changed, so no pause was longer than the span in which it was
+        # counts are added only when something has changed, so no pause was longer than the span of the next counts
         longest = max(counts.seconds for counts in self.counts)
         if now - since <= max(LEAST_PAUSE, PAUSES * longest):
             return None

@@ -177,7 +177,8 @@ def _fault_of_text(leaf: Comparison | OneOf, column: Column, literals: Sequence[
         return "texts are compared by =, <> and IN alone"
     collation = leaf.operand.collation
     # the name of a collation begins with its charset; utf8 is an old name of utf8mb3
-    charset = {"utf8": "utf8mb3"}.get(prefix := collation.partition("_")[0], prefix)
+    prefix = collation.partition("_")[0]
+    charset = "utf8mb3" if prefix == "utf8" else prefix
     known = _PADDED | (_NOT_PADDED_OF_MARIADB if is_mariadb else _NOT_PADDED)
     if collation in known and charset == column.charset:
         return ""

@@ -382,7 +382,7 @@ class TableSchema:
         ]
         parts: list[object] = [str(self.table), columns, self.key]
         parts += [[column.name for column in self.metadata]] if self.metadata else []
-        # so that each definition of such a table says which columns of a row image are left out
+        # so that definitions which leave other columns out of the row images have different fingerprints
         parts += [{"left out": sorted(self.left_out)}] if self.left_out else []
         is_hashed = any(column.choice == HASHED for column in self.columns)
         parts += [{"key of hashes": self.choices.columns.key_id}] if is_hashed else []

@@ -1,4 +1,4 @@
-"""Shards: tables of the source that readers find in one table, and the facts of which that table is made.
+"""Shards: tables of the source whose rows readers find in one table, and how that table is made of them.
 
 A shard has all that a copy of its own has, in the lake: staging, progress, commits. Readers see the *shared table*. It
 has no rows of its own: each of its commits lists the files that each shard shows, and names the commit of each shard.
@@ -125,7 +125,7 @@ class Showing:
         return json.dumps(self.commits, separators=(",", ":"), ensure_ascii=False)
 
     def commit_of(self, shard: TableId) -> int | None:
-        """The commit of a shard that is shown; None if none is."""
+        """The commit of this shard that readers of the shared table see; None if they see none of its commits."""
         return self.commits.get(text_of(shard))
 
     def showing(self, commits: Mapping[str, int]) -> Self:

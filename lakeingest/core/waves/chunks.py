@@ -94,7 +94,7 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they are fewer.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they are fewer than that.
 
     If they are fewer than `count`, the wave is the last one. The caller reads `maximum` again for every wave, so that
     rows that were added meanwhile do not make the last chunk long.

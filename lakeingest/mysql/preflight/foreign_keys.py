@@ -72,6 +72,7 @@ def cascades(server: Server, options: Tables) -> Checked:
     """The condition that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
 
     def finding(server: Server) -> Finding:
+        """A finding if the copy of a table would lack changes by foreign keys, and the user has not chosen that."""
         unlogged = unlogged_keys(server, server.tables)
         tables_and_ancestors = unlogged.keys.keys() | unlogged.unknown
         reasons: list[str] = []

@@ -89,6 +89,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
             bytes_read += event.size
             if event.type == Type.FORMAT_DESCRIPTION:
                 checksums = has_checksums(raw)
+                # the event has at most 50 bytes of the version
                 is_of_version = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
@@ -101,7 +102,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 if missing_names and missing_names == generated_names:
                     return False
                 if not missing_names and event.type not in _INSERTS:
-                    answer = True  # so far: a later image may lack its generated columns
+                    answer = True  # unless a later image lacks its generated columns
             if bytes_read > BYTES:
                 break
     return answer

@@ -122,6 +122,7 @@ def setting(name: str, required: str) -> Condition:
     """The condition that a variable has the required value. It is also met if the server does not have the variable."""
 
     def finding(server: Server) -> Finding:
+        """A finding if the variable has another value."""
         value = server.variables.get(name, required).upper()
         return None if value == required else f"{name} is '{value}'; {server.service.fix(name, required)}"
 

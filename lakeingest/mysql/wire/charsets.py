@@ -102,6 +102,7 @@ def _first_not_text(values: Values, charset: str) -> ValueError:
 
 
 def _is_text(value: bytes, charset: str) -> bool:
+    """Whether the bytes are a text of a charset in _BYTE_ENDS. `replace` changes bytes that are not valid UTF-8."""
     return max(value, default=0) < _BYTE_ENDS[charset] and value.decode(errors="replace").encode() == value
 
 

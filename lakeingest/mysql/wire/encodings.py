@@ -278,7 +278,7 @@ def event_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encod
 
 
 def event_width(sent: Sent) -> int:
-    """The width of a column in row images, for the walk."""
+    """The width of a column in row images, for the walk: the bytes of a value, or minus the bytes of its length."""
     return _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
 
 

@@ -264,7 +264,7 @@ def digest(raw: bytes) -> str:
 
 def has_checksums(raw: bytes) -> bool:
     """Whether this FORMAT_DESCRIPTION event says that its file has checksums. Raises Damaged for an unknown format."""
-    algorithm = raw[-1 - _CHECKSUM.size]
+    algorithm = raw[-1 - _CHECKSUM.size]  # the byte before the checksum
     version = Cursor(raw, _HEADER.size).number(2)
     if algorithm not in {0, _CRC32} or version != _BINLOG_VERSION:
         raise Damaged(f"binlog version {version} with checksum algorithm {algorithm}")

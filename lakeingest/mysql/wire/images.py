@@ -22,12 +22,13 @@ def missing_columns(event: bytes, names: Sequence[str]) -> frozenset[str]:
     Of an update, which has two images for each row: the columns that are missing in the old or the new image. `event`
     has the event's bytes with the header. Raises Damaged if the event is cut.
     """
+    event_type = event[4]  # in the header
     body = Cursor(event, _HEADER)
     body.take(_POST_HEADER)
-    if event[4] in _WITH_EXTRA:
+    if event_type in _WITH_EXTRA:
         body.take(body.number(2) - 2)  # extra data: its size counts these two bytes, too
     column_count = body.packed()
-    image_count = 2 if event[4] in _UPDATES else 1  # of each row
+    image_count = 2 if event_type in _UPDATES else 1  # of each row
     bitmaps = [body.number((column_count + 7) // 8) for _ in range(image_count)]  # a bit is 1 if the column is there
     in_each = bitmaps[0] & bitmaps[-1]
     return frozenset(name for index, name in enumerate(names) if not in_each >> index & 1)

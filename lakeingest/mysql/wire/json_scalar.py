@@ -34,7 +34,7 @@ for _sign, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
 
 _WORD = 8  # bytes
 _ONES, _SPACES, _QUOTES, _BACKSLASHES = (sign * 0x0101010101010101 for sign in (1, _SPACE, _QUOTE, _BACKSLASH))
-_HIGH_BITS = -0x7F7F7F7F7F7F7F80
+_HIGH_BITS = -0x7F7F7F7F7F7F7F80  # the highest bit of each byte, as a signed number
 
 _POWERS = np.array([10**i for i in range(20)], np.uint64)
 _TENS = np.array([float(10**i) for i in range(16)])  # each is an exact double

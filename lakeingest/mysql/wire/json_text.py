@@ -101,7 +101,7 @@ def _write_texts(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Returns this array; the offset of each text and of the end of the last one; and the deferred scalars.
     """
-    size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)
+    size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)  # a guess; so is the length of `deferred`
     text, deferred = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
     frames = np.empty((_DEPTH_MAX, 6), np.int64)
     offsets = np.zeros(len(values) + 1, np.int32)

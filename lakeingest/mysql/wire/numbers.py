@@ -36,12 +36,12 @@ def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: boo
 
 
 def floats(values: Values) -> pa.Array:
-    """FLOAT, exact."""
+    """FLOAT, exact: MySQL's four bytes are the bits of Arrow's value."""
     return values.column(pa.float32(), _as_int64(values, 4, signed=False).astype(np.uint32))
 
 
 def doubles(values: Values) -> pa.Array:
-    """DOUBLE, exact."""
+    """DOUBLE, exact: MySQL's eight bytes are the bits of Arrow's value."""
     return values.column(pa.float64(), _as_int64(values, 8, signed=True))
 
 

@@ -222,7 +222,7 @@ class SegmentDecoder:
         self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else other_stop
 
     def _act(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
-        """Act on an event, which begins at `start` in the buffer. Meanwhile `self.at` is the event's beginning."""
+        """Act on an event, which begins at `start` in the buffer. The caller moves `self.at` to its end afterwards."""
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):

@@ -130,7 +130,7 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
             return Sent(field_type, precision=metadata.number(1), scale=metadata.number(1))
         case FieldType.STRING:
             first, second = metadata.number(1), metadata.number(1)
-            if first in _WITH_MEMBERS:
+            if first in _WITH_MEMBERS:  # the server gives an ENUM or a SET the type STRING, and its own type here
                 return Sent(FieldType(first), size=second)
             # two bits of the first byte (0x30) are the highest bits of the greatest length, inverted
             return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))

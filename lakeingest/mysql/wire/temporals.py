@@ -144,6 +144,7 @@ def _as_texts(
     text_size = _DATE_LETTERS if column.source_type.name == "date" else _DATETIME_LETTERS
     if column.fraction:
         text_size += 1 + column.fraction  # a point and the fraction's digits
+    # Arrow's text always has a time of day and six digits of a fraction, so it is cut
     texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), instants).cast(pa.string()), 0, text_size)
     if not len(impossible_rows):
         return texts

@@ -116,7 +116,7 @@ def _gap_of_members(sent: Sent, library_column: Any) -> str:
 def _pass_over(library_column: Any) -> None:
     """Let the library pass over the values of a column without an attempt to understand them."""
     if library_column.type in _DOCUMENTS:
-        library_column.type = FIELD_TYPE.BLOB
+        library_column.type = FIELD_TYPE.BLOB  # which is one of `_TEXTS`
     if library_column.type in _TEXTS:
         library_column.character_set_name = "binary"
     elif library_column.type == FIELD_TYPE.DATE:  # a number of three bytes, which may be no day

@@ -234,6 +234,7 @@ def add_descriptions(table: Any, table_map: TableMap) -> None:
 def _require_names(table_map: TableMap, columns: list[Any], where: str) -> None:
     """Raise UnsupportedEvent if the library has misread the names of columns or the members of enums."""
     names = tuple(read.name for read in columns)
+    # [1:], because the library puts '' before the members
     members = tuple(tuple(read.enum_values[1:]) for read in columns if read.type == FIELD_TYPE.ENUM)
     expected = tuple(sent.members for sent in table_map.columns if sent.type is FieldType.ENUM)
     if (names, members) != (table_map.names, expected):
