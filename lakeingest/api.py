@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class Pipeline(SignalMethods):
     """A pipeline.yml and the commands for its tables. Tables are named `database.table`; no names mean all tables.
 
-    If a Spark session is given or is running, the pipeline uses this session, and never stops it. The pipeline sets
-    those of its settings that a running session can change. If the session lacks a setting that only a new session can
-    get, OperatorNeeded is raised.
+    If a Spark session is given or is running, the pipeline uses this session, and never stops it. The pipeline gives
+    the session the settings of lakeingest that a running session can change. If the session was started without a
+    setting that lakeingest needs, OperatorNeeded is raised.
 
     If no Spark session is given or running, the pipeline starts a session when it first needs one. `close` stops the
     session that the pipeline has started.

@@ -136,6 +136,7 @@ def run_lines(result: "RunResult") -> Iterator[str]:
     if result.followed:
         yield from result.notes
     elif result.caught_up:
+        # the first note says how the run ended
         count, rows = len(result.tables), sum(outcome.rows for outcome in result.tables)
         yield f"{count:,} {'table' if count == 1 else 'tables'} with {rows:,} rows: {result.notes[0]}"
     else:

@@ -96,7 +96,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
     Raises:
         UsageError: the pipeline has no such table, or its key cannot have this value.
         Retryable: the table is not published, or its definition was changed after the published position.
-        SourceMoved: the rows differ, and foreign keys may have changed the row meanwhile, which is not in the binlog.
+        SourceMoved: the rows differ, and foreign keys may have changed the row since, outside the binlog.
         BinlogGone, SourceReplaced: the rows differ, and the source has no binlog after the published position.
 
     """
@@ -155,7 +155,8 @@ def _differing(rows: pa.Table, copy: pa.Table, schema: TableSchema) -> tuple[str
     def is_equal(name: str) -> bool:
         """Whether this column is equal on both sides."""
         compared = [*key, name]
-        return not differences(in_source.select(compared), in_copy.select(compared), key)[0].num_rows
+        differing_rows, _ = differences(in_source.select(compared), in_copy.select(compared), key)
+        return not differing_rows.num_rows
 
     return tuple(name for name in schema.names if name not in key and not is_equal(name))
 

@@ -81,7 +81,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
     if readers is None:
         raise StateUnreadable(f"{history} is not as lakeingest wrote it; rename or drop it")
     for batch in (batch for reader in readers for batch in reader.batches()):
-        begins, ends = batch[FROM_POSITION], batch[TO_POSITION]
+        begins, ends = batch[FROM_POSITION], batch[TO_POSITION]  # a current version has no end: NULL
         is_valid = pc.and_(pc.less(begins, limit), pc.fill_null(pc.greater(ends, limit), fill_value=True))
         found.append(batch.filter(is_valid).select(fields.names).cast(fields))
     then = pa.concat_tables(found).select(list(names)).rename_columns(list(shown.schema.names))

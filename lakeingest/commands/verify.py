@@ -1,4 +1,4 @@
-"""Verify: proves source = target, chunk by chunk, also beside writers (`pipeline.proving.table_comparison`)."""
+"""Verify: proves source = target, chunk by chunk, also while others write (`pipeline.proving.table_comparison`)."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -212,7 +212,10 @@ def _verified(
     may_begin: Callable[[], bool],
     observe: Observer,
 ) -> TableVerification:
-    """Compare the chosen chunks of the plan `given`; None: those of a new plan, while `may_begin` says so."""
+    """Compare the chosen chunks of the plan `given`.
+
+    None: make a plan, and compare its chosen chunks. No chunk is begun after `may_begin` returns False.
+    """
     began, schema = time.monotonic(), comparison.schema
     plan = given or plan_chunks(comparison.source, schema, extent)
     ranges_to_read = plan.ranges if plan.buckets else plan.chosen  # each range has rows of all buckets

@@ -31,8 +31,8 @@ class Workload:
         self._server, self._size, self._quota = server, size, changes
         self._allowed = 0  # the number of row changes that are allowed so far
         self._stop = False  # whether the writers must end
-        self.made = 0
-        self.rolled_back = 0
+        self.made = 0  # row changes that were committed
+        self.rolled_back = 0  # transactions that were rolled back on purpose
         self._lock = threading.Lock()
         self._failures: list[BaseException] = []
         seeds = range(seed * WRITERS, (seed + 1) * WRITERS)  # one for each writer; other runs' seeds are different

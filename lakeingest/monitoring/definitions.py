@@ -9,7 +9,7 @@ PREFIX = "lakeingest_"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A metric. `labels` are those beside `pipeline`, which each metric has. A counter begins at 0 with each run."""
+    """A metric. `labels`: its labels but `pipeline`, which each metric has. A counter begins at 0 with each run."""
 
     name: str
     kind: Kind

@@ -1,7 +1,7 @@
 """Lineage: events of OpenLineage say which table of the source each copy is made from, and how its runs end.
 
 The whole pipeline is a job without datasets. Each of its tables is a job below it, with one input and one output: in
-one job for all tables, each copy would seem to be made from all tables. Events are sent beside the run, in order. An
+one job for all tables, each copy would seem to be made from all tables. Events are sent in the background, in order. An
 event that does not arrive is sent again later. The events that have not arrived at the end of the run are given up.
 """
 
@@ -183,7 +183,7 @@ def target_dataset(target: Target, table: TableId) -> dict[str, str]:
     """The copy of a table in its catalog, as OpenLineage names it; if the catalog has no address, in the warehouse."""
     address = target.catalog.without_secrets.split(",")[0]  # the first of several metastores: all have the same tables
     if target.catalog.type == "hive":
-        address = f"hive://{address.partition('://')[2]}"
+        address = f"hive://{address.partition('://')[2]}"  # in place of thrift://
     return {"namespace": address or target.warehouse.uri, "name": ".".join(target.shown(table))}
 
 

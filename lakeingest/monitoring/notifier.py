@@ -1,4 +1,4 @@
-"""The notifier: what has changed since the last notice goes to the webhook, in a thread beside the run."""
+"""The notifier: what has changed since the last notice goes to the webhook, in a thread in the background."""
 
 import time
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Notifier:
         self._note_arrivals(END_SECONDS)
 
     def _told(self) -> dict[str, Known]:
-        """By table, what the notices have told that have arrived so far. It is read from the state folder once."""
+        """By table, what notices have told, as far as they have arrived. It is read from the state folder once."""
         if self._known is None:
             self._known = {}
             with suppress(LakeIngestError):

@@ -80,7 +80,7 @@ class RunPage:
             return f"<p>interrupted, exit code {ending.code}</p>"
         if ending.code:
             return f'<p class="failed">failed with exit code {ending.code}: {shown(ending.error)}</p>'
-        return f'<p class="passed">{shown(ending.result.notes[0])}</p>'
+        return f'<p class="passed">{shown(ending.result.notes[0])}</p>'  # the first note says how the run ended
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """The names and values of facts about the run as a whole."""

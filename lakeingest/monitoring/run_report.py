@@ -47,7 +47,7 @@ class RunReport:
         self._try(lambda: self._note(END_SECONDS))
 
     def _write(self, ending: Ending | None) -> None:
-        """Draw the page, and begin to store it beside the run, unless an earlier page is still on its way."""
+        """Draw the page, and begin to store it in the background, unless an earlier page is still on its way."""
         from lakeingest.monitoring.run_page import RunPage
 
         self._note(0.0)
@@ -58,7 +58,10 @@ class RunReport:
         self._stored = in_background(lambda: store_report(state_of(self._config), name, page))
 
     def _kind(self, ending: Ending | None) -> Kind:
-        """The kind of the run, in the report's name. If the run has stored a report before, the name stays the same."""
+        """The kind of the run, in the report's name; '' unless the run had nothing to do, or is to be tried again.
+
+        If the run has stored a report before, the name stays the same.
+        """
         if ending is None or self._has_stored:
             return ""
         if ending.code == Retryable.exit_code:

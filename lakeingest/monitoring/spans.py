@@ -85,7 +85,7 @@ class Spans:
         span = self._begun(name, began, self._around(began))
         for field, value in values.items():
             span.set_attribute(f"{_PREFIX}{field}", str(value) if field == "table" else value)
-        if values.get("failed"):
+        if values.get("failed"):  # only gates have this count
             span.set_status(Status(StatusCode.ERROR, "GateFailed"))
         span.end()
 

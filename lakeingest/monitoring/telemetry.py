@@ -1,7 +1,7 @@
 """Metrics and spans of a run for OpenTelemetry, by its SDK. The SDK's variables OTEL_* say where they go.
 
 The SDK starts no thread here: a thread of the SDK would begin again in each worker that is forked from this process,
-and would send everything twice. Instead, the caller of `Telemetry` calls `send`, beside the run.
+and would send everything twice. Instead, the caller of `Telemetry` calls `send`, in the background.
 """
 
 import logging

@@ -6,8 +6,8 @@
    transaction in one table, and not yet in another.
 3. `publishing.at_once` shows all of them.
 
-If an error of one table stops the whole run meanwhile, the run first shows the tables that are merged, and then raises
-the error. Otherwise that table would keep all others from readers, in each run again.
+If an error of one table stops the whole run during the merges, the run first shows the tables that are merged, and then
+raises the error. Otherwise that table would keep all others from readers, in each run again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -39,9 +39,9 @@ def publish_at_one_place(
 ) -> list[TableRun]:
     """Merge tables to one place of the binlog, then let readers see all at once.
 
-    `tables`: the due tables; readers must see an earlier commit of each. Tables that get changes meanwhile are merged
-    and shown, too. Returns the tables that someone has compacted: the caller publishes each of them by itself. Once
-    `stopping` says so, no further table is begun, and nothing more is shown.
+    `tables`: the due tables; readers must see an earlier commit of each. Tables that get changes during the merges are
+    merged and shown, too. Returns the tables that someone has compacted: the caller publishes each of them by itself.
+    Once `stopping` says so, no further table is begun, and nothing more is shown.
     """
     edges, binlog = run.edges, run.binlog
     know_parents(edges, binlog)
@@ -96,7 +96,7 @@ class _Merges:
         return table.id not in self.alone
 
     def to_one_place(self, tables: Sequence[TableRun]) -> None:
-        """Merge these tables, and all that get changes meanwhile, until a pass of merges does not move the spool's end.
+        """Merge these tables, and all that get changes then, until a pass of merges does not move the spool's end.
 
         If each of PASSES passes moves the end, tables that need only the lake are at the end, and others may be before.
         """

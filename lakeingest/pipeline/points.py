@@ -80,7 +80,7 @@ def drop_point(state: File, lake: Points, name: str) -> None:
     if not found:
         raise UsageError(f"there is no point {name}; `lakeingest points list` shows all")
     [point] = found
-    if point.is_complete:  # first: readers use it no more
+    if point.is_complete:  # before its versions go: from now on no reader uses the point
         store_point(state, replace(point, is_complete=False))
     _release(lake, point.tables, name)
     delete_point(state, name)

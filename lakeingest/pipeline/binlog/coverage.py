@@ -83,7 +83,8 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
     """Do what `cover_lows` does for the table alone. Returns the place after which the spool has the table's changes.
 
     The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
-    extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
+    extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run at the
+    same time as changes of the table.
     """
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):
@@ -91,10 +92,11 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
     # Step 1: search the file for DDL of the table, from the end of the last search on
     start = position.start_of_file
     # `covered_at`: the end of the last DDL found in the file, or the start of the file; None: DDL in the file may have
-    # run beside changes of the table
+    # run at the same time as changes of the table
     searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
     if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
+    # None: the history is that of the start of the file, not of `searched_to`
     unsearched = Segment.after(replace(start, at=searched_to, history=None), position.at)
     covered_at = source.last_ddl(unsearched, {table.id: table.schema}).get(table.id, covered_at)
     binlog.searched[table.id] = position.at, covered_at
@@ -132,7 +134,7 @@ def _extend(
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
         segment = Segment.after(lower, upper)
         if is_before(lower.at, at):
-            segment = replace(segment, start=at, history=None)
+            segment = replace(segment, start=at, history=None)  # the history is that of `lower`
         # `upper.pos`: the most bytes that the segment can have, because it is in one file
         decoded = SpoolSegment(source.settings, segment, tables, spool.folder, upper.pos).run()
         stopped.update(decoded.stopped)

@@ -64,7 +64,10 @@ def _compare(
     rows: SegmentRows,
     looked: Looked,
 ) -> Stint | None:
-    """Compare one part. Returns the next part if everything of its tables is to be compared; None after the last."""
+    """Compare one part, and add to `looked` what was compared. Raises DecodersDisagree if a row differs.
+
+    Returns the next part if everything of its tables is to be compared; None after the last part.
+    """
     places = rows.transactions
     number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction
     before = places[number - 1] if number else None

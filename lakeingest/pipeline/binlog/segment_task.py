@@ -118,7 +118,8 @@ class _Reading:
     def _read_part(self) -> None:
         """Read the next part of the rest: if no DDL is known, all of the rest; else the rest up to the DDL.
 
-        If the rest begins with the DDL, only the DDL is read; after that, the altered tables wait.
+        If the rest begins with the DDL, only the DDL is read; after that, the altered tables wait. The task knows the
+        history only at the start of the segment, so a later start has none.
         """
         ddl = self._ddl
         if ddl is None:

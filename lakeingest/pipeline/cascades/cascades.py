@@ -240,6 +240,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     table.cancel_reading()
     if table.staged.published is not None:
         keep_restart(edges.writing, table.schema, table.staged.published)
+    # signals whose read was cancelled above: the comparison answers them
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _last_place_in_views(edges, binlog))
     cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None

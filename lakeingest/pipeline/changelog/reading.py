@@ -106,7 +106,7 @@ class Changelog:
 
     def time_of(self, place: Place) -> int | None:
         """The commit time of the last transaction up to this place, in µs since 1970; None if nobody knows it."""
-        stored = self._log.time_of(self._held(), place)  # else a version as of this place may tell it
+        stored = self._log.time_of(self._held(), place)  # if it is None, a version as of this place may tell the time
         versions = (version for version in self._published() if stored is None and version.place == place)
         positions = (version.progress(self.table).position for version in versions)
         lasts = (position.history.last for position in positions if position and position.history)

@@ -117,7 +117,7 @@ class _Writing:
         """Take the next part of the changelog. Its rows are written and committed now, or with later parts."""
         if isinstance(part, Altered):
             ddl = part.followed
-            self._follow(ddl.before)
+            self._follow(ddl.before)  # perhaps no earlier part had this definition
             was = self._log.columns
             # TRUNCATE leaves all columns as they are
             origins = None if part.alteration.empties else dict(zip(ddl.after.names, ddl.origins, strict=True))
@@ -161,7 +161,7 @@ class _Writing:
         if self.given is None:
             schema, names = new_log(self.name, part.schema), part.schema.names
             self.given = self.tables.make(schema)
-            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))  # after its own columns
+            self.given.columns = dict(zip(names, schema.names[-len(names) :], strict=True))  # the log's own come first
         else:
             self._follow(part.schema)
         self._log.begins = str(part.place)

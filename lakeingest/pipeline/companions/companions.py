@@ -2,9 +2,9 @@
 
 After each publish, a companion gets the parts of the changelog from its own last commit on, up to the place as of which
 readers see the copy. If it cannot be written, this is reported and tried again; neither the run nor the table stops.
-Until it is written, the archive of the spool keeps the changes that it has still to read, for longer than
-`changelog.keep` if need be. If they are lost nevertheless, such as with the state folder, the companion begins anew,
-and says so in its rows.
+Until the companion is written, the archive of the spool keeps the changes that the companion has still to read, for
+longer than `changelog.keep` if need be. If these changes are lost nevertheless, such as with the state folder, the
+companion begins anew, and says so in its rows.
 
 A quiet table needs no commit: the state folder notes that its companion is as of a later place (`state.companions`).
 """
@@ -103,7 +103,7 @@ class Companions:
         return {name for name, companion in noted.items() if edges.config.target.identifier(companion) not in present}
 
     def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:
-        """`run.companion_tables.CompanionTables.tidy`. Rows leave by whole days, so once a day is often enough.
+        """`run.companion_tables.CompanionTables.tidy`. Old rows are removed by whole days, so once a day is enough.
 
         Raises LeaseLost.
         """
@@ -228,6 +228,7 @@ class Companions:
         kind, name = self.kinds[0].key, (listing.key, listing.name)
         self._seen.add(name)
         wanted = {table for key, table in self._seen if key == kind}
+        # and those that earlier runs have noted, and this run has not looked at yet
         wanted |= {table for key, table in self._noted if key == kind and table in self.copied}
         standings = {table: self._standings.get((kind, table)) for table in wanted}
         to = complete_to({table: None if one is None else one.read_to.place for table, one in standings.items()})
@@ -263,7 +264,7 @@ class Companions:
             if reading_on.since is None:
                 raise
             self._changelogs.pop(table.id, None)  # it may have another name now
-            kind.standing(table)  # some commits may have been made
+            kind.standing(table)  # opens the companion at its last commit: some commits may have been made
             written = kind.write(table, self._reading(table, None, error.line))
         assert table.copy is not None  # noqa: S101 - `_is_due` has seen it
         of = table.copy.published if table.copy.visible else None  # None: the copy has rows that readers do not see
@@ -314,7 +315,10 @@ class Companions:
         return Reading(changelog, standing.read_to, place, rereads)
 
     def hold(self, spool: Spool) -> None:
-        """Note the standings, then let the archive keep what companions that are behind have still to read."""
+        """Store the standings in the state folder if they have changed, without those of unwanted companions.
+
+        Then let the archive keep what companions that are behind have still to read.
+        """
         for name in [name for name in self._standings if not self._is_kept(name)]:
             del self._standings[name]
             self._behind.discard(name)
@@ -333,7 +337,7 @@ class Companions:
         self._reader.has_read(least)
 
     def _least_unread(self) -> Place | None:
-        """The least place of the companions that are behind, or may be behind; None if there are none of them."""
+        """The least place of the companions that are behind, or may be behind; None if there is no such companion."""
         unknown = self._noted.keys() - self._seen
         places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
         return min(places, default=None)

@@ -137,7 +137,7 @@ class Changes:
 
 
 def stored_versions(rows: pa.Table, key: Sequence[str]) -> Iterator[Version[int]]:
-    """The current versions that the lake has in these rows of the history. The row of a version is its number."""
+    """The current versions that the lake has in these rows of the history. `row` of a version is a number in `rows`."""
     columns = [rows[name].to_pylist() for name in (FROM_POSITION, FROM_GTID, BEGUN_BY)]
     times = rows[VALID_FROM].cast(_MICROS).to_pylist()
     for number, (row_key, at, position, gtid, begun_by) in enumerate(
@@ -233,4 +233,5 @@ def _keys(rows: pa.Table, key: Sequence[str]) -> list[KeyValues]:
 
 
 def _array(values: list[object], type_: pa.DataType) -> pa.Array:
+    """The values as an array of this type; times are given in µs since 1970."""
     return pa.array(values, _MICROS).cast(INSTANT) if type_ == INSTANT else pa.array(values, type_)

@@ -131,7 +131,7 @@ class HistoryTable:
             return
         fields = table_schema(self.schema)
         names = [name for name in fields.names if name != first]
-        names = names if first is None else [first, *names]
+        names = names if first is None else [first, *names]  # `first` leads: the bounds are of the first column
         readers = self.target.batch_readers(self.schema.table, self.staged.published, names, bounds, IS_CURRENT)
         if readers is None:
             raise StateUnreadable(
@@ -146,7 +146,7 @@ class HistoryTable:
     def follow(
         self, after: TableSchema, origins: Mapping[str, str | None], fills: Mapping[str, object], read_to: ReadTo | None
     ) -> None:
-        """Bring the columns to those of the table's definition `after`, in one commit; none if nothing is to be done.
+        """Bring the columns to those of the table's definition `after`, in one commit; no commit if they are the same.
 
         The other arguments are those of `core.companions.history_table.followed`. `read_to`: the position after the
         DDL; None: the history stays where it is.
@@ -255,7 +255,8 @@ class HistoryWriting:
 
     def _copy(self, part: Copied) -> None:
         """Take rows of a copy: write many rows to a file, and commit all files after the last part of the copy."""
-        if self.since is None and not self._copied and not self._copied_rows:
+        is_first_part = self.since is None and not self._copied and not self._copied_rows
+        if is_first_part:
             self._know(part.schema)
         if part.rows.num_rows:  # a copy without rows is one part without rows
             self._copied.append(part)
@@ -274,7 +275,7 @@ class HistoryWriting:
         versions = copied(rows, schema, self.history.schema, moments)
         self._files += self.history.files(versions, versions.slice(0, 0))  # no row: a copy ends no version
         self._copied_rows += rows.num_rows
-        self.since, self.history.latest = ReadTo(place, log=self.log), at
+        self.since, self.history.latest = ReadTo(place, log=self.log), at  # for the commit in `_end_copy`
         self._copied = []
 
     def _end_copy(self) -> None:
@@ -319,7 +320,7 @@ class HistoryWriting:
         keys = (
             pa.Table.from_batches([part.rows.select(list(key)).cast(fields) for part in changed])
             .group_by(list(key))
-            .aggregate([])
+            .aggregate([])  # each key once
         )
         changes = Changes(self.history.schema, self.history.current(keys), changed, self.log, self.time_of)
         self.history.write(changes.folded(self.history.latest), read_to, key[0])

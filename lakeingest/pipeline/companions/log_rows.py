@@ -116,7 +116,7 @@ def _document_row(
         change.POSITION: pa.array([str(place)]),
         change.COMMITTED_AT: pa.array([None if of is None else of.committed_at], INSTANT),
         change.GTID: pa.array([None if of is None else of.gtid], pa.string()),
-        change.ORDINAL: pa.array([None if of is None else 0], pa.int64()),
+        change.ORDINAL: pa.array([None if of is None else 0], pa.int64()),  # DDL is alone in its transaction
         SCHEMA: pa.array([schema.fingerprint]),
         DDL_JSON: pa.array([text]),
     }

@@ -24,6 +24,7 @@ from lakeingest.spool.held import Held
 from lakeingest.spool.manifest import Manifest
 
 COMMIT_ROWS = 200_000  # rows of a commit, about
+# Of a table in a transaction: its number of change rows, and its entry in the JSON text of the column TABLES
 _COUNT, _FRAGMENT = "_lakeingest_count", "_lakeingest_fragment"
 _GROUP = (*change.PLACE, change.COMMITTED_AT, change.GTID)
 _FIELDS = pa.schema(
@@ -137,7 +138,8 @@ class Transactions:
             entry = segment.tables.get(table)
             if entry is None:
                 continue
-            path = self.edges.state / "spool" / entry[0]
+            file_name, _ = entry
+            path = self.edges.state / "spool" / file_name
             try:
                 with files.parquet(path) as opened:
                     rows = opened.read(columns=list(_GROUP))

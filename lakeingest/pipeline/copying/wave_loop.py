@@ -87,7 +87,10 @@ class WaveLoop(ABC, Generic[W, T]):
         """Take in the costs of this wave, before the next wave is planned."""
 
     def result_of(self, wave: W) -> list[T] | None:
-        """Wait for a wave, and return its parts; None if the wave must be read once more, in smaller chunks."""
+        """Wait for a wave, and return its parts. If a chunk was given up, let chunks be smaller, and return None.
+
+        After None, the wave must be read once more. Raises ChunkTooSlow if chunks cannot be smaller.
+        """
         try:
             return wave.job.result()
         except (ChunkTooSlow, ChunkTooLarge) as error:

@@ -148,7 +148,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
         keep_restart(edges.writing, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(edges.writing, table.schema)
     for signal in signals:
-        patches.remove(signal)
+        patches.remove(signal)  # the files of earlier reads for the signal: the new copy reads all rows
     # Step 2: one commit on staging
     if lift is not None:
         go_on_over_gap(edges, run.binlog, table, lift, new, signals)

@@ -89,7 +89,7 @@ def start_over(
             f"{table.id}: its rows cannot be compared with the source's; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"
         )
-    run.signals.begun.pop(table.id, None)
+    run.signals.begun.pop(table.id, None)  # its re-snapshot, in whose place all rows are read again
     table.recopy(schema, compares=over_gap)
     table.advance(staged)  # the table may have been without its copy, if it could not be loaded
     join(run)

@@ -43,7 +43,7 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     An incomplete first copy may be dropped because DDL has changed the table (`_is_worthless`).
     """
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
-    # Step 1: the copies in the lake
+    # Step 1: the copies in the lake. Of `known` copies, notes of an earlier run tell what a look would find
     known = target.unchanged(defined, whole=True)
     staged, failed = _answers(config, defined, partial(_copy, target, known))
     # Step 2: drop worthless copies. The source is asked, which has one connection: so one table after the other

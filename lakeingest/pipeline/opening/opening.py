@@ -110,7 +110,7 @@ def opened(
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
-            not_updated = {} if tables else known.left
+            not_updated = {} if tables else known.left  # a run for named tables reports none of them
             beside = companions_of(edges, runs, takes_all=not tables)
             run = OpenRun(edges, runs, binlog, signals, not tables, not_updated, known.done, beside)
             # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions

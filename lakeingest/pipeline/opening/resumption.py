@@ -174,7 +174,10 @@ class _Answers:
         return self._source.files()
 
     def binlog_gone(self, position: Position) -> LakeIngestError | None:
-        """As `core.copies.resuming` asks. The source is asked only once about each position."""
+        """The error if the source no longer has the binlog after the position; else None.
+
+        The source is asked only once about each position.
+        """
         if position not in self._gone:
             self._gone[position] = _binlog_gone(partial(self._source.assert_there, position))
         return self._gone[position]

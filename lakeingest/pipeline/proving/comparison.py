@@ -56,11 +56,11 @@ class CopySide(Protocol):
         """The key and the checksum of each of the first `limit` rows in key order, of the range or of the buckets.
 
         `buckets`: the number of all buckets, and the numbers of the buckets to read; None: the rows of the range.
-        Keys have the form of `mysql.checksum`: numbers if the key is `ordered`, else texts.
+        Keys have integers if the schema is `ordered`, otherwise canonical texts.
         """
 
     def with_keys(self, keys: Sequence[Key]) -> pa.Table | None:
-        """The rows that have one of these keys, which have the form of `row_checksums`; None if there are none."""
+        """The rows that have one of these keys; None if there is no such row. Keys are as in `row_checksums`."""
 
 
 @dataclass(slots=True)
@@ -284,6 +284,7 @@ def _both_sums(
     them. `numbers`: the buckets; None: all of them.
     """
     settings, widths = sides.source.settings, sides.source.double_widths
+    # without buckets, all rows of a range are in one bucket
     tasks = [ChecksumRange(settings, sides.schema, keys, max(1, buckets), numbers, widths) for keys in chunks]
 
     def read_range(task: ChecksumRange) -> dict[int, Checksum]:

@@ -1,4 +1,4 @@
-"""The comparison of a few ranges of one table with the source, beside writers and publishes, without Spark.
+"""The comparison of a few ranges of one table with the source, while others write and publish, without Spark.
 
 It is `verify` in small: the same checksums, the same look into the binlog, and each difference is found twice before it
 is reported. The source answers one query at a time.
@@ -75,6 +75,7 @@ class RangeTask:
             # buckets of about FINEST_ROWS rows each; 0: the chunks are the ranges
             buckets = 0 if schema.ordered else max(1, len(ranges) * self.rows // FINEST_ROWS)
             chosen = tuple(range(buckets or len(ranges)))
+            # None: all chunks are begun at once
             plan = ChunkPlan(tuple(ranges), buckets, chosen, None, schema.fingerprint)
             sides = _FilesAlone(source, target, schema, self.workers, spent)
             comparison = TableComparison(
@@ -112,6 +113,7 @@ class _FilesAlone:
         readers = self.target.batch_readers(self.schema.table, version, names_to_read(self.schema), bounds)
         if readers is None:
             raise Retryable(f"{self.schema.table}: its files alone do not tell its rows; `lakeingest verify` reads it")
+        # one task of the copy, and one query of the source, at a time; the files also give single rows
         files = CopyFiles(readers, self.schema, self.source.double_widths, self.workers, 1)
         return Sides(self.source, self.schema, files, files, 1, self.spent)
 

@@ -53,7 +53,7 @@ def rows_before(
     has_changes, unchanged = False, keys
     first_changes = [change_schema(schema).empty_table()]
     for table, batch in _unless_ddl(schema, source.changes(Segment.after(position, source.written()), watched)):
-        if table is None or not batch.num_rows:
+        if table is None or not batch.num_rows:  # None: a batch of transactions, not of a table's rows
             continue
         if table != schema.table:
             raise SourceMoved(

@@ -1,4 +1,4 @@
-"""The comparison of a table beside writers: of all its rows or of some chunks, until what differs is found twice.
+"""The comparison of a table while others write to it: of all rows or some chunks, until a difference is found twice.
 
 The copy has the rows as of its published position. The source is read later, so some of its rows may be newer:
 
@@ -37,7 +37,7 @@ COMMIT_SECONDS = 11.0  # longer than replicas usually delay a commit on a semi-s
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What comparisons have found. `compared`: the last one. `differences`: those that two of them have found.
+    """What comparisons have found. `compared`: the last one. `differences`: those that two comparisons have found.
 
     `moved`: rows were changed meanwhile. Then the checksums of both sides are of different moments. `position`: the
     published position with which the source was compared. `plan`: the chunks that were compared.

@@ -58,7 +58,8 @@ def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: b
         return
     with edges.profile.stage("audits"):
         changed = _without_quarantine(table, changed_since_shown(spool, table, min(most, MOST_CHANGES)))
-        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, table.staged.version)
+        seed = table.staged.version
+        reading = _Reading(held, table.schema, changed, _are_in_new_files(table), most, in_full, seed)
         try:
             faults = list(islice(reading.faults(), FAULTS_IN_MESSAGE + 1))
         except StateUnreadable as error:
@@ -84,7 +85,7 @@ def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
 
 
 def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -> bool:
-    """Whether the next audit of the table is one in full: at times, and whenever the last audit has failed.
+    """Whether the next audit of the table is one in full: because it is time for one, or the last one has failed.
 
     After a failure, a smaller sample might let the commit pass. `definition`: the stored definition.
     """
@@ -149,7 +150,7 @@ def _are_in_new_files(table: TableRun) -> bool:
 class _Reading:
     """One audit of a commit: `most` rows are read, and `seed` decides which.
 
-    `in_full`: rows of all old files are read, too, not only of those that may have a changed key.
+    `in_full`: rows of every old file are read, too; else only of the old files that may have a changed key.
 
     `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
     files that readers do not see yet.
@@ -236,13 +237,16 @@ class _Reading:
         for file in read:
             if remaining <= 0:
                 return
-            rows = file.first_rows(names, min(remaining, file.rows + 1))
+            rows = file.first_rows(names, min(remaining, file.rows + 1))  # `+ 1`: never 0, also for a file without rows
             remaining -= rows.num_rows
             self.rows_read += rows.num_rows
             yield from self._differences(rows, names)
 
     def _differences(self, rows: pa.Table, names: Sequence[str]) -> Iterator[str]:
-        """Yield a fault for each row that differs from the last image of its key. Not all rows need be compared."""
+        """Yield a fault for each row that differs from the last image of its key.
+
+        Without `in_full`, only some of the rows are compared.
+        """
         if self.changed is None or not rows.num_rows:
             return
         keys = self.changed.keys.select(list(self.schema.key))

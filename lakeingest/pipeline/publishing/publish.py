@@ -48,7 +48,7 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
     """Run the gate on the table's staging commit, audit the commit, then move main to it.
 
     All splits must be at one position. Does nothing if readers see this commit already, if the copy has a gap, or if
-    the copy lacks changes by foreign keys (`cascades`). At times, and after maintenance, the audit is in full.
+    the copy lacks changes by foreign keys (`cascades`). The audit is in full after maintenance, and if `must_be_full`.
 
     Raises:
         GateFailed: the gate fails. Main does not move.
@@ -68,7 +68,8 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
 def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: bool = False) -> Ready | None:
     """Run the gate on the table's staging commit. None if there is nothing to publish, as `publish` says.
 
-    Raises GateFailed if the gate fails.
+    Rows that fail may move to the quarantine. The state folder gets the position at which the copy begins. Raises
+    GateFailed if the gate fails.
     """
     began = time.monotonic()
     if table.staged.visible:
@@ -86,6 +87,7 @@ def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance
         "warnings": len(report.warnings),
         "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
+    # the gates were passed; `read_back` below audits the files
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: store where the copy begins, before the publish: so this is known for every published copy
     definition = keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)

@@ -126,7 +126,7 @@ class ReadAgain:
         for reader in readers:
             found = reader.read()  # maybe of a large file, of which the chunk has a small part
             is_within = within(found.select(list(key)).cast(keys), key, self.chunk.within)
-            chosen = _chosen(found, np.broadcast_to(is_within, found.num_rows))
+            chosen = _chosen(found, np.broadcast_to(is_within, found.num_rows))  # `is_within` may be a single True
             parts.append(source_rows(chosen, self.schema, nullable=True))
         copy = pa.concat_tables([optional(types).empty_table(), *parts])
         differing, gone = differences(rows.cast(optional(types)), copy, key)

@@ -75,7 +75,10 @@ class Measuring:
         edges.observe(measured)
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
-        """The measure of a table, whose moment is noted for later. `sizes`: those of the binlog files, if needed."""
+        """The measure of a table. The moment as of which readers see the table is noted for the next measurement.
+
+        `sizes`: those of the binlog files; empty if the spool ends in the file that the source writes.
+        """
         end, current = self._run.binlog.spool.position, is_current(self._run, table)
         shown = self._what_readers_see(table)
         position = None if shown is None else shown.position

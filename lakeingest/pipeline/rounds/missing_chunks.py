@@ -14,14 +14,14 @@ from lakeingest.pipeline.signals.documents import poll_paused
 def copy_missing(run: OpenRun, ends: Callable[[], bool], leaves: Callable[[], bool]) -> bool:
     """Copy the missing chunks of every table that goes on. False if `ends` said so before all chunks were copied.
 
-    `leaves`: whether chunks that are missing now are left to a later time. If someone pauses a table meanwhile, its
-    copy waits after the wave that is being read, until the table is resumed.
+    `leaves`: whether chunks that are missing now are left to a later time. If someone pauses a table while it is
+    copied, its copy waits after the wave that is being read, until the table is resumed.
     """
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends, leaves)
     recopy_altered(run)
-    # the tables that join again after DDL, or that someone has resumed meanwhile
+    # the tables that join again after DDL, or that someone has resumed during the copying above
     while not ends():
         tables = tables_to_copy(run)
         if not tables or leaves():

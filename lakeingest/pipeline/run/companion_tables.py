@@ -17,10 +17,10 @@ class CompanionTables(Protocol):
         """
 
     def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:
-        """Once a day (UTC), tidy the companions of these tables that lack nothing: those of quiet tables, too.
+        """Once a day (UTC), tidy each companion of these tables that lacks nothing, also if its table is quiet.
 
         If `stopping` says so, or if `at_most` companions were tidied in this call, the others are left to a later call.
-        Returns whether something was done; `hold` notes it. Errors are reported, and kept, as those of `catch_up`.
+        Returns whether something was done; `hold` notes it. Errors are reported and kept as in `catch_up`.
         """
 
     def errors_of(self, table: TableRun) -> Mapping[str, str]:

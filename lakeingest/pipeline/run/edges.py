@@ -77,5 +77,6 @@ class Edges:
 
         `decoder`: the server's version, and what was decoded (`core.proofs.witness.Met.rows`).
         """
-        self.witness.note(decoder, schemas, looked, self.profile.elsewhere[0])
+        cpu_elsewhere, _ = self.profile.elsewhere
+        self.witness.note(decoder, schemas, looked, cpu_elsewhere)
         self.witness.store(self.writing, now=any(look.rows or look.unread for look in looked))

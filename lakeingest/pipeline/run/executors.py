@@ -114,7 +114,7 @@ class Executors:
 
     @property
     def at_once_beside(self) -> int:
-        """How many chunks a copy or a re-snapshot reads at a time beside the binlog."""
+        """How many chunks a copy or a re-snapshot reads at a time in the background, while rounds read the binlog."""
         return max(1, self.at_once // 2)
 
     @property

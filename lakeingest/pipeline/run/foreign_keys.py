@@ -23,7 +23,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     or if its rows cannot be read again.
 
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
-    foreign key is dropped meanwhile, only more rows than necessary are read again.
+    foreign key is dropped during the run, only more rows than necessary are read again.
     """
     binlog.parents = None
     places = [table.needed_from for table in binlog.tables.values()]
@@ -59,7 +59,7 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
 
 
 def know_parents(edges: Edges, binlog: BinlogRun) -> None:
-    """Ask the source for the parents of all tables if they are not known. Only `target.publish_together` needs them."""
+    """Ask the source for the parents of all tables, unless these are known. Only `publish_together` needs them."""
     if binlog.parents is None:
         binlog.parents = edges.source.parents(list(binlog.tables))
 
@@ -79,6 +79,7 @@ def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRu
     if binlog.parents is None:
         return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
     depth_of = partial(depth_by, parents_of=parents_of(binlog))
+    # of tables with the same depth, such as those of a ring, the keys decide that change rows outside the binlog
     return sorted(tables, key=lambda table: (depth_of(table.id), depth(table.id, binlog.foreign_keys)))
 
 

@@ -14,8 +14,8 @@ from lakeingest.state.definition import definition
 def foreign_table(config: Config, schema: TableSchema, tables: ForeignTables | None = None) -> Foreign | None:
     """The table of another tool that becomes the copy of this new table; None if there is none. Nothing is changed.
 
-    Raises NotOurTable if it cannot become the copy. A table that has replaced a copy of this pipeline cannot become one
-    either, because the other tool is at work again.
+    Raises NotOurTable if it cannot become the copy. A table that has replaced a copy of this pipeline cannot become a
+    copy either, because the other tool is at work again.
     """
     tables = tables or open_foreign_tables(config)
     if tables is None or not config.tables.of(schema.table).takes_over:

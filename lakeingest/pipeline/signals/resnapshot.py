@@ -78,7 +78,7 @@ class RereadWave(Wave[Patched]):
 
 
 class Reading(WaveLoop[RereadWave, Patched]):
-    """Reads the rows of a request, wave by wave. `beside`: the run goes on meanwhile; else it waits for each wave."""
+    """Reads the rows of a request, wave by wave. `beside`: the run goes on while a wave is read; else it waits."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
         super().__init__(table.id, None)
@@ -199,7 +199,7 @@ def step(
     reading = table.reading
     if not isinstance(reading, Reading) or reading.request.signals != request.signals:  # no read for these signals
         table.cancel_reading()
-        if _catch_up(edges, binlog, table):
+        if _catch_up(edges, binlog, table):  # the copy got a gap: the read of the next step must compare all rows
             return Step.MERGED
         reading = Reading(edges, binlog, table, request, beside=not wait)
         table.read_beside(reading)

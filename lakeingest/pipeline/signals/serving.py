@@ -51,7 +51,7 @@ PAUSE_SECONDS = 2.0  # before the next try
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
-    """Take a step of each table's next re-snapshot, and carry out rollbacks and maintenance.
+    """Take a step of each table's next re-snapshot, and carry out rollbacks, maintenance and signals about points.
 
     Returns False if there was nothing to do, or only a wave to wait for.
 
@@ -122,7 +122,7 @@ def _resnapshot_unless_throttled(run: OpenRun, table: TableRun, request: Request
     """Take one step of a table's re-snapshot, unless `throttle` lets no wave be begun now. False as in `_resnapshot`.
 
     The result is also False if the wave must wait. But with `wait`, this call then sleeps for a moment and returns
-    True, so that the caller tries again. It does not do so while `throttle.window` is closed.
+    True, so that the caller tries again. While `throttle.window` is closed, it returns False at once.
     """
     edges = run.edges
     if table.reading is not None:
