@@ -164,7 +164,7 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
     _pack(packed, sources | _kernels() | {"pipeline.yml": pipeline} | dict(beside))
     path = folder / f"job-{_digest(packed.getvalue())}.tar.gz"
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+    path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))  # without a time, the same content has the same bytes
     return path
 
 

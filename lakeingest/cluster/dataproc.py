@@ -36,7 +36,7 @@ class DataprocJobs(GoogleJobs[Dataproc]):
         """The job as Google's SubmitJobRequest. The driver runs on YARN, which unpacks the archives beside it."""
         settings = {
             "spark.submit.deployMode": "cluster",
-            **job.environment(YARN_DRIVER, None),
+            **job.environment(YARN_DRIVER, None),  # None: the cluster's own Python
             **job.launch,
             **job.settings,
         }

@@ -54,7 +54,7 @@ class EmrSteps(AmazonJobs[Emr]):
         return request
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Add the step, unless the cluster already has a step with its name, and return the step's id.
+        """Add the step, and return its id. If the cluster has a step with this name already, only its id is returned.
 
         The request is sent only once: EMR knows no token, so a repeated request would add a second step.
         """
@@ -96,6 +96,7 @@ class EmrSteps(AmazonJobs[Emr]):
             )
 
     def _description(self, run: str) -> Any:
+        """EMR's description of a step."""
         with amazon.translate_errors(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
             return self._client().describe_step(ClusterId=self.config.cluster_id, StepId=run)["Step"]
 

@@ -112,7 +112,7 @@ class GoogleJobs(JobService[C]):
         return on_google(uri)
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, unless it was already started, and return its id.
+        """Start the job, and return its id. If the job was started before, only its id is returned.
 
         The request has the job's id. So a repeated request is a conflict, which is no error if the job exists.
         """

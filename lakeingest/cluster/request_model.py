@@ -39,6 +39,7 @@ def _unmet_forms(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches(pattern: str, text: str) -> bool:
+    """Whether the text has the form of a pattern of the model, which is written for Java."""
     try:
         return re.fullmatch(pattern, text, re.DOTALL) is not None
     except re.error:  # a pattern of Java that Python does not understand; the service checks the text

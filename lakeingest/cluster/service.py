@@ -113,7 +113,7 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, unless this request has already started it, and return its id: the `run` of other methods."""
+        """Start the job, if this request has not started it before. Returns its id: the `run` of the methods below."""
 
     @abstractmethod
     def state(self, run: str) -> State:

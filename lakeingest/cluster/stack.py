@@ -12,6 +12,7 @@ from typing import Any
 from lakeingest.cluster.templates import OPEN
 from lakeingest.config import amazon
 
+# The states of a complete stack. After the last one, a failed update has left the stack as it was before the update
 _MADE = ["CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"]
 _PLAIN = re.compile(r"([a-z0-9_]+)\..+")  # a pattern of tables whose database is a name that Glue takes as it is
 OUTPUTS = {"ApplicationId": "application_id", "ExecutionRoleArn": "execution_role_arn"}  # with the keys of pipeline.yml
@@ -27,13 +28,14 @@ def stack_parameters(pipeline: str, bucket: str, include: Sequence[str], *, has_
 
     `bucket` is a name, and `include` are the patterns of the tables. `has_secret`: the password is in a secret already.
     """
-    databases = {match[1] if (match := _PLAIN.fullmatch(pattern)) else OPEN for pattern in include}
+    matches = map(_PLAIN.fullmatch, include)
+    databases = {OPEN if match is None else match[1] for match in matches}
     return _file(
         {
             "Name": pipeline,
             "Bucket": bucket,
             "MakeBucket": "no",
-            "Secret": OPEN if has_secret else "",
+            "Secret": OPEN if has_secret else "",  # "": the stack makes one
             "GlueDatabases": databases.pop() if len(databases) == 1 else OPEN,
             "Vpc": OPEN,
             "Subnets": OPEN,
@@ -50,7 +52,7 @@ def schedule_parameters(pipeline: str, request: Mapping[str, Any]) -> str:
         "ExecutionRoleArn": request["executionRoleArn"],
         "EntryPoint": driver["entryPoint"],
         "SparkSubmitParameters": driver["sparkSubmitParameters"],
-        "SparkDefaults": json.dumps(overrides["applicationConfiguration"][0]["properties"]),
+        "SparkDefaults": json.dumps(overrides["applicationConfiguration"][0]["properties"]),  # the only item
         "LogUri": overrides["monitoringConfiguration"]["s3MonitoringConfiguration"]["logUri"],
         "Schedule": "rate(1 hour)",
         "Email": OPEN,

@@ -72,7 +72,7 @@ def _alert(file: str, pipeline: str, name: str) -> dict[str, Any]:
     doc = template_document(f"gcp/{file}.yml")
     doc["displayName"] = doc["displayName"].replace("shop", pipeline)
     for condition in doc["conditions"]:
-        [kind] = condition.keys() - {"displayName"}
+        [kind] = condition.keys() - {"displayName"}  # such as conditionAbsent
         filter_ = condition[kind]["filter"]
         condition[kind]["filter"] = filter_.replace('"lakeingest-shop"', f'"{name}"').replace(
             f'{_CLUSTER} = starts_with("lakeingest")', f'{_CLUSTER} = starts_with("{name}")'

@@ -16,7 +16,7 @@ _ENOUGH = 1_000  # rows of a file that may decide for other files
 
 
 class Dictionaries:
-    """Which columns of files with alike rows get a dictionary: the first file with enough values of a column decides.
+    """Which columns of files with alike rows get a dictionary: the first file with enough rows decides for its columns.
 
     If each of the many small files of a table was sampled, that would take longer than to read their rows. Threads may
     share an object: at worst, several of them look at the same column.

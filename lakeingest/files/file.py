@@ -309,7 +309,7 @@ class Draft:
 
 @contextmanager
 def written(file: File) -> Iterator[Path]:
-    """The path where the block writes a data file. After the block, the file is finished, unless the block failed."""
+    """The path where the block writes a data file. If the block succeeds, the file is finished after it."""
     draft = Draft.of(file)
     try:
         yield draft.path

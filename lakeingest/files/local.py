@@ -191,6 +191,7 @@ class Local(PosixPath):
 
     def tree(self) -> list[Self]:
         """The files; none if the folder is a link. Links in the folder are left out and not followed."""
+        # [1:] leaves out the folder itself
         return [path for path in self.self_and_below()[1:] if path.is_file() and not path.is_symlink()]
 
     def self_and_below(self) -> list[Self]:

@@ -199,7 +199,10 @@ class Stored:
         return self._put_bytes_if(json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode(), seen)
 
     def _put_bytes_if(self, body: bytes, seen: Seen | None) -> Seen | None:
-        """Put these contents on the condition of `put_if`. If they are stored already, this call counts as the put."""
+        """Put these contents on the condition of `put_if`. If they are stored already, this call counts as the put.
+
+        Returns and raises as `put_if`.
+        """
         mode: Any = "create" if seen is None else dict(seen.version)
         last_error: Exception | None = None
         began = time.monotonic()
@@ -376,11 +379,11 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of the block, but FileNotFoundError, into StorageFailed if access is denied, else StorageAway."""
+        """Turn errors of the block into StorageFailed if access is denied, else StorageAway; not FileNotFoundError."""
         try:
             yield
         except FileNotFoundError as error:
-            raise FileNotFoundError(str(self)) from error
+            raise FileNotFoundError(str(self)) from error  # with the name of this file
         except _FORBIDDEN as error:
             raise failed(self, error) from error
         except (exceptions.BaseError, OSError) as error:

@@ -20,8 +20,9 @@ class Foreign:
     `version`: its last commit, which readers see. `rows`: the rows in its files, deleted ones included.
     `equality_deletes`: the number of its files that delete rows by values. `dropped`: its columns that the copy does
     not have. `added`: the columns of the copy that it lacks. `widened`: its columns that get another type, which has
-    every value. `stopped`: the tool, as the user names it. `changed`: when its last commit was made, in seconds since
-    1970 by the tool's clock. `is_begun`: a run has taken it over before, and someone has removed its branch since then.
+    every value. `stopped`: the user's name of the tool, which the user has stopped. `changed`: when the last commit was
+    made, in seconds since 1970 by the tool's clock. `is_begun`: a run has taken the table over before, and someone has
+    removed the table's branch since then.
     """
 
     name: str

@@ -61,11 +61,11 @@ def finding_of(config: Config, target: Target) -> Finding | None:
 def known_copies_of(config: Config) -> KnownCopies | None:
     """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once.
 
-    None, too, for shards: a look at a shard also looks at the table that readers query, which no note names.
+    None, too, for shards: a look at a shard also looks at the table that readers query, of which there are no notes.
     """
     if config.target.format != "iceberg" or config.target.is_shared:
         return None
-    # a secret is not in these texts
+    # everything on which a look depends; the texts of the settings have no secrets
     parts = VERSION, config.name, address_of(config), repr(config.target), repr(config.tables)
     condition = hashlib.sha256(repr(parts).encode()).hexdigest()
     pointers, name_of = functools.partial(read_pointers, config.target), config.target.identifier

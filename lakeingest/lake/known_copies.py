@@ -135,7 +135,7 @@ class _Notes:
 
 
 _EMPTY = _Notes({})
-_READ: Latest[tuple[str, str], _Notes] = Latest(4)
+_READ: Latest[tuple[str, str], _Notes] = Latest(4)  # the notes of this process's last state folders
 
 
 class KnownCopies:

@@ -42,6 +42,7 @@ class TimedClient(_HiveClient):
             return None
 
     def _init_thrift_transport(self) -> TTransport.TTransportBase:
+        """PyIceberg's transport, with a time limit."""
         address = urlsplit(self._uri)
         socket = TSocket.TSocket(address.hostname, address.port or _PORT)
         socket.setTimeout(SECONDS * 1000)

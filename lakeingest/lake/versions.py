@@ -20,7 +20,7 @@ from lakeingest.lake.target import Staged
 class Published:
     """A version that readers saw: the rows of the table as of `place` in the binlog.
 
-    `recorded` is the text of its progress, which is parsed only for those who ask, because it can be long.
+    `recorded` is the text of its progress. Only `progress` parses it, because it can be long.
     """
 
     version: int

@@ -71,8 +71,16 @@ def propose(schema: TableSchema, rows: pa.Table, *, is_whole: bool) -> tuple[Pro
         unique: Document = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": schema.key[0]}}
     else:
         unique = {"type": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": list(schema.key)}}
-    key = Proposal(  # in place of a type, it shows the names of the key's columns
-        None, ", ".join(schema.key), rows.num_rows, 0, rows.num_rows, None, None, False, tuple(_sayable([unique]))
+    key = Proposal(
+        column=None,
+        type=", ".join(schema.key),  # the line of evidence shows the key's columns in place of a type
+        values=rows.num_rows,
+        nulls=0,
+        distinct=rows.num_rows,
+        least=None,
+        greatest=None,
+        of_lengths=False,
+        expectations=tuple(_sayable([unique])),
     )
     of_columns = [_of_column(column, rows[column.name], schema, is_whole=is_whole) for column in schema.columns]
     return (key, *of_columns)
@@ -102,6 +110,7 @@ def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, 
         expectations.append(document | ({"severity": "warning"} if is_thin else {}))
 
     are_few = len(known) < ENOUGH_VALUES
+    # of a column that cannot be NULL, the suite of the definition expects this already
     if column.nullable and column.name not in schema.key and len(known) and not values.null_count:
         expect("expect_column_values_to_not_be_null", is_thin=are_few)
     if counts is not None and _is_set(column, counts, schema):
@@ -113,9 +122,9 @@ def _of_column(column: Column, values: pa.ChunkedArray, schema: TableSchema, *, 
             kind = "expect_column_value_lengths_to_be_between"
             expect(kind, is_thin=is_thin, min_value=least, max_value=greatest)
         elif _can_be_bound(column, least):
-            are_mostly_new = counts is not None and 2 * len(counts) > len(known)
+            are_mostly_different = counts is not None and 2 * len(counts) > len(known)
             kind = "expect_column_values_to_be_between"
-            expect(kind, is_thin=is_thin or are_mostly_new, **_bounds(column, least, greatest))
+            expect(kind, is_thin=is_thin or are_mostly_different, **_bounds(column, least, greatest))
     return Proposal(
         column.name,
         str(column.source_type),

@@ -110,7 +110,7 @@ def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) ->
 
 
 def about_rows(suites: Sequence[Suite]) -> tuple[tuple[Suite, ...], list[str]]:
-    """The suites with only their expectations about single rows, and a text for each other expectation."""
+    """The suites with only their expectations about single rows, and a text for each expectation that is left out."""
     kept: list[Suite] = []
     left_out: list[str] = []
     for suite in suites:
@@ -164,6 +164,7 @@ def _file_name(table: TableId) -> str:
     """The name of the file of a table's suite. A character that the name cannot have becomes a glob for it."""
 
     def glob(name: str, unusable: str) -> str:
+        """A pattern that the name matches: `?` for each character that a file's name, or a pattern, cannot have."""
         signs = (f"[{sign}]" if sign in "*?[" else sign for sign in name)  # in brackets, a sign stands for itself
         return "".join("?" if sign in unusable or not sign.isprintable() else sign for sign in signs)
 

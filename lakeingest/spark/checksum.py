@@ -78,7 +78,7 @@ def with_keys(rows: "DataFrame", schema: TableSchema, keys: Sequence[Key]) -> "D
 def with_key_texts(rows: "DataFrame", schema: TableSchema) -> tuple["DataFrame", list[str]]:
     """The rows with the texts of their keys in more columns, and the names of these columns.
 
-    The texts are those of keys in the form of `mysql.checksum`.
+    The texts are those to which MySQL casts the values of the key.
     """
     names = [f"_lakeingest_key{i}" for i in range(len(schema.key))]
     texts = [_text(column).alias(name) for column, name in zip(schema.key_columns, names, strict=True)]
@@ -95,6 +95,7 @@ def _hashed(rows: "DataFrame", staying: Sequence["Column"], schema: TableSchema,
         value = F.col(quote(column.name))
         values.append((value.cast("timestamp") if column.kind in moments else value).alias(f"value{number}"))
     wanted = rows.select(*staying, *values)
+    # the columns `staying` are the first ones of `wanted`
     hashed_schema = wanted.select(*wanted.columns[: len(staying)]).schema.add(LEFT, "long").add(RIGHT, "long")
     return wanted.mapInArrow(RowHashes(schema.columns, widths).replace, hashed_schema)
 

@@ -117,7 +117,7 @@ def retrieve(module: str, cache: Path, pattern: str, java: Path | None = None) -
         )
     lines = result.stdout.strip().splitlines() or ["no reason given"]
     failures = [line.strip() for line in lines if "UNRESOLVED" in line or "FAILED" in line]
-    return result.returncode == 0, "; ".join(failures[:3]) or lines[-1]
+    return result.returncode == 0, "; ".join(failures[:3]) or lines[-1]  # a message has room for a few
 
 
 def _ivy() -> Path | None:

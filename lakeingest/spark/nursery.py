@@ -103,7 +103,7 @@ class Nursery:
         return cls(process.pid, process.wait, ours)
 
     def start(self, log: BinaryIO, sockets: Sequence[socket.socket]) -> None:
-        """Fork a worker for each of these sockets, once. The workers print to this log."""
+        """Fork a worker for each of these sockets. The workers print to this log. A second call is not possible."""
         with suppress(BrokenPipeError), self._control:  # if the process has ended, the run sees that no worker answers
             for file in (log.fileno(), *(each.fileno() for each in sockets)):
                 socket.send_fds(self._control, [b"f"], [file])

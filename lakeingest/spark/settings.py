@@ -131,6 +131,7 @@ def work_folder(config: Config) -> Path:
     """The folder of Spark's files on this machine: the state folder, or a folder in the user's cache.
 
     If the state is in an object store, the folder is in the cache. If the cache is lost, only Spark's log is lost.
+    Raises OperatorNeeded if the folder can only be in the temporary folder, and other users can write to it there.
     """
     if config.state.scheme is None:
         return config.state.path

@@ -89,8 +89,8 @@ class Changes:
     ) -> Iterator[pa.RecordBatch]:
         """The change rows of a batch, and the reread rows that come between them.
 
-        Reread rows as of a place come before the first change row after that place. Their files are taken from the
-        front of `waiting`; the others come in or after a later batch.
+        Reread rows as of a place come before the first change row after that place. Their files are removed from the
+        caller's list `waiting`. Files that stay in it come in or after a later batch.
         """
         remaining = changes
         while waiting:
@@ -103,7 +103,10 @@ class Changes:
         yield from _between(remaining, since, stop)
 
     def _reread(self, rows: RereadRows, since: ReadTo) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, all as of one place, that come after `since`."""
+        """The rows of one file, all as of one place, that come after `since`.
+
+        Raises ChangelogGone if the file was removed, and StateUnreadable if it is damaged.
+        """
         if rows.last.order <= since.order:
             return
         # the number of the last row as of the file's place that the reader has read; −1 if it has read none

@@ -87,7 +87,7 @@ def last_images(
             remaining -= rows.num_rows
         if not is_whole:  # an older change may not be the last one of its key
             break
-    parts = list(changed[::-1][: len(tables)])
+    parts = list(changed[::-1][: len(tables)])  # the files of `tables`, the newest first
     if not is_whole:  # reread rows from before the changes that were read do not count: a change left out may be later
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
     for reread in rereads:

@@ -64,7 +64,7 @@ def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None,
     """
     attempt = uuid.uuid4().hex
     names: dict[TableId | None, str] = {}
-    tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
+    tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]  # those with changes
     for number, table in enumerate([None, *tables]):  # None: the transactions
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
@@ -97,7 +97,10 @@ def _groups_of_rows(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
 
 def _entry(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
     """The entry of a table in the joined manifest: the name of its file and the number of rows; None without a file."""
-    return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
+    if name is None:
+        return None
+    entries = [part.tables[table] for part in parts]
+    return name, sum(entry[1] for entry in entries if entry is not None)
 
 
 def _file_name(segment: Manifest, table: TableId | None) -> str | None:
@@ -105,4 +108,4 @@ def _file_name(segment: Manifest, table: TableId | None) -> str | None:
     if table is None:
         return segment.transactions
     entry = segment.tables[table]
-    return entry and entry[0]
+    return None if entry is None else entry[0]

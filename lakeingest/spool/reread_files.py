@@ -167,7 +167,10 @@ def _remove(documents: Iterable[File]) -> None:
 
 
 def _read(file: File) -> list[tuple[str, int]]:
-    """The files that a document names, each with its row count."""
+    """The files that a document names, each with its row count.
+
+    Raises FileNotFoundError if the document was removed, and StateUnreadable if it is damaged.
+    """
     try:
         return [(inside(str(name)), int(rows)) for name, rows in store.read(file)["files"]]
     except FileNotFoundError:  # the document was removed, and is not damaged

@@ -90,7 +90,8 @@ class SegmentFiles:
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
             draft = Draft.of(self._folder / name)
             self._writers[table] = name, draft, self._new_writer(draft.path, table)
-        return self._writers[table][2]
+        _, _, writer = self._writers[table]
+        return writer
 
     def _new_writer(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
         """A writer of the table's change rows, or of transactions if `table` is None."""

@@ -115,7 +115,7 @@ class Spool:
             head = Head(folder / "opened.json")
             head.begin(opened.to_json())  # Step 3: from now on the new spool exists
         archive.give_name(folder)  # Step 4: give the new changelog a name
-        return cls(folder, opened, {}, 0, Boundaries(folder / "boundaries.json"), head=head)
+        return cls(folder, opened, {}, last=0, boundaries=Boundaries(folder / "boundaries.json"), head=head)
 
     @property
     def start(self) -> Place:

@@ -27,7 +27,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
     if needed_by_readers(spool.folder) is not None:
         return
     kept_since = spool.folder.now() - keep.total_seconds()  # files that were written after this time stay
-    for number, _, segment, end in list(spool.parts())[:-1]:
+    for number, _, segment, end in list(spool.parts())[:-1]:  # a list, because `drop` changes the spool's segments
         unneeded = {
             table: spool.folder / entry[0]
             for table, entry in segment.tables.items()

@@ -170,15 +170,16 @@ def write_next_file(
         new_rows = rows_for_file(changes, commit.instant, group.place, old_rows.schema, first=len(unchanged))
         is_update = pc.is_in(new_rows[RECORD], value_set=old_rows[RECORD].combine_chunks())
         updated = pc.sum(is_update).as_py() or 0  # the sum is None if there are no new rows
+    # Hudi's token has the numbers of a task, of its stage and of its attempt
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
     rows = pa.concat_tables([unchanged, new_rows])
     name_column = rows.schema.get_field_index(FILE_NAME)  # in each row, Hudi stores the name of its file
     rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
-    path_of = f"{group.partition}/{name}" if group.partition else name
+    relative_path = f"{group.partition}/{name}" if group.partition else name
     if group.partition and group.newest is None:
         make_partition(commit.folder, group.partition, commit.instant)
-    commit.mark(path_of, "CREATE" if group.newest is None else "MERGE")
-    with files.written(commit.folder / path_of) as path:
+    commit.mark(relative_path, "CREATE" if group.newest is None else "MERGE")
+    with files.written(commit.folder / relative_path) as path:
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
         dictionaries = commit.dictionaries.columns_of(rows)
         with pq.ParquetWriter(

@@ -69,9 +69,9 @@ class BucketWriter:
     def _parts(self, bucket: int, rows: pa.Table | None, changes: pa.Table | None) -> Iterator[_Part]:
         """The groups of the bucket that need a file, each with its part of the bucket's rows and changes.
 
-        A group needs no file if there are neither rows nor changes, nor a file with old rows. With partitions, a change
-        may put its row into another partition than that of the old row in `rows`. So rows that have a change are left
-        out.
+        A group needs a file if there are rows or changes of it, or if it has a file with old rows. With partitions, a
+        change may put its row into another partition than the one where `rows` has the old row. So rows that have a
+        change are left out.
         """
         if not self.fields:
             group = self.groups["", bucket]

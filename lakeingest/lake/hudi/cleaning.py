@@ -46,7 +46,7 @@ def clean(folder: File, waiting: Waiting) -> None:
         due = list(waiting.due())
         if due:
             latest_due = max(str(removal.of[_UNTIL]) for removal in due)
-            # `first` is the earlier one if the table was restored from an older copy: its commits need their files
+            # `first` is the earlier one if someone restored an older copy of the folder: its commits need their files
             files.delete_all(_replaced_files(folder, min(first, latest_due)))
         for removal in due:
             removal.drop()

@@ -117,9 +117,10 @@ def clusterings_of(entries: Iterable[tuple[str, str, File]]) -> list[File]:
 
 
 def harm_in(folder: File, ours: Instant, found: Sequence[File], *, anew: bool = False) -> Harm | None:
-    """The harm as by `harm_of`, for the completed clusterings in the files `found`. `ours` is our last commit.
+    """As `harm_of`, for the completed clusterings in the files `found`: the harm, or None. `ours` is our last commit.
 
-    The numbers of rows are read from the footers of files: once for the same clusterings, unless `anew`.
+    The numbers of rows are read from the footers of files. The next call for the same clusterings returns the known
+    result, or reads all again if `anew`.
     """
     if not found:
         return None
@@ -203,6 +204,7 @@ def take_back(folder: File) -> list[str]:
     completed = [file.name.partition("_")[0] for file in clusterings_of(writes(folder))]
     pending = {file.name.partition(".")[0] for file in timeline(folder, "*.*") if file.name.endswith(_PENDING)}
     remove_indexes(folder)  # first: an index would name deleted files
+    # the newest first, because it may have read files that an older one wrote
     instants = [*sorted(pending - set(completed), reverse=True), *reversed(completed)]
     for instant in instants:
         _make_incomplete(folder, instant)
@@ -243,6 +245,7 @@ def remove_strays(folder: File) -> None:
     No reader sees these files now. After Hudi has archived the commits of that time, readers would take them for files
     of an archived commit.
     """
+    # a name is `<begun>_<completed>.<kind>`, or `<begun>.<kind>` while the write is incomplete
     known = {file.name.partition(".")[0].partition("_")[0] for file in timeline(folder, "*.*")}
     first = first_write(folder)
     if first is None:

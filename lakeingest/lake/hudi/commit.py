@@ -110,7 +110,7 @@ class Commit:
         stats: dict[str, list[Mapping[str, Any]]] = {}
         for stat in written:
             stats.setdefault(stat["partitionPath"], []).append({**dict.fromkeys(_ZEROS, 0), **stat})
-        by_partition = stats or {"": []}
+        by_partition = stats or {"": []}  # without a file: an entry for the folder itself
         metadata = {"partitionToWriteStats": by_partition, "compacted": False, "extraMetadata": properties}
         contents = io.BytesIO()
         fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])

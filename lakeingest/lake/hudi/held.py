@@ -86,5 +86,5 @@ def held_by(
 ) -> HudiHeld:
     """The files that a commit has written, and the newest files of `unchanged` groups, which have no changed key."""
     new = [HudiFile(folder / file.path, file.group.bucket, file.rows, by) for file in written]
-    old = [HudiFile(group.newest, group.bucket, None, by) for group in unchanged if group.newest is not None]
+    old = [HudiFile(group.newest, group.bucket, written=None, by=by) for group in unchanged if group.newest is not None]
     return HudiHeld([*new, *old])

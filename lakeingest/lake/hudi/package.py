@@ -29,6 +29,7 @@ def _target(config: Config, options: Options, ownership: Ownership, open_spark: 
 
 
 def _adoptions(config: Config, owner: Owner) -> HudiAdoptions:
+    """The adoptions. Their target has no Ownership, which would refuse copies of other pipelines."""
     return HudiAdoptions(HudiTarget(config.target, _staging(config)), owner)
 
 

@@ -31,9 +31,9 @@ from lakeingest.lake.staged.staging import Named
 PARTITION = "_lakeingest_partition"  # the column, and the only one that Hudi knows as a partition
 _NULL, _EMPTY = "NULL", "EMPTY"  # the texts of NULL and of ''
 _MOST = 160  # the longest name of a folder; a longer one ends with a digest
-_DIGEST = 32
-# `~` and two digits stand for any other byte: `%` would be decoded by readers of paths, a folder that begins with `_`
-# or `.` is hidden from Spark, and `=` would separate a name of a column from its value
+_DIGEST = 32  # the hexadecimal digits of a digest
+# Each byte of these characters becomes `~` and two digits. Readers of paths would decode `%`. A folder that begins
+# with `_` or `.` is hidden from Spark, and `=` would separate a name of a column from its value
 _CODED = re.compile(r"[^A-Za-z0-9_-]|^_")
 _DIGITS: Mapping[Transform, int] = {Transform.YEAR: 4, Transform.MONTH: 7, Transform.DAY: 10, Transform.HOUR: 13}
 
@@ -79,8 +79,9 @@ class Partitions:
     def after(self, schema: TableSchema, origins: Origins | None) -> "Partitions":
         """The partitions of the copy once all its rows are written anew with the columns of `schema`.
 
-        `origins`: for each of these columns its name now; None: columns keep their names. Raises PartitionsDiffer if a
-        column is gone, or if its partitions cannot be made of its new type.
+        `origins`: for each of these columns its name in the present copy, or None for a new column. Without `origins`,
+        columns keep their names. Raises PartitionsDiffer if a column of the partitions is gone, or has a new type of
+        which they cannot be made.
         """
         old_names = {name: name for name in schema.names} if origins is None else origins
         new_names = {old: new for new, old in old_names.items() if old is not None}
@@ -96,6 +97,7 @@ class Partitions:
             fields.append(replace(field, column=new_names[field.column]))
         if (reason := refusal(fields, schema)) is not None:
             raise PartitionsDiffer(f"{schema.table}: its copy is divided, and {reason}; {way_out}")
+        # a column that is renamed had its old name before
         earlier = tuple(
             names if old.column == new.column else tuple(dict.fromkeys((*names, old.column)))
             for old, new, names in zip(self.fields, fields, self.earlier, strict=True)
@@ -109,7 +111,7 @@ def parse_named(text: str) -> Named:
     if not isinstance(doc, list) or not all(isinstance(parts, list) for parts in doc):
         raise ValueError(f"{text} is no list of partitions")
     named = tuple(tuple(str(part) for part in parts) for parts in doc)
-    Partitions.of(named)
+    Partitions.of(named)  # raises ValueError if a text is no partition
     return named
 
 
@@ -126,7 +128,7 @@ def by_partition(rows: pa.Table, fields: Sequence[PartitionField]) -> dict[str, 
     numbers = encoded.indices.to_numpy()
     order = np.argsort(numbers, kind="stable")
     distinct, starts = np.unique(numbers[order], return_index=True)
-    parts = np.split(order, starts[1:])
+    parts = np.split(order, starts[1:])  # the numbers of the rows of each partition
     names = [encoded.dictionary[int(number)].as_py() for number in distinct]
     return {
         name: rows if len(names) == 1 else rows.take(pa.array(part)) for name, part in zip(names, parts, strict=False)
@@ -212,6 +214,7 @@ def _cut(text: str) -> str:
     """A text that is short enough for a folder's name."""
     if len(text) <= _MOST:
         return text
+    # - 1: for the `~`
     return f"{text[: _MOST - _DIGEST - 1]}~{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]}"
 
 

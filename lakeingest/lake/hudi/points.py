@@ -101,7 +101,7 @@ def _save(folder: File, instant: str, name: str) -> None:
         names = _names(file)
         if names and name not in names:
             _write(folder, file, instant, [*names, name])
-        return
+        return  # the commit has its savepoint
     timeline_folder = folder / ".hoodie" / "timeline"
     (timeline_folder / f"{instant}.savepoint.inflight").put(b"")
     _write(folder, timeline_folder / f"{instant}_{next_moment(folder)}.savepoint", instant, [name])
@@ -114,6 +114,7 @@ def _write(folder: File, file: File, instant: str, names: list[str]) -> None:
         in_partition.setdefault(relative_name(data_file, folder).rpartition("/")[0], []).append(data_file.name)
     by_partition = {
         partition: {"partitionPath": partition, "savepointDataFile": of_partition}
+        # without a file: an entry for the folder itself
         for partition, of_partition in (in_partition or {"": []}).items()
     }
     doc = {

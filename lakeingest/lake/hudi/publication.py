@@ -181,7 +181,7 @@ class Publication:
     def _added_rows(self) -> int | None:
         """The number of rows that the changes add; None if an earlier version of lakeingest did not count them."""
         added = [commit.added for commit in since_restart(self.commits) if commit.changes]
-        return None if None in added else sum(filter(None, added))
+        return None if None in added else sum(filter(None, added))  # `filter` leaves out only zeros
 
     @property
     def _retained(self) -> int:

@@ -119,9 +119,9 @@ class RowDelta:
         """
         if not self.fields:
             for bucket, changes in changes_by_bucket.items():
-                yield _Changed(groups.get(("", bucket)) or FileGroup.new(bucket), changes, None)
+                yield _Changed(groups.get(("", bucket)) or FileGroup.new(bucket), changes, gone=None)
             return
-        keeps_deleted = DELETED in _columns(next(iter(groups.values())))
+        keeps_deleted = DELETED in _columns(next(iter(groups.values())))  # all files have the same columns
         of_bucket: dict[int, list[FileGroup]] = {}
         for group in groups.values():
             of_bucket.setdefault(group.bucket, []).append(group)
@@ -133,6 +133,7 @@ class RowDelta:
                 group = groups.get((partition, bucket)) or FileGroup.new(bucket, partition)
                 yield _Changed(group, rows, gone)
             others = (group for group in of_bucket.get(bucket, ()) if group.partition not in new)
+            # slice(0, 0): no row comes to these groups
             looked_at += (_Changed(group, changes.slice(0, 0), gone) for group in others)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             has_old_rows = list(pool.map(_Changed.has_old_rows, looked_at))

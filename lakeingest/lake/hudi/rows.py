@@ -47,10 +47,11 @@ class HudiRows:
                 if missing := set(self.names) - set(opened.schema_arrow.names):
                     raise unreadable(str(file), f"it lacks the columns {sorted(missing)}")
                 footer = opened.metadata.metadata or {}
-                names_calendar = _SPARK in footer and _LEGACY not in footer
+                # with the entry _LEGACY, old dates are of the Julian calendar, which Arrow does not know
+                has_known_calendar = _SPARK in footer and _LEGACY not in footer
                 size, groups = files.rows_of_size(opened, _BATCH), groups_within(opened, self.names[0], self.bounds)
                 for batch in opened.iter_batches(size, groups, columns=list(self.names)):
-                    if not names_calendar and has_old_dates(batch):
+                    if not has_known_calendar and has_old_dates(batch):
                         raise unreadable(str(file), "it does not say the calendar of its old dates")
                     yield pa.Table.from_batches([batch])
 

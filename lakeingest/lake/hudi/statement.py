@@ -51,7 +51,8 @@ def with_partition_column(rows: "DataFrame", fields: Sequence[PartitionField]) -
         for batch in batches:
             yield from with_partitions(pa.Table.from_batches([batch]), fields).to_batches()
 
-    return rows.mapInArrow(add_column, StructType([*rows.schema.fields]).add(PARTITION, StringType()))
+    columns = StructType([*rows.schema.fields]).add(PARTITION, StringType())  # of a copy, because `add` changes it
+    return rows.mapInArrow(add_column, columns)
 
 
 def changes_in_partitions(
@@ -134,7 +135,7 @@ def merge_folder(
     `deleted` names a column of the changes, which is true for the changes that delete their row. MERGE INTO needs the
     name of a table. So the table gets a name in Spark's catalog until the statement has ended.
     """
-    target = f"lakeingest_{folder.name.encode().hex()}"
+    target = f"lakeingest_{folder.name.encode().hex()}"  # SQL takes this name, whatever the folder is called
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # drops the name, never the files: the table is external
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{location(folder)}'")
     try:

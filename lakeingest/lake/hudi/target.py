@@ -160,7 +160,7 @@ class HudiTarget(StagedTarget[Instant]):
         self._folder_of(schema.table).claim()  # raises NotOurCopy before anything is staged
         no_rows = lake_schema(schema).empty_table()
         commit = self._staging(schema.table).begin(progress, schema.key, no_rows, partitions)
-        return Staged(progress, commit.version, None)
+        return Staged(progress, commit.version, published=None)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The Spark types of the columns. Raises UnsupportedTable if Hudi does not allow a name of table or column."""
@@ -190,7 +190,7 @@ class HudiTarget(StagedTarget[Instant]):
             self._metastore.register(table, folder.final, self._open_spark())
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
-        return Staged(staged.progress, staged.version, staged.version, taken_back=tuple(taken_back))
+        return Staged(staged.progress, staged.version, published=staged.version, taken_back=tuple(taken_back))
 
     @names_storage_errors
     def batch_readers(
@@ -285,7 +285,8 @@ class HudiTarget(StagedTarget[Instant]):
 
         Adds the clusterings that it takes back to `taken_back`.
 
-        Returns False, and readers see no difference, if the publish needs Spark and `spark` is None.
+        Returns False, and readers see no difference, if the publish needs Spark and `spark` is None. Raises StaleWriter
+        if another run publishes, or has rolled back the commit.
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):

@@ -120,7 +120,7 @@ def writes(folder: File) -> list[tuple[str, str, File]]:
 
 def commits_of(folder: File) -> list[tuple[str, str, File]]:
     """As `writes`, without writes of others that replace file groups."""
-    return [entry for entry in writes(folder) if not entry[2].name.endswith(".replacecommit")]
+    return [(end, begun, file) for end, begun, file in writes(folder) if not file.name.endswith(".replacecommit")]
 
 
 def moment(instant: str) -> datetime:

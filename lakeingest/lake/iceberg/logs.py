@@ -74,6 +74,7 @@ class IcebergLogs:
         added: list[DataFile] = [file for _, written in parts for file in written]
 
         def schema(transaction: Transaction) -> int | None:
+            """Add the schema after the lift to the transaction, and return its id; None without a lift."""
             if lift is None:
                 return None
             new = lifted_schema(transaction.table_metadata, staged.version, lift, keeps_dropped=True)
@@ -90,6 +91,7 @@ class IcebergLogs:
             loaded = self._loaded(staged)
             field = loaded.schema().find_field(name)
             bounds = ((file, bounds_of(file, field)) for file in files_of(loaded, staged.version))
+            # ends[1]: a bound that is not less than the greatest value in the file
             old = [file for file, ends in bounds if ends is not None and ends[1] < _micros(day)]
         if not old:
             return staged
@@ -118,10 +120,11 @@ class IcebergLogs:
     ) -> Staged:
         """Make one marked commit on staging and on main.
 
-        `schema` may add a schema to the transaction, and returns the id of the commit's schema; None: that of `staged`.
+        `schema` may add a schema to the transaction, and returns its id; None: the commit has the schema of `staged`.
         """
 
         def write(transaction: Transaction) -> None:
+            """Put the commit into the transaction: first on staging, and then main moves to it."""
             assert_unmoved(transaction._table, staged)  # noqa: SLF001 - the table that the transaction is built on
             mark(transaction, progress, staged.version, changes, schema(transaction), kind=kind)
             version = transaction.table_metadata.refs[STAGING].snapshot_id

@@ -36,6 +36,7 @@ def _target(config: Config, options: Options, ownership: Ownership, open_spark: 
 
 
 def _adoptions(config: Config, owner: Owner) -> IcebergAdoptions:
+    """The adoptions. Their target has no Ownership, which would refuse copies of other pipelines."""
     if config.target.is_shared:
         return ShardedAdoptions(ShardedTarget(config.target), owner)
     return IcebergAdoptions(IcebergTarget(config.target), owner)

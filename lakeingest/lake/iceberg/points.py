@@ -22,7 +22,7 @@ class IcebergPoints:
         self._target = target
 
     def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
-        """Make the tag, unless the table has it."""
+        """Make the tag `name` at the version, if the table does not have this tag yet."""
         with self._target.storage_errors():
             if (loaded := self._find(table)) is None:
                 raise stale(table)
@@ -32,7 +32,7 @@ class IcebergPoints:
         return KeptVersion(version, name)
 
     def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
-        """Remove the tag, unless someone else has made another one of this name."""
+        """Remove the tag `name`, if it still keeps this version. Else someone else has made a tag of this name."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             if loaded is not None and _tag(loaded, name, kept.version) is not None:
@@ -44,7 +44,7 @@ class IcebergPoints:
 
 
 def _tag(loaded: Table, name: str, version: int) -> SnapshotRef | None:
-    """The tag of this name, if it keeps this version."""
+    """The tag of this name if it keeps this version, else None."""
     ref = loaded.metadata.refs.get(name)
     is_it = ref is not None and (ref.snapshot_ref_type, ref.snapshot_id) == (SnapshotRefType.TAG, version)
     return ref if is_it else None

@@ -155,12 +155,14 @@ class StagingFolder:
         """Make the first commit of a new table. `rows` has the columns of the table, and no rows."""
         (self.path / "data").make_folder()
         version, empty_file = _new_version(), self.write(rows)
+        # None: the commit has no base
         commit = StagingCommit(1, version, None, progress, tuple(key), rows=(empty_file,), partitions=partitions)
         return self._create(commit)
 
     def begin_at(self, version: int, progress: Progress, key: Sequence[str], partitions: Named = ()) -> StagingCommit:
         """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
         (self.path / "data").make_folder()
+        # `version` twice: the commit has the published version, and the folder builds on this version
         return self._create(StagingCommit(1, version, version, progress, tuple(key), partitions=partitions))
 
     def append(
@@ -204,7 +206,7 @@ class StagingFolder:
         commits = self.commits(version)
         if not commits or commits[-1].version != last:
             raise stale(self.table)
-        for commit in reversed(commits[1:]):
+        for commit in reversed(commits[1:]):  # the first one is the commit `version`
             (self.path / f"{commit.number:010d}.json").delete()
             self.path.sync()  # each time, so that a crash never leaves a commit after a removed one
 

@@ -153,7 +153,7 @@ class StagedTarget(Target, Generic[Published]):
         """The commits of staging after the published commit and before `staged`, the newest first."""
         table = staged.progress.table
         commits = self._staging(table).between(_version(self._published(table)), staged.version)
-        older = reversed(commits[:-1])
+        older = reversed(commits[:-1])  # the last one is `staged`
         return [replace(staged, progress=commit.progress, version=commit.version) for commit in older]
 
     @names_storage_errors
@@ -235,7 +235,7 @@ class StagedTarget(Target, Generic[Published]):
             if not is_of_new_table:  # no staging, or staging of a published table that was dropped
                 return None
             self._assert_form(table, commits[-1].partitions)
-            return Staged(commits[-1].progress, commits[-1].version, None)
+            return Staged(commits[-1].progress, commits[-1].version, published=None)
         commits = staging.commits(published.version)
         self._assert_form(table, commits[-1].partitions if commits else published.partitions)
         if commits:
@@ -303,13 +303,13 @@ class StagedTarget(Target, Generic[Published]):
     def _partitions_after(self, schema: TableSchema, origins: Origins | None) -> Named:  # noqa: ARG002
         """The partitions of the copy when all its rows are written anew with the columns of `schema`; here none.
 
-        `origins`: the name of each column now; None: columns keep their names. Raises PartitionsDiffer if the copy
-        cannot have its partitions any more.
+        `origins`: for each of these columns its name in the present copy, or None for a new column. Without `origins`,
+        columns keep their names. Raises PartitionsDiffer if the copy cannot have its partitions any more.
         """
         return ()
 
     def _assert_form(self, table: TableId, partitions: Named) -> None:
-        """Raises PartitionsDiffer unless pipeline.yml asks for the partitions that the copy has; here nothing."""
+        """Raises PartitionsDiffer unless pipeline.yml asks for the partitions of the copy. Here, nothing is checked."""
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / file_name(str(table)))

@@ -17,7 +17,7 @@ def open_catalog(settings: config.Target) -> Catalog:
 
     Raises OperatorNeeded if the client library of this type of catalog is not installed.
     """
-    catalog_type = _TYPES[settings.catalog.type or "sql"]
+    catalog_type = _TYPES[settings.catalog.type or "sql"]  # None: the embedded catalog
     try:
         return catalog_type.open(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
     except ModuleNotFoundError as error:
@@ -44,7 +44,7 @@ def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
-    """The embedded catalog, in the warehouse, which is made if need be; else a catalog on PostgreSQL."""
+    """Open the embedded catalog, for which the folder of the warehouse is made, or a catalog on PostgreSQL."""
     if settings.catalog.is_embedded:  # SQLite
         from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
 

@@ -76,7 +76,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
 
         Raises CommitFailedException as `JointCatalog` says; NoSuchTableError if a table does not exist.
         """
-        location = commits[0].table.location()
+        location = commits[0].table.location()  # of the first: either all tables are in a store, or none is
         changes = list(in_threads(location, self._next, commits))  # nothing is written if a requirement does not hold
         list(in_threads(location, self._write, changes))
         try:

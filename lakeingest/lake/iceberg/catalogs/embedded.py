@@ -252,6 +252,7 @@ class EmbeddedCatalog(DatabaseCatalog):
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is a table or a property of the namespace, or of a namespace inside of it."""
         text = self.namespace_to_string(namespace, NoSuchNamespaceError)
+        # the pattern of namespaces inside: `!` escapes itself, and the signs that LIKE would take for others
         inside = text.replace("!", "!!").replace("_", "!_").replace("%", "!%") + ".%"
         rows = (
             "SELECT 1 FROM iceberg_tables"

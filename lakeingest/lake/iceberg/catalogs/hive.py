@@ -36,6 +36,7 @@ class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        """The client for PyIceberg's requests, which knows the age of its locks."""
         return _LockingClient.of(properties)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
@@ -99,5 +100,5 @@ class _CheckedClient(Client):  # type: ignore[misc]
 
 
 def _now() -> float:
-    """A clock in seconds, which also runs while the machine is suspended, where the system has such a clock."""
+    """The time of a clock, in seconds. If the system has such a clock, it also runs while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -70,7 +70,7 @@ def _locations(granted: list[Any]) -> Iterator[str]:
 
 
 def _covers(prefix: str, location: str) -> bool:
-    """Whether a location of Lake Formation, which is a prefix and may end with `*`, contains the other location."""
+    """Whether `prefix`, a location of Lake Formation that may end with `*`, contains the folder `location`."""
     return f"{location}/".startswith(f"{prefix.rstrip('*').rstrip('/')}/")
 
 

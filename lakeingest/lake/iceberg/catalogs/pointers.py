@@ -10,7 +10,7 @@ from lakeingest.lake.known_copies import Pointers
 
 
 def read_pointers(settings: config.Target) -> Pointers | None:
-    """Where the metadata of each table is; None if another catalog is configured, or this one cannot be read now.
+    """Where the metadata of each table is; None if the catalog is not an embedded one, or cannot be read now.
 
     Iceberg's views, which have rows in the same table, are left out.
     """

@@ -36,7 +36,7 @@ _RETRIES = Retry(
     respect_retry_after_header=False,
 )
 _TRANSACTIONS = "transactions/commit"  # a commit of several tables; PyIceberg has no call for it
-# answers of a server that does not have a request which it offers
+# answers by which a server says that it does not have a request, although it offers the request
 _NOT_OFFERED = {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.NOT_IMPLEMENTED}
 # services of Amazon that can neither rename nor register a table, by their names in signatures
 _CANNOT_NAME = {"glue", "s3tables"}
@@ -45,7 +45,7 @@ _CANNOT_NAME = {"glue", "s3tables"}
 class TimedRestCatalog(RestCatalog, JointCatalog):
     """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
-    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if the two are near each other.
+    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if both are near each other.
     """
 
     ahead = 0
@@ -136,7 +136,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
         return session
 
     def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
-        """Set `ahead` by the time in an answer. The server sets the times that a commit does not name by its clock."""
+        """Set `ahead` by the time in an answer. The server's clock gives the time of a commit that names none."""
         with suppress(KeyError, TypeError, ValueError):  # an answer without a readable time changes nothing
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0

@@ -50,7 +50,10 @@ class Audit:
     def listings(self, table: TableId, loaded: Table, version: int) -> Listings | None:
         """What a snapshot and its manifests list, if the table's last check has found all these files; else None."""
         snapshot, noted = loaded.metadata.snapshot_by_id(version), self._listings[table]
-        if snapshot is None or (manifests := noted.get(path := snapshot.manifest_list)) is None:
+        if snapshot is None:
+            return None
+        path = snapshot.manifest_list
+        if (manifests := noted.get(path)) is None:
             return None
         others = [manifest for manifest in manifests if manifest[0] != path]  # a note of a list names the list, too
         if not noted.keys() >= {other for other, _ in others}:

@@ -206,7 +206,10 @@ class Request:
 
     @classmethod
     def of(cls, transaction: Transaction) -> "Request":
-        """The request of a transaction. The transaction cannot be used after this call."""
+        """The request of a transaction. The transaction cannot be used after this call.
+
+        Raises ValueError if the request has no effect by which it could be recognised in the table.
+        """
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
         # the times of snapshots become the catalog's: a REST catalog knows how many milliseconds our clock is `ahead`
         updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))

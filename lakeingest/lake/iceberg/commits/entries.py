@@ -206,7 +206,7 @@ class Entries:
         return loaded
 
     def _load_building(self, table: TableId) -> Table | None:
-        """The table under the name for building that this run knows; if it knows none, the most advanced table."""
+        """The table under the name for building that this run knows; else the most advanced table; None: no table."""
         if table in self._building:
             return self.load(table, self._building[table])  # None: another run has dropped it
         if self._first_publish.give_name is None:  # tables get no names for building
@@ -341,6 +341,7 @@ class Entries:
         assert give_name is not None, f"{present} was built for a catalog that can name it"  # noqa: S101
 
         def is_named() -> bool:
+            """Whether the published table has its own name. Raises StaleWriter if another table has this name."""
             current = self.existing(table)
             if current.metadata.table_uuid != published.metadata.table_uuid:  # another table has the name
                 raise stale(table)

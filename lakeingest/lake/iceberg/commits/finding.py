@@ -24,7 +24,7 @@ class IcebergFinding:
     version: Callable[[TableId], int]
 
     def find(self, table: TableId) -> Known | None:
-        """What a look at the table finds now; None without a copy of its own name, or if its metadata is elsewhere."""
+        """What a look at the table finds now. None if no copy has its own name, or if the metadata is in a store."""
         with self.target.storage_errors():
             loaded = self.entries.find_anew(table)
             staged = None if loaded is None or is_building(loaded) else resume_point(table, loaded)

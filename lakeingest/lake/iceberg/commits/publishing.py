@@ -29,7 +29,10 @@ from lakeingest.lake.target import Prepared, Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class IcebergPrepared:
-    """`lake.target.Prepared` of an Iceberg table. `loaded`: the table as the audit has found it."""
+    """`lake.target.Prepared` of an Iceberg table.
+
+    `loaded`: the table as the audit has found it. `build`: prepares the publish on a table, without a request.
+    """
 
     publishing: "IcebergPublishing"
     staged: Staged

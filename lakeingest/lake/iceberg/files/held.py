@@ -140,14 +140,15 @@ class IcebergHeld:
         Also names data files with two vectors, and new vectors that lack a row that is deleted for readers.
         """
         rows_by_path = {file.name: file.rows for file in self.files}
-        by_position = [file for file in self._new_files[1] if file.content is DataFileContent.POSITION_DELETES]
+        _, new_deletes = self._new_files
+        by_position = [file for file in new_deletes if file.content is DataFileContent.POSITION_DELETES]
         faults = [fault for file in by_position for fault in self._faults(file, rows_by_path)]
         vectors = [file for file in by_position if is_vector(file)]
         return [*self._doubled_vectors(), *faults, *(fault for file in vectors for fault in self._lost_rows(file))]
 
     def _doubled_vectors(self) -> Iterator[str]:
         """Yield a fault for each data file that has more than one vector."""
-        deletes = entries_of(self._loaded, self._version)[1]
+        _, deletes = entries_of(self._loaded, self._version)
         vectors = Counter(referenced_path(entry.data_file) for entry in deletes if is_vector(entry.data_file))
         for path, count in vectors.items():
             if count > 1:

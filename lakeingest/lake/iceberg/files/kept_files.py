@@ -1,7 +1,7 @@
 """What this process has read of files, and keeps: manifests, lists of manifests, columns of keys, deletes, large files.
 
 Each merge of a run that follows the source needs most of them again. Files of another tool are larger than ours, so
-neighbouring chunks need the same one. No file of these kinds ever changes, and no two have the same name. Source:
+neighbouring chunks need the same file. No file of these kinds ever changes, and no two have the same name. Source:
 Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
 damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
 """

@@ -23,7 +23,7 @@ from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 
 def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
-    """The number of rows of a snapshot: by its summary if that number equals `expected`, else by `count_live_rows`."""
+    """The number of rows by the snapshot's summary if it equals `expected`, else what `count_live_rows` returns."""
     if expected is not None and total_rows(loaded, version) == expected:
         return expected
     return count_live_rows(loaded, version)

@@ -43,7 +43,7 @@ def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
     for number, field in enumerate(fields, start=PARTITION_FIELD_ID_START):
         source_id = schema.find_field(field.column).field_id
         name = _name(field)
-        while taken.setdefault(name.casefold(), source_id) != source_id:
+        while taken.setdefault(name.casefold(), source_id) != source_id:  # a field may have the name of its own column
             name += "_"
         made.append(SpecField(source_id, number, _transform(field), name))
     return PartitionSpec(*made)
@@ -132,6 +132,7 @@ def divided(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, p
     _, starts = np.unique(partitions[order], return_index=True)
     for indexes in np.split(order, starts[1:]):
         of_field = zip(values, numbers, strict=True)
+        # all of these rows have the same values, so the first row tells the partition
         partition = Record(*(distinct[of_rows[indexes[0]]] for distinct, of_rows in of_field))
         yield partition, rows if len(starts) == 1 else rows.take(pa.array(indexes))
 

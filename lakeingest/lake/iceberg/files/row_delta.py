@@ -118,13 +118,13 @@ class RowDelta(_FastAppendFiles):
                 "first-row-id": getattr(metadata, "next_row_id", None) or 0,
             }
         )
-        following = write_list(self._io.new_output(location), begun, manifests, self._compression)
-        snapshot = begun.model_copy(update={"added_rows": following - (begun.first_row_id or 0)})
+        next_row_id = write_list(self._io.new_output(location), begun, manifests, self._compression)
+        snapshot = begun.model_copy(update={"added_rows": next_row_id - (begun.first_row_id or 0)})
         move = {"ref-name": branch, "snapshot-id": self._snapshot_id, "type": SnapshotRefType.BRANCH}
         return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(move)
 
     def _manifests(self) -> list[ManifestFile]:
-        """Write new manifests. Returns that of new rows, those of the earlier files, and that of the new deletes."""
+        """Write new manifests. Returns the one of new rows, those of earlier files, and the one of new deletes."""
         return [
             *self._manifest(ManifestContent.DATA, self._added(self._added_data_files)),
             *self._existing_manifests(),
@@ -157,7 +157,7 @@ class RowDelta(_FastAppendFiles):
             entries = manifest.fetch_manifest_entry(self._io) if self._removed or is_combined else []
             if is_combined or any(identity(entry.data_file) in self._removed for entry in entries):
                 changed.setdefault(manifest.content, []).extend(map(self._after, entries))
-            elif manifest.has_added_files() or manifest.has_existing_files():
+            elif manifest.has_added_files() or manifest.has_existing_files():  # else it only names removed files
                 unchanged.append(manifest)
         rewritten = [one for content, entries in changed.items() for one in self._manifest(content, entries)]
         return unchanged + rewritten
@@ -183,9 +183,9 @@ class RowDelta(_FastAppendFiles):
         if not listed:
             return []
         metadata = self._transaction.table_metadata
-        kind = WRITERS[THIRD if is_third(metadata) else 2, content]
+        writer_class = WRITERS[THIRD if is_third(metadata) else 2, content]
         output = self.new_manifest_output()
-        with kind(metadata.spec(), self.schema(), output, self._snapshot_id, self._compression) as writer:
+        with writer_class(metadata.spec(), self.schema(), output, self._snapshot_id, self._compression) as writer:
             for entry in listed:
                 writer.add_entry(entry)
         return [writer.to_manifest_file()]

@@ -20,7 +20,7 @@ from lakeingest.lake.iceberg.storage.format_version import is_third
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 ROW_ID, CHANGED_AT = "_row_id", "_last_updated_sequence_number"
-_FIELDS = (
+_FIELDS = (  # with the field ids that the specification reserves for them
     NestedField(2147483540, ROW_ID, LongType(), required=False),
     NestedField(2147483539, CHANGED_AT, LongType(), required=False),
 )

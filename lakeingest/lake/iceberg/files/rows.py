@@ -54,7 +54,8 @@ def batch_readers(
     `bounds` limit the first of the columns: files that have no such rows are left out. So are files in which the
     boolean column `flag` is nowhere true.
 
-    None if someone's deletes are not by position, or if old rows have a value of a new column that is in no file.
+    None if someone's deletes are not by position, or if one of the columns was added with a value for old rows: that
+    value is in no file.
     """
     schema = loaded.schema()
     if any(schema.find_field(name).initial_default is not None for name in names):

@@ -133,7 +133,7 @@ def _ids(table: TableId, metadata: TableMetadata, wanted: Sequence[SortField]) -
     else:  # a present name of a column counts more than a former one
         names = {field.column: known[str(field)] for field in wanted if str(field) in known} | names
     for field in wanted:
-        column = present.get(names.get(field.column, -1))
+        column = present.get(names.get(field.column, -1))  # -1: no column has this id
         if column is None or isinstance(column.field_type, FloatType | DoubleType | ListType):
             what = "which is not a column of its copy" if column is None else f"which is {column.field_type} now"
             raise PartitionsDiffer(f"{table}: sort_by names {field.column}, {what}; set sort_by to columns that it has")
@@ -158,8 +158,8 @@ def _updates(metadata: TableMetadata, wanted: SortOrder) -> tuple[TableUpdate, .
     if wanted.is_unsorted:
         new, chosen = wanted, wanted.order_id
     else:
-        following = max((order.order_id for order in metadata.sort_orders), default=0) + 1
-        new, chosen = wanted.model_copy(update={"order_id": following}), _LAST_ADDED
+        next_id = max((order.order_id for order in metadata.sort_orders), default=0) + 1
+        new, chosen = wanted.model_copy(update={"order_id": next_id}), _LAST_ADDED
     return (
         AddSortOrderUpdate.model_validate({"sort-order": new}),
         SetDefaultSortOrderUpdate.model_validate({"sort-order-id": chosen}),

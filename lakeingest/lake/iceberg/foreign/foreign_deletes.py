@@ -62,9 +62,10 @@ class ForeignDeletes:
 
         NO_FILES, and nothing is written, if the files of deletes have exactly these positions already.
         """
-        kinds = {is_vector(entry.data_file) for entry in self.deletes}
-        has_one_kind = kinds <= {is_third(self.table.metadata)} and not any(map(_is_by_equality, self.deletes))
-        if has_one_kind and self._stores_exactly(dead):
+        # positions are in vectors in version 3, and never in version 2
+        are_vectors = {is_vector(entry.data_file) for entry in self.deletes}
+        has_our_kind = are_vectors <= {is_third(self.table.metadata)} and not any(map(_is_by_equality, self.deletes))
+        if has_our_kind and self._stores_exactly(dead):
             return NO_FILES
         removed = tuple(entry.data_file for entry in self.deletes)
         files = {entry.data_file.file_path: entry.data_file for entry in self.rows}
@@ -93,15 +94,16 @@ class ForeignDeletes:
             names = _names(schema, ids)
             rows_of_places = _by_place(self.rows)
             for place, deletes in _by_place(entries).items():
-                is_everywhere = self.specs[deletes[0].data_file.spec_id].is_unpartitioned()
+                spec = self.specs[deletes[0].data_file.spec_id]  # all deletes of a place are of one spec
+                is_everywhere = spec.is_unpartitioned()
                 yield from self._deleted(names, deletes, self.rows if is_everywhere else rows_of_places.get(place, ()))
 
     def _deleted(
         self, names: Sequence[str], deletes: Sequence[ManifestEntry], rows: Sequence[ManifestEntry]
     ) -> Iterator[Positions]:
-        """The positions of rows in the files `rows` that `deletes`, files by equality in the columns `names`, delete.
+        """Yield the positions of the rows in the files `rows` that the files `deletes` delete.
 
-        Such a file deletes rows only of files of earlier commits.
+        `deletes` are by equality in the columns `names`. Each of them deletes only rows in files of earlier commits.
         """
         parts = []
         for entry in deletes:

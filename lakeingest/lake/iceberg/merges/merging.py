@@ -114,9 +114,11 @@ def _by_statement(merge: Merge) -> Prepared:
         return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
     # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to the merged snapshot
     loaded, merged = _merge_by_spark(merge, progress)
+    # (): no further files, because Spark has committed its own to the branch
     changes = with_compaction(as_staged(loaded, merged.snapshot_id), merged.snapshot_id, ())
 
     def write(transaction: Transaction) -> None:
+        """Move staging to the merged snapshot. If there is a compaction, add its commit."""
         ManageSnapshots(transaction=transaction).create_branch(merged.snapshot_id, STAGING, FOR_EVER).commit()
         if changes != NO_FILES:
             mark(transaction, progress, merged.snapshot_id, changes)

@@ -110,7 +110,7 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
         group_rows += task.file.record_count
     fills = constants(lift.after, lift.fills)
     if by_name:  # files lose the columns that the lift drops: a later column of the same name would have the same id
-        origins |= {column.name: column.name for column in lift.after.metadata}
+        origins |= {column.name: column.name for column in lift.after.metadata}  # metadata columns keep their names
         return [IcebergRewriter(lifted, fills, tuple(group), TableFiles.of(staged), origins) for group in groups]
     return [IcebergRewriter(lifted, fills, tuple(group)) for group in groups]
 

@@ -99,8 +99,8 @@ class _Present:
                 of_path = vectors.setdefault(path, []) if is_applying(entry, path, numbers) else dangling
                 of_path.append(entry)
         old = [entry for entry in deletes if not is_vector(entry.data_file)]
-        by_name = {entry.data_file.file_path: entry for entry in rows}
-        return cls(TableFiles.of(loaded), by_name, vectors, old, dangling)
+        rows_by_path = {entry.data_file.file_path: entry for entry in rows}
+        return cls(TableFiles.of(loaded), rows_by_path, vectors, old, dangling)
 
     def counts(self, dead: Positions) -> dict[str, int]:
         """The number of deleted rows of each data file, the rows `dead` included. No vector is read."""
@@ -147,6 +147,7 @@ class _Present:
         names = [field.name for field in self.table.metadata.schema().fields]
 
         def living(file: DataFile) -> pa.Table:
+            """The rows of a file that are not dead, with their ids."""
             rows = rows_with_ids(table, file, names, self.rows[file.file_path].sequence_number or 0)
             return drop_deleted(rows, file, dead)
 

@@ -76,6 +76,7 @@ def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests:
     parent = metadata.current_snapshot_id if MAIN in metadata.refs else None
     snapshot_id, name = metadata.new_snapshot_id(), uuid.uuid4()
     location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{name}.avro")
+    # 2: the version of the format that shared tables have
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
     numbers_of_totals = zip(*(one.totals for one in listed.values()), strict=True)  # for each total, one of each shard

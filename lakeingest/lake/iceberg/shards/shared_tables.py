@@ -123,7 +123,7 @@ class SharedTables:
                 return
             if loaded is None:
                 transaction = self._creation(shard, copy)
-                self._show_columns(transaction, shard, None, copy)
+                self._show_columns(transaction, shard, None, copy)  # None: it has no columns yet
                 add_commit(transaction, {text_of(shard): Listed.of(tip(copy, MAIN))})
                 commit(shard, transaction, lambda: self._find(shard))
             else:
@@ -183,7 +183,7 @@ class SharedTables:
         self._remove(shard, before)
 
     def _find(self, shard: TableId) -> Table | None:
-        """The shared table. Raises NotOurTable and NotOurCopy as `assert_ours`."""
+        """The shared table; None if there is none yet. Raises NotOurTable and NotOurCopy as `assert_ours`."""
         name = self._settings.shown(shard)
         try:
             loaded = self._catalog.load_table(name)
@@ -238,7 +238,7 @@ class SharedTables:
     def _creation(self, shard: TableId, copy: Table) -> Transaction:
         """The transaction that makes the shared table, with the columns of its first shard."""
         name, schema = self._settings.shown(shard), copy.schema()
-        self._catalog.create_namespace_if_not_exists(name[:1])
+        self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot makes no nested namespaces
         place = None if self._settings.catalog.gives_places else new_location_of(self._settings, name)
         marks = {} if self._ownership is None else self._ownership.marks({})
         properties = {
@@ -276,7 +276,7 @@ class SharedTables:
         """The lists of manifests of the shards' commits that `ours` shows, by the names of the shards.
 
         Those of the shards `without` are left out. If someone has moved main to an older commit of ours, the lists are
-        looked up in the copies of the shards.
+        looked up in the copies of the shards. Raises StateUnreadable if a copy does not have such a commit any more.
         """
         showing, known = self._showing_of(ours), parsed(properties)
         lists: dict[str, Listed] = {}
@@ -333,7 +333,8 @@ class SharedTables:
         ours = [snapshot for snapshot in loaded.metadata.snapshots if is_ours(snapshot)]
         showings = [self._showing_of(snapshot) for snapshot in ours]
         present = {snapshot.snapshot_id for snapshot in ours}
-        for number in [number for number in [*self._known] if number not in present]:
+        others = [number for number in [*self._known] if number not in present]  # copied, as other threads change it
+        for number in others:
             if len(self._known) > len(present) + WORTH:
                 self._known.pop(number, None)  # another thread may have forgotten it
         return showings

@@ -35,7 +35,7 @@ class DurableFileIO(PyArrowFileIO):
         out = super().new_output(location)
         scheme, _, path = self.parse_location(location, self.properties)
         if scheme == "file":
-            return _LocalFile(location, path, self.fs_by_scheme(scheme, None))
+            return _LocalFile(location, path, self.fs_by_scheme(scheme, None))  # None: a local file has no host
         traffic.count(files=1)  # PyArrow does not say how long the file became
         return out
 
@@ -55,6 +55,7 @@ class _LocalFile(PyArrowFile):
     """A local file to write, whose folder is made with it, and which is synced when it is closed."""
 
     def create(self, overwrite: bool = False) -> pa.NativeFile:  # noqa: FBT001, FBT002 - PyIceberg's signature
+        """Make the file and its folder, and open the file. Raises FileExistsError if it exists, unless `overwrite`."""
         path = Path(self._path)
         if not overwrite and path.exists():
             raise FileExistsError(f"{self.location} exists already")

@@ -56,7 +56,7 @@ def with_all_fields(file: DataFile) -> DataFile:
 def with_size_of_blob(vector: DataFile) -> DataFile:
     """A copy of a vector whose size in bytes is that of the vector alone, as summaries count it."""
     values = [vector[number] for number in range(len(vector))]
-    values[_NAMES.index("file_size_in_bytes")] = place_of_blob(vector)[1]
+    _, values[_NAMES.index("file_size_in_bytes")] = place_of_blob(vector)
     return _copied(vector, values)
 
 
@@ -65,14 +65,14 @@ def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -
 
     `first` is the id that the manifest has in the list of manifests. If it is None, no file has an id.
     """
-    following = first
+    next_row_id = first
     for entry in entries:
         file = entry.data_file
-        if following is None:
+        if next_row_id is None:
             file[_FIRST_ROW_ID] = None
         elif file[_FIRST_ROW_ID] is None and entry.status is not ManifestEntryStatus.DELETED:
-            file[_FIRST_ROW_ID] = following
-            following += file.record_count
+            file[_FIRST_ROW_ID] = next_row_id
+            next_row_id += file.record_count
 
 
 def _copied(file: DataFile, values: list[Any]) -> DataFile:

@@ -84,16 +84,16 @@ def write_list(
 
     A manifest of data files that has no first row id gets one here, from which all its rows get their ids.
     """
-    number, following = snapshot.sequence_number or 0, snapshot.first_row_id or 0
+    number, next_row_id = snapshot.sequence_number or 0, snapshot.first_row_id or 0
     records = []
     for manifest in manifests:
         values = _values(manifest)
         for place in (_NUMBER, _LEAST_NUMBER):  # unassigned in a manifest that this commit has written
             values[place] = number if values[place] == UNASSIGNED_SEQ else values[place]
         if manifest.content is ManifestContent.DATA and values[_FIRST_ROW_ID] is None:
-            values[_FIRST_ROW_ID] = following
+            values[_FIRST_ROW_ID] = next_row_id
             # also for files that were there before: those of an earlier version have no ids yet
-            following += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         records.append(ManifestFile(*values))
     parent = snapshot.parent_snapshot_id
     described = {
@@ -106,7 +106,7 @@ def write_list(
     }
     with AvroOutputFile[ManifestFile](output, _LIST, "manifest_file", record_schema=_LIST, metadata=described) as out:
         out.write_block(records)
-    return following
+    return next_row_id
 
 
 def _values(manifest: ManifestFile) -> list[Any]:

@@ -28,9 +28,10 @@ def unwritable(settings: config.Target) -> str | None:
 
 
 def in_threads(location: str, call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results of the calls, in the order of the items; in threads if the location is in a store.
+    """The results of `call` for each item, in order. `location` is a file or folder that the calls read or write.
 
-    On a disk threads take longer, because nothing waits for an answer.
+    The calls are made in threads if `location` is in a store. On a disk threads take longer, because nothing waits for
+    an answer: there each call is made when its result is asked for.
     """
     if location.startswith("file:"):
         return map(call, items)

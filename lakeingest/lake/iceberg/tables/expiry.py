@@ -286,7 +286,7 @@ def _last_removed(loaded: Table) -> list[Snapshot]:
 
 def _suffix(removed: Sequence[Snapshot]) -> str:
     """The end of the name of the removal that has the files of these snapshots."""
-    return f"-{removed[0].snapshot_id}"
+    return f"-{removed[0].snapshot_id}"  # one of them is enough, because a snapshot is removed only once
 
 
 def delete(io: FileIO, paths: Iterable[str]) -> None:

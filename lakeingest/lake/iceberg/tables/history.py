@@ -56,7 +56,7 @@ class Taken:
 
 
 def is_foreign(loaded: Table) -> bool:
-    """Whether another tool made the table, and no run has taken it over; or someone has removed staging since."""
+    """Whether another tool made the table, and no run has taken it over; or one has, and staging was removed since."""
     is_given_up = TAKEN in loaded.properties and STAGING not in loaded.metadata.refs
     return OWNER not in loaded.properties or is_given_up
 

@@ -80,8 +80,9 @@ def read_document(io: FileIO, location: str) -> Mapping[str, Any]:
     """The document in a metadata.json of any version of Iceberg; an empty one if the file is damaged."""
     with io.new_input(location).open() as file:
         contents = file.read()
+    is_compressed = contents.startswith(b"\x1f\x8b")  # the first bytes of gzip
     try:
-        doc = json.loads(gzip.decompress(contents) if contents.startswith(b"\x1f\x8b") else contents)
+        doc = json.loads(gzip.decompress(contents) if is_compressed else contents)
     except (OSError, EOFError, *DAMAGED):
         return {}
     return doc if isinstance(doc, dict) else {}

@@ -135,6 +135,7 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     main_number = 0 if main is None else main.sequence_number or 0
 
     def is_ours(snapshot: Snapshot) -> bool:
+        """Whether the snapshot is a commit of ours, and the table still has its schema."""
         return is_marked(snapshot) and snapshot.schema_id in schemas
 
     # case 1. Each case looks at as few snapshots as it can, because there may be hundreds

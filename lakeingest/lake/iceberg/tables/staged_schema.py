@@ -48,7 +48,7 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """A table whose current schema is that of commits on this snapshot. Do not commit on the returned table."""
+    """The table, but its current schema is that of commits on this snapshot. Do not commit on the returned table."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -74,8 +74,8 @@ def show_schema(transaction: Transaction, version: int) -> None:
 def lifted_schema(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
     """The schema that a lift gives to the rows of this snapshot."""
     old = next(schema for schema in metadata.schemas if schema.schema_id == schema_of(metadata, version))
-    following = max(schema.schema_id for schema in metadata.schemas) + 1
-    return lift_schema(old, lift, field_ids_of(metadata), following, keeps_dropped=keeps_dropped)
+    next_id = max(schema.schema_id for schema in metadata.schemas) + 1
+    return lift_schema(old, lift, field_ids_of(metadata), next_id, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
@@ -231,8 +231,8 @@ def number_by_name(transaction: Transaction, shard: str) -> None:
 
 def show_new(transaction: Transaction, fields: Sequence[NestedField], key: Collection[str]) -> None:
     """Let the transaction add a schema of these fields, with this key, and make it the table's current one."""
-    following = max(schema.schema_id for schema in transaction.table_metadata.schemas) + 1
-    schema = Schema(*fields, schema_id=following, identifier_field_ids=identifier_of(fields, key))
+    next_id = max(schema.schema_id for schema in transaction.table_metadata.schemas) + 1
+    schema = Schema(*fields, schema_id=next_id, identifier_field_ids=identifier_of(fields, key))
     transaction._stage((AddSchemaUpdate.model_validate({"schema": schema}),), ())  # noqa: SLF001 - the commit asserts
     _set_current(transaction, NEWEST)
 
