@@ -10,6 +10,7 @@ from lakeingest.core.copies.prepared import Pending
 from lakeingest.core.ddl.alteration import Alteration
 from lakeingest.core.file_names import inside
 from lakeingest.core.tables.schema import TableId
+from lakeingest.files.file import File
 from lakeingest.spool.followed import Followed
 
 
@@ -125,3 +126,8 @@ class _Watched(Mapping[TableId, tuple[str, int] | None]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def manifests_in(folder: File) -> list[File]:
+    """The files of the manifests of a spool, in the order of their numbers, which `Spool.reach_back` makes negative."""
+    return sorted((folder / "segments").listed("*.json"), key=lambda file: int(file.stem))

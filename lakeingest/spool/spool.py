@@ -26,7 +26,7 @@ from lakeingest.spool import archive, reread_files
 from lakeingest.spool.boundaries import Boundaries
 from lakeingest.spool.followed import Followed
 from lakeingest.spool.joined import file_names
-from lakeingest.spool.manifest import Manifest, Segments
+from lakeingest.spool.manifest import Manifest, Segments, manifests_in
 from lakeingest.spool.segment_files import whole_file
 from lakeingest.state import store
 
@@ -75,7 +75,7 @@ class Spool:
             doc = head.read()
             opened = Position.from_json(doc)
             pending = None if doc.get("prepared") is None else Pending.from_json(doc["prepared"])
-            manifests = (folder / "segments").listed("*.json")
+            manifests = manifests_in(folder)
             segments = {
                 int(file.stem): Manifest.from_json(files.parsed(contents))
                 for file, contents in zip(manifests, files.read_all(manifests), strict=True)
@@ -105,7 +105,7 @@ class Spool:
         archive.clear(folder)  # Step 1: delete the archive of the earlier spool
         with store.storage_errors(folder):
             # Step 2: delete the manifests, the last one first: an interruption leaves a shorter spool without a gap
-            for manifest in reversed((folder / "segments").listed("*.json")):
+            for manifest in reversed(manifests_in(folder)):
                 manifest.delete()
             (folder / "boundaries.json").delete()
             for subfolder in (folder / "segments", folder / "data"):

@@ -622,6 +622,18 @@ def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tm
         assert (loaded.start, loaded.position.place) == (place(100), place(300))
 
 
+def test_a_spool_reaches_back_several_times(tmp_path: Local) -> None:
+    """Loaded again, its segments are in order, whatever their numbers."""
+    spool = Spool.open(tmp_path, Position(UUID, 1, FilePosition("binlog.000007", 500), GtidSet()))
+    spool.append([segment(spool.folder, 500, 600, range(0), orders=5)])
+    for begin in (400, 300, 200, 100):
+        start = Position(UUID, 1, FilePosition("binlog.000007", begin), GtidSet())
+        spool.reach_back(start, segment(spool.folder, begin, begin + 100, range(0), late=1))
+        loaded = Spool.load(tmp_path)
+        assert loaded is not None
+        assert [part.start.pos for part in loaded.segments] == [*range(begin, 600, 100)]
+
+
 def test_what_is_read_again_of_a_table_replaces_what_was_spooled_of_it(tmp_path: Local) -> None:
     """Its rows and its values that were made NULL count once; those of the other table stay."""
     spool = Spool.open(tmp_path, Position(UUID, 1, FilePosition("binlog.000007", 100), GtidSet()))
