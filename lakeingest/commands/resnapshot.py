@@ -83,7 +83,7 @@ def _parsed_key(schema: TableSchema, key: Any) -> Key:
 
 
 def key_values(schema: TableSchema, key: Any) -> dict[str, Any]:
-    """The Arrow values of a key, by column, for a value or a list of values. Raises UsageError if they do not fit."""
+    """The Arrow values of `key`, a value or a list of values, by column. Raises UsageError if they do not fit."""
     values = key if isinstance(key, list | tuple) else [key]
     return parse_key(schema, json.dumps(list(values), default=_as_text))
 

@@ -105,7 +105,7 @@ class Local(PosixPath):
         return self.read(), None
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """The contents, read one after the other."""
+        """The contents of the files. On this machine, one file is read after the other."""
         return [file.read() for file in files]
 
     def write(self, contents: bytes) -> None:

@@ -201,7 +201,7 @@ class Course:
 
 
 def _with_span(spans: list[Span], span: Span) -> list[Span]:
-    """The spans with one more, which is added to the list itself; a new list of joined spans if they are too many."""
+    """Add a span to the list. Returns the list itself, or a new list of joined spans if there are too many of them."""
     spans.append(span)
     return joined(spans, SPANS_MAX) if len(spans) > 2 * SPANS_MAX else spans
 

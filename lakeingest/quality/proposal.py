@@ -196,7 +196,7 @@ def _sayable(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 class _OneLine(yaml.SafeDumper):
-    """Writes a text with line feeds in one line, too."""
+    """Writes each text in one line, even a text with line feeds."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:

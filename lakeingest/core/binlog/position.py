@@ -254,7 +254,7 @@ class GtidSet:
 
     def __str__(self) -> str:
         entries: dict[str, str] = {}
-        for (uuid, tag), intervals in self.members:
+        for (uuid, tag), intervals in self.members:  # of each UUID, the intervals without a tag come first
             text = entries.get(uuid, uuid) + (f":{tag}" if tag else "")
             entries[uuid] = text + "".join(f":{low}" if low == high else f":{low}-{high}" for low, high in intervals)
         return ",".join(entries.values())

@@ -91,7 +91,7 @@ def fold(
     """The versions that the changes begin or end, each once: the ended ones in the order of their ends, then the rest.
 
     `current` has the current version of each changed key that has one. The changes are in order. `same` tells whether
-    two rows are equal, for rows that were read again.
+    two rows are equal: a row that was read again, and equals the row of the current version, changes nothing.
 
     A key has one current version at most: a new version ends the version before it. A change that deletes a key without
     a version changes nothing, as in a copy.

@@ -89,7 +89,7 @@ def noted_again(
     """The note for readers who see the position `shown`; None if nothing is known for them.
 
     `noted` is the last note. `moments`: times up to which these readers see every change; None if unknown. `complete`:
-    a position up to which they see every change; None if none is known but those of `noted` and `shown`.
+    a position up to which they see every change; None if only `shown` and the position of `noted` are known.
     """
     known = [moment for moment in (fresh_as_of(shown, noted), *moments) if moment is not None]
     if complete is None and _counts(noted, shown):

@@ -245,8 +245,8 @@ class StagedTarget(Target, Generic[Published]):
     def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
         """Do nothing if staging has the commit `staged`. Otherwise drop staging, and begin it again at this commit.
 
-        A commit that staging does not have is the published one. If nothing is published, `staged` is None, and staging
-        is only dropped.
+        In the second case, `staged` is the published commit, or None if nothing is published. With None, staging is
+        only dropped.
         """
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):

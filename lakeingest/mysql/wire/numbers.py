@@ -199,18 +199,18 @@ def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarra
         low = high = int64(0)
         negative = False
         if at >= 0:
-            negative = data[at] & 0x80 == 0
-            sign = int64(0x80)  # inverts the first bit of the first group, which is stored inverted; 0 for other groups
+            negative = (data[at] & 0x80) == 0  # the first bit of the first group is stored inverted
+            inverted = int64(0x80)  # the bit of a group that is stored inverted; 0 for other groups than the first
             for group in range(len(groups)):
                 size, power = groups[group, 0], groups[group, 1]
                 mask = (int64(1) << (8 * size)) - 1
-                part = big_number(data, at, size) ^ (sign << (8 * (size - 1)))
+                part = big_number(data, at, size) ^ (inverted << (8 * (size - 1)))
                 if negative:  # all its bits are stored inverted
                     part ^= mask
                 if part >= power:  # more digits than the group can have
                     return row
                 low, high = times_plus(low, high, power, part)
-                sign = int64(0)
+                inverted = int64(0)
                 at += size
         _write_wide(wide, row, low, high, negative)
     return -1

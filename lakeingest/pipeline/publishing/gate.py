@@ -72,7 +72,7 @@ def gate(
         if sound:
             evaluated = evaluate(live_rows(rows(), table.schema), suites) if suites else None
             report = with_passed_suite(definition_suite, evaluated)
-        elif table.schema.keeps_deleted and suites:  # each suite gets other rows
+        elif table.schema.keeps_deleted and suites:  # the given suites get only live rows
             all_rows = rows()
             report = evaluate(all_rows, [definition_suite])
             report = joined_reports(report, evaluate(live_rows(all_rows, table.schema), suites))

@@ -36,5 +36,5 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     if STATE in loaded.properties:  # the first publish of a table under its own name
         end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)
-    assert_staging(branches, loaded.metadata).commit()
+    assert_staging(branches, loaded.metadata).commit()  # into the transaction; the catalog asserts staging later
     return transaction

@@ -55,7 +55,7 @@ def marks_of_new(fields: Sequence[PartitionField]) -> dict[str, str]:
 
 
 def our_spec(metadata: TableMetadata) -> PartitionSpec | None:
-    """The spec with which we made the table; None if someone has removed it, or damaged the table's property."""
+    """The spec with which we made the table; None if someone has removed this spec, or damaged PARTITION_BY."""
     try:
         transforms = [_transform(field) for field in _made_with(metadata)]
     except DAMAGED:

@@ -118,6 +118,7 @@ def lift_schema(old: Schema, lift: Lift, ids: "FieldIds", schema_id: int, *, kee
             continue
         if field.name not in names_before:  # an earlier lift dropped this column
             fields.append(field)
+        # a field under the old name of a renamed column is left out: step 1 has the column
         elif keeps_dropped and not ids.are_by_name and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifier_of(fields, lift.after.key))

@@ -62,7 +62,7 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
     last_change = latest_time(metadata)
 
     def timed(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
-        """The update with the time of its snapshot by the catalog's clock, or the last change if that is later."""
+        """The update. Its snapshot gets its time by the catalog's clock, or the last change's time if that is later."""
         moment = max(update.snapshot.timestamp_ms - ahead, last_change)
         return update.model_copy(update={"snapshot": update.snapshot.model_copy(update={"timestamp_ms": moment})})
 
