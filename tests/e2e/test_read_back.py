@@ -186,12 +186,14 @@ def test_trino_reads_the_rows_of_the_source(pipe: Pipe, tmp_path: Path, version:
             "s3.aws-secret-key": keys["s3.secret-access-key"],
         }
         trino.add_catalog(server, "lake", properties)
+        refused = []
         for name in ("one", "two"):
             wanted = by_spark(pipe, TableId(pipe.database, name))
             columns = ", ".join(f'"{column}"' for column in wanted.column_names)
-            query = f'SELECT {columns} FROM lake."{pipe.database}"."{name}"'
-            if version == "3":
-                with pytest.raises(AssertionError, match="Unexpected PUFFIN file format"):
-                    trino.query(server, query)
-            else:
-                assert_same(trino.table(trino.query(server, query), wanted.schema), wanted, "Trino")
+            try:
+                rows = trino.query(server, f'SELECT {columns} FROM lake."{pipe.database}"."{name}"')
+            except AssertionError as error:
+                refused.append(str(error))
+            else:  # in version 3, a table that has no vector since its last compaction
+                assert_same(trino.table(rows, wanted.schema), wanted, "Trino")
+        assert set(refused) == ({"Unexpected PUFFIN file format"} if version == "3" else set())
