@@ -65,8 +65,12 @@ def metadata_of(flavor: Flavor, chosen: str = METADATA) -> str:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first server of a program leaves its tables as they were set up: later ones begin with a copy."""
-    return tmp_path_factory.mktemp("prepared")
+    """Where the first server of a program leaves its tables as they were set up: later ones begin with a copy.
+
+    All processes of `pytest -n 2` share it.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prepared"
 
 
 @pytest.fixture(scope="session")

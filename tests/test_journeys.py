@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,12 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PARTS = PAGE.partition("## Five journeys, file by file\n")[2].partition("\n## ")[0].split("\n\n")
 JOURNEYS = {title[1]: part for part in PARTS if (title := re.match(r"\*\*(.+?)\.\*\*", part))}
 FILE = re.compile(r"`((?:lakeingest|docs|infra)/[\w./-]+)`")
-IMPORTS = dict(arrows(SOURCES))
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Whom each file of the package imports. A function, because it takes seconds: tests are collected without."""
+    return dict(arrows(SOURCES))
 
 
 def files_of(journey: str) -> list[str]:
@@ -31,7 +37,7 @@ def leads(one: str, other: str, names: set[str]) -> bool:
     """
     if one.endswith(".py") and other.endswith(".py"):
         ours, theirs = (path.removesuffix(".py").replace("/", ".") for path in (one, other))
-        return theirs in IMPORTS[ours] or ours in IMPORTS[theirs]
+        return theirs in imports()[ours] or ours in imports()[theirs]
     texts = [(ROOT / path).read_text() for path in (one, other)]
     folders = {f'"{Path(path).parent.name}"' for path in (one, other) if not path.endswith(".py")}
     return any(name in texts[0] + texts[1] for name in folders) or any(
@@ -91,7 +97,7 @@ def test_every_room_of_the_pipeline_stands_on_the_floor_that_the_page_says() -> 
     table = PAGE.partition("## The rooms of a run\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d) \| (.+?) \|", table, re.MULTILINE)
     said = {name: int(floor) for floor, rooms in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", rooms)}
-    rooms = {room: others for room, others in between_siblings(IMPORTS).items() if room.startswith(PIPELINE)}
+    rooms = {room: others for room, others in between_siblings(imports()).items() if room.startswith(PIPELINE)}
     stands = floors({room: others for room, others in rooms.items() if room.count(".") == PIPELINE.count(".")})
     assert said == {room.removeprefix(PIPELINE): floor for room, floor in stands.items()}
 

@@ -6,13 +6,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "pins.md").read_text()
-SOURCES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in (ROOT / "lakeingest").rglob("*.py")}
 # Rows of the tables of private names, and of the table of versions: the cells that have something to prove
 NAMES = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 VERSIONS = re.compile(r"^\| `([^`]*[=<][^`]*)` \| [^|]+ \| (`[^|]+`) \|$", re.MULTILINE)
@@ -88,6 +86,12 @@ ADDED = {
 Touch = tuple[str, str]  # a private name, and the file that uses it
 
 
+@cache
+def sources() -> dict[str, ast.Module]:
+    """The syntax tree of each file of lakeingest. A function, because it takes seconds: tests are collected without."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in (ROOT / "lakeingest").rglob("*.py")}
+
+
 def is_private(name: str) -> bool:
     """Whether a name begins with one underscore."""
     return name.startswith("_") and not name.startswith("__") and name != "_"
@@ -110,13 +114,14 @@ def imported(tree: ast.Module) -> dict[str, str]:
     return found
 
 
+@cache
 def extending() -> set[str]:
     """The classes of lakeingest, with their modules, that extend a class of a library, also one over another.
 
     Those of pydantic do not count: nothing of it is private there, and a validator of ours has any name.
     """
     bases: dict[str, set[str]] = {}
-    for file, tree in SOURCES.items():
+    for file, tree in sources().items():
         module, names = ".".join(Path(file).with_suffix("").parts), imported(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
@@ -128,9 +133,6 @@ def extending() -> set[str]:
     while more := {name for name, over in bases.items() if over & found} - found:
         found |= more
     return found
-
-
-EXTENDING = extending()
 
 
 def defined(node: ast.ClassDef) -> Iterator[str]:
@@ -175,14 +177,15 @@ def of_node(node: ast.AST) -> Iterator[str]:
             yield name
 
 
+@cache
 def touches() -> set[Touch]:
     """Every private name of a library, with each file that uses it."""
     found = set()
-    for file, tree in SOURCES.items():
+    for file, tree in sources().items():
         module = ".".join(Path(file).with_suffix("").parts)
         for node in ast.walk(tree):
             names = set(of_node(node))
-            if isinstance(node, ast.ClassDef) and f"{module}.{node.name}" in EXTENDING:
+            if isinstance(node, ast.ClassDef) and f"{module}.{node.name}" in extending():
                 names |= set(of_class(node)) - ADDED.get(node.name, set())
             found |= {(name, file) for name in names if is_private(name)}
     return found
@@ -198,7 +201,6 @@ def is_within(file: str, place: str) -> bool:
     return file == place or (place.endswith("/") and file.startswith(place))
 
 
-FOUND = touches()
 LISTED = [(name, place) for names, where, _ in NAMES.findall(PAGE) for name in quoted(names) for place in quoted(where)]
 
 
@@ -206,7 +208,7 @@ def test_every_private_name_of_a_library_is_listed() -> None:
     """With the file, or its folder. A name of lakeingest's own belongs to OURS or ADDED above."""
     unlisted = [
         f"{file}: {name}"
-        for name, file in sorted(FOUND)
+        for name, file in sorted(touches())
         if not any(name == listed and is_within(file, place) for listed, place in LISTED)
     ]
     assert unlisted == []
@@ -214,27 +216,31 @@ def test_every_private_name_of_a_library_is_listed() -> None:
 
 def test_nothing_is_listed_that_is_not_used() -> None:
     """Each row has names of which each is used in one of its places, and each place uses one of them."""
+    found = touches()
     for names, where, _ in NAMES.findall(PAGE):
         for name in quoted(names):
-            assert any(name == used and is_within(file, place) for used, file in FOUND for place in quoted(where)), name
+            assert any(name == used and is_within(file, place) for used, file in found for place in quoted(where)), name
         for place in quoted(where):
-            used_there = {used for used, file in FOUND if is_within(file, place)}
+            used_there = {used for used, file in found if is_within(file, place)}
             assert used_there & set(quoted(names)), (names, place)
 
 
-@pytest.mark.parametrize("name", sorted(EXTENDING))
-def test_what_a_class_overrides_is_there_in_its_library(name: str) -> None:
+def test_what_a_class_overrides_is_there_in_its_library() -> None:
     """A private name that a library has given up would be ours alone: nothing would call it, and nothing would fail."""
-    module, _, class_name = name.rpartition(".")
-    [node] = [
-        node
-        for node in ast.walk(SOURCES[f"{module.replace('.', '/')}.py"])
-        if isinstance(node, ast.ClassDef) and node.name == class_name
-    ]
-    parents = getattr(importlib.import_module(module), class_name).__mro__[1:]
-    of_library = [parent for parent in parents if not parent.__module__.startswith("lakeingest")]
-    overridden = {one for one in defined(node) if is_private(one)} - ADDED.get(class_name, set())
-    assert {one for one in overridden if not any(hasattr(parent, one) for parent in of_library)} == set()
+    lost = {}
+    for name in extending():
+        module, _, class_name = name.rpartition(".")
+        [node] = [
+            node
+            for node in ast.walk(sources()[f"{module.replace('.', '/')}.py"])
+            if isinstance(node, ast.ClassDef) and node.name == class_name
+        ]
+        parents = getattr(importlib.import_module(module), class_name).__mro__[1:]
+        of_library = [parent for parent in parents if not parent.__module__.startswith("lakeingest")]
+        overridden = {one for one in defined(node) if is_private(one)} - ADDED.get(class_name, set())
+        lost[name] = {one for one in overridden if not any(hasattr(parent, one) for parent in of_library)}
+    assert len(lost) > 20
+    assert {name: names for name, names in lost.items() if names} == {}
 
 
 def test_every_version_with_a_limit_is_listed() -> None:

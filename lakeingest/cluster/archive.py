@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
@@ -168,6 +169,7 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
     return path
 
 
+@cache
 def _kernels() -> dict[str, Path]:
     """Compile the kernels for jobs, in a process of its own. Returns their files by their paths in the archive.
 

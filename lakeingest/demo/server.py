@@ -101,7 +101,7 @@ def local_server(
     `program` is the path of a server to run. With `in_container`, the flavor's container image is run. Without either,
     the three origins are tried. The folder `prepared` saves the time of callers that start many servers: the first
     server leaves a new data folder in it, and later servers of the same program begin with a copy of this data folder.
-    These servers have the same password.
+    These servers have the same password. Several processes may share the folder.
 
     `settings` are added to the flavor's settings, or replace settings of the same name. An empty value stands for an
     option without a value, such as `skip_log_bin`. If `port` is None, any free port is taken. `say` is called with a
@@ -258,16 +258,17 @@ def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], 
     # a data folder fits only servers with the same lasting options; their other options may differ
     lasting_options = [option for option in options if option.partition("=")[0] in _LASTING_OPTIONS]
     template = prepared / hashlib.sha256("\0".join([*command, *lasting_options]).encode()).hexdigest()[:16]
-    if not template.exists():
-        prepared.mkdir(parents=True, exist_ok=True)
-        with _new_folder(prepared) as new:
-            flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
-            password = _set_up_data(flavor, [*command, *flavor_options, *lasting_options], new, new / "server.log")
-            # remove the server's id and keys, so that each server on a copy makes its own id and keys when it starts
-            for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
-                identity.unlink(missing_ok=True)
-            (new / "password").write_text(password)
-            new.rename(template)  # renamed at the end, so that a folder of this name is always complete
+    prepared.mkdir(parents=True, exist_ok=True)
+    with debian.locked(template.with_suffix(".lock")):  # processes that share the folder would all set it up
+        if not template.exists():
+            with _new_folder(prepared) as new:
+                flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
+                password = _set_up_data(flavor, [*command, *flavor_options, *lasting_options], new, new / "server.log")
+                # remove the server's id and keys, so that each server on a copy makes its own when it starts
+                for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
+                    identity.unlink(missing_ok=True)
+                (new / "password").write_text(password)
+                new.rename(template)  # renamed at the end, so that a folder of this name is always complete
     shutil.copytree(template / "data", home / "data")
     return (template / "password").read_text()
 

@@ -90,6 +90,7 @@ def test_a_commit_of_others_is_found_by_the_next_look(pair: Pipe) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "shorter"])
 @pytest.mark.parametrize("what", ["metadata", "list", "manifest", "rows"])
+@pytest.mark.long("each file is lost in one way in turn", turn="damage")
 def test_a_file_of_a_known_copy_that_is_lost_is_found(pair: Pipe, what: str, damage: str) -> None:
     """As if the copy was not known: the run goes back to the commit before, and copies no chunk again."""
     pair.sql("UPDATE still SET v = 9 WHERE id = 2")

@@ -126,7 +126,7 @@ def assert_exact(pipe: Pipe, fields: int) -> int:
 @pytest.mark.parametrize(
     "texts", [["days(`made at`)"], ["months(stamp)", "country"], ["bucket(3, id)"]], ids=" and ".join
 )
-@pytest.mark.long("many runs; tests/lake/iceberg/test_partitions moves rows in every run")
+@pytest.mark.long("many runs; tests/lake/test_partitions moves rows in every run")
 def test_rows_that_move_are_once_in_the_copy(
     pipe_on: Callable[..., Pipe], any_server: LocalServer, texts: list[str]
 ) -> None:

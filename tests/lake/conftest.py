@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config import Config, Target
+from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.tables.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.marks import BUILDING
 from tests.lake.clocks import Clock
+from tests.lake.divided import COLUMNS, Divide
 from tests.lake.steps import PLAIN, Lake, Raw
 
 BOUNDARIES = {
@@ -49,6 +51,22 @@ def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
 def lake(lake_of: Callable[..., Lake]) -> Lake:
     """A table with an integer key and a text."""
     return lake_of()
+
+
+@pytest.fixture
+def divide(lake_config: Config, spark: SparkSession) -> Divide:
+    """Call it with partitions for a new table, which has COLUMNS by default. `merge` is the way of merges."""
+
+    def make(
+        *texts: str, columns: tuple[Column, ...] = COLUMNS, key: tuple[str, ...] = ("id",), merge: str = "auto"
+    ) -> Lake:
+        schema = TableSchema(TableId("contract", f"divided{next(numbers)}"), columns, key)
+        tables = Tables(include=("*.*",), options={"contract.*": TableOptions(partition_by=texts)})
+        target = lake_config.target.model_copy(update={"merge": merge})
+        config = lake_config.model_copy(update={"tables": tables, "target": target})
+        return Lake(target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
+
+    return make
 
 
 @pytest.fixture(scope="session")

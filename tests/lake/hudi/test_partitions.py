@@ -1,11 +1,10 @@
 """Copies with partitions: each row is once in the table, in the folder of its partition, whoever writes the commit."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,17 +17,29 @@ from lakeingest.core.ddl.lift import Lift
 from lakeingest.core.tables.change import DELETED
 from lakeingest.core.tables.default import Value
 from lakeingest.core.tables.keys import KeyRange
-from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.core.waves.splits import Split
-from lakeingest.errors import ForeignWrite, PartitionsDiffer, UnsupportedTable
-from lakeingest.files.local import Local
+from lakeingest.errors import ForeignWrite, PartitionsDiffer
 from lakeingest.lake.formats import open_points, open_rollbacks, open_target
 from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
-from tests.lake.conftest import BOUNDARIES, numbers
-from tests.lake.hudi import partitioned
+from tests.lake.divided import (
+    BACK,
+    BACKED,
+    COLUMNS,
+    EPOCH,
+    MOVED,
+    MOVES,
+    NEW,
+    OLD,
+    ROWS,
+    Divide,
+    folder,
+    places,
+)
+from tests.lake.divided import assert_seen_in_hudi as assert_seen
 from tests.lake.hudi.test_lift import give_another_form
 from tests.lake.hudi.test_record_key import ODD
 from tests.lake.hudi.test_row_delta import SECRET, STEPS, alone, commits, die, properties
@@ -38,42 +49,6 @@ from tests.lake.steps import START, Crash, Lake
 from tests.servers.engines import HUDI_RS
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
-
-COLUMNS = (
-    Column("id", Kind.INT32, source_type("int"), nullable=False),
-    Column("d", Kind.DATE, source_type("date")),
-    Column("v", Kind.STRING, source_type("text"), charset="utf8mb4", collation="utf8mb4_0900_ai_ci"),
-)
-OLD, EPOCH, NEW = date(1969, 12, 31), date(1970, 1, 1), date(2026, 2, 3)
-Divide = Callable[..., Lake]
-MOVES = (  # changes that move rows between partitions, also to and from NULL; a new row, and one that stays
-    (1, NEW, "a2", False),
-    (2, None, "", False),
-    (3, OLD, "x/y=\\z", False),
-    (4, None, None, True),
-    (5, EPOCH, "e2", False),
-    (9, NEW, "i", False),
-)
-ROWS = ((1, OLD, "a"), (2, EPOCH, "b"), (3, None, "c"), (4, NEW, ""), (5, EPOCH, "e"), (6, None, None))
-MOVED = [(1, NEW, "a2"), (2, None, ""), (3, OLD, "x/y=\\z"), (5, EPOCH, "e2"), (6, None, None), (9, NEW, "i")]
-BACK = ((1, OLD, "a", False), (2, EPOCH, "b", False), (3, None, "c", False), (4, NEW, "", False), (9, None, "", True))
-BACKED = [(1, OLD, "a"), (2, EPOCH, "b"), (3, None, "c"), (4, NEW, ""), (5, EPOCH, "e2"), (6, None, None)]
-
-
-@pytest.fixture
-def divide(lake_config: Config, spark: SparkSession) -> Divide:
-    """Call it with partitions for a new table, which has COLUMNS by default. `merge` is the way of merges."""
-
-    def make(
-        *texts: str, columns: tuple[Column, ...] = COLUMNS, key: tuple[str, ...] = ("id",), merge: str = "auto"
-    ) -> Lake:
-        schema = TableSchema(TableId("contract", f"divided{next(numbers)}"), columns, key)
-        tables = Tables(include=("*.*",), options={"contract.*": TableOptions(partition_by=texts)})
-        target = lake_config.target.model_copy(update={"merge": merge})
-        config = lake_config.model_copy(update={"tables": tables, "target": target})
-        return Lake(target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
-
-    return make
 
 
 def merging(lake: Lake, lake_config: Config, merge: str) -> Lake:
@@ -86,50 +61,6 @@ def merging(lake: Lake, lake_config: Config, merge: str) -> Lake:
 
 def _texts_of(lake: Lake) -> list[str]:
     return list(map(str, lake.open()._partitions_of(lake.table)))  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-def folder(lake: Lake) -> Local:
-    """Where readers find the table."""
-    return Local(lake.settings.folder(lake.table).path)
-
-
-def places(lake: Lake) -> dict[str, str]:
-    """The partition of each file that readers see."""
-    return partitioned.places(lake.settings, lake.table)
-
-
-def assert_seen(lake: Lake, rows: Sequence[tuple[Any, ...]]) -> set[str]:
-    """What readers see, and where the rows are. Returns the partitions."""
-    found = lake.spark.read.format("hudi").load(str(folder(lake)))
-    assert sorted(map(tuple, found.select(*lake.schema.names).collect()), key=lambda row: row[0]) == list(rows)
-    assert lake.open().count(lake.table, lake.loaded().version) == len(rows)
-    where = found.select(PARTITION, "_hoodie_partition_path").collect()
-    for partition, path in where:
-        assert partition == path
-        pruned = found.where(f"{PARTITION} = '{partition}'")
-        assert pruned.count() == sum(1 for one, _ in where if one == partition)
-        assert {name.rpartition("/")[0].rpartition("/")[2] for name in pruned.inputFiles()} >= {partition}
-    assert places(lake)
-    return {partition for partition, _ in where}
-
-
-@pytest.mark.parametrize(
-    "texts", [["day(d)"], ["month(d)", "bucket(2, id)"], ["d"], ["truncate(1, v)"], ["year(d)", "v"]], ids=" and ".join
-)
-@pytest.mark.parametrize("merge", ["row_delta", "statement"])
-@pytest.mark.long("publishes of Hudi, and repeats", only=("statement", "d", "truncate(1, v)", "year(d) and v"))
-def test_rows_move_between_partitions_and_back(divide: Divide, texts: list[str], merge: str) -> None:
-    """Each is once in the copy, in its partition. By files without Spark: else Hudi would mend what they lack."""
-    lake = divide(*texts, merge=merge)
-    publish = partial(alone, lake) if merge == "row_delta" else lake.publish
-    staged = lake.wave(lake.created(), ROWS[:3], upper=(4,))
-    staged = lake.wave(staged, ROWS[3:])
-    publish(lake.open().mark(staged, lake.leveled(staged, 20)))
-    assert_seen(lake, sorted(ROWS))
-    publish(lake.merge(lake.loaded(), *MOVES, pos=30))
-    assert_seen(lake, MOVED)
-    publish(lake.merge(lake.loaded(), *BACK, pos=40))
-    assert_seen(lake, BACKED)
 
 
 def test_readers_open_the_files_of_the_partitions_they_ask_for(divide: Divide) -> None:
@@ -374,38 +305,6 @@ def test_hudi_archives_from_time_to_time(divide: Divide, lake_config: Config) ->
     assert_seen(lake, [rows[n] for n in sorted(rows)])
 
 
-def test_partitions_that_a_table_cannot_have_are_refused(divide: Divide) -> None:
-    """Before anything is made."""
-    for text, reason in (("day(gone)", "names gone, which is not a column"), ("hour(d)", "which hour cannot take")):
-        lake = divide(text)
-        with pytest.raises(UnsupportedTable, match=reason):
-            lake.created()
-        assert lake.open().recover(lake.table) is None
-
-
-def test_other_partitions_in_pipeline_yml_are_refused_by_name(divide: Divide) -> None:
-    """The copy has those with which it was made, from its beginning; both ways out are in the message."""
-    lake = divide("day(d)")
-    for staged in (lake.copied(*ROWS), None):
-        if staged is None:
-            lake.publish(lake.open().mark(lake.loaded(), lake.leveled(lake.loaded(), 20)))
-        for texts, wanted in (((), "no partitions"), (("month(d)",), "month.d."), (("day(d)", "v"), "day.d., v")):
-            other = divide(*texts)
-            other.schema = lake.schema
-            for step in (other.open().recover, other.open().inspect, other.open().look):
-                message = f"asks for .*{wanted}, and its copy has the partitions day.d.; set partition_by to .* or drop"
-                with pytest.raises(PartitionsDiffer, match=message):
-                    step(lake.table)
-    plain = divide()
-    plain.published(*ROWS)
-    divided = divide("d")
-    divided.schema = plain.schema
-    with pytest.raises(PartitionsDiffer, match=r"its copy has no partitions"):
-        divided.loaded()
-    lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
-    assert_seen(lake, MOVED)
-
-
 def test_partitions_follow_a_column_that_is_renamed(divide: Divide, lake_config: Config) -> None:
     """With a new column in the same DDL; pipeline.yml may have either name, also before the next publish."""
     lake = divide("day(d)")
@@ -443,26 +342,6 @@ def assert_still_seen(lake: Lake, rows: Sequence[tuple[Any, ...]]) -> None:
     assert sorted(map(tuple, found.select("id", "d", "v").collect()), key=lambda row: row[0]) == list(rows)
 
 
-def test_ddl_that_takes_partitions_away_stops_the_table_by_name(divide: Divide) -> None:
-    """A column that is dropped, also if another one gets its name, and a type that no day has."""
-    lake = divide("day(d)")
-    staged = lake.published(*ROWS)
-    without = replace(lake.schema, columns=(COLUMNS[0], COLUMNS[2]))
-    for origins in (("id", "v"),):
-        with pytest.raises(PartitionsDiffer, match="divided by d, which DDL dropped or gave another type; set part"):
-            lake.open().rewriters(staged, Lift(lake.schema, without, origins))
-    again = replace(lake.schema, columns=(*without.columns, COLUMNS[1]))
-    with pytest.raises(PartitionsDiffer, match="divided by d, which DDL dropped"):
-        lake.open().start_over(staged, again, staged.progress, {"id": "id", "v": "v", "d": None})
-    lake.schema = replace(lake.schema, columns=(COLUMNS[0], replace(COLUMNS[1], kind=Kind.STRING), COLUMNS[2]))
-    with pytest.raises(PartitionsDiffer, match=r"partition_by: day.d.: d is date, which day cannot take; set part"):
-        lake.started_over(staged)
-    lake.schema = replace(lake.schema, columns=COLUMNS)
-    assert_seen(lake, sorted(ROWS))
-    lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
-    assert_seen(lake, MOVED)
-
-
 def test_a_partition_of_a_text_follows_its_column_to_another_type(divide: Divide) -> None:
     """All rows are read again, so each is put where the new value says."""
     lake = divide("v")
@@ -471,16 +350,6 @@ def test_a_partition_of_a_text_follows_its_column_to_another_type(divide: Divide
     staged = lake.wave(lake.started_over(staged), [(1, OLD, 5), (2, OLD, -7), (3, None, None)])
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 40)))
     assert assert_seen(lake, [(1, OLD, 5), (2, OLD, -7), (3, None, None)]) == {"5", "-7", "NULL"}
-
-
-def test_a_copy_that_is_started_over_keeps_its_partitions(divide: Divide) -> None:
-    """Readers see the old rows until then; partitions that have no row any more are empty."""
-    lake = divide("day(d)", "bucket(2, id)")
-    staged = lake.started_over(lake.published(*ROWS))
-    assert_still_seen(lake, sorted(ROWS))
-    staged = lake.wave(staged, [(1, NEW, "a"), (7, None, "g")])
-    lake.publish(lake.open().mark(staged, lake.leveled(staged, 40)))
-    assert_seen(lake, [(1, NEW, "a"), (7, None, "g")])
 
 
 def test_a_long_value_is_a_folder_all_the_same(divide: Divide) -> None:

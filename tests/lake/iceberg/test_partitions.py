@@ -1,6 +1,6 @@
 """Copies with partitions: each file is in the partition of its rows, through copies, merges, compactions and DDL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from operator import attrgetter
@@ -13,44 +13,22 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
-from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.binlog.position import FilePosition, GtidSet, Position
 from lakeingest.core.ddl.lift import Lift
 from lakeingest.core.tables.default import Value
-from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
-from lakeingest.errors import ForeignWrite, PartitionsDiffer, UnsupportedTable
-from lakeingest.lake.formats import open_rollbacks, open_target
+from lakeingest.core.tables.schema import Column, Kind, TableSchema
+from lakeingest.errors import ForeignWrite, PartitionsDiffer
+from lakeingest.lake.formats import open_rollbacks
 from lakeingest.lake.iceberg.merges import compaction
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
-from tests.lake.conftest import BOUNDARIES, numbers
+from tests.lake.divided import BACK, BACKED, COLUMNS, EPOCH, MOVED, MOVES, NEW, OLD, ROWS, Divide
+from tests.lake.divided import assert_seen_in_iceberg as assert_seen
 from tests.lake.partitioned import places
 from tests.lake.steps import UUID, Lake
 from tests.servers.engines import CLICKHOUSE, DUCKDB, Engine
 
 pytestmark = pytest.mark.spark
-
-COLUMNS = (
-    Column("id", Kind.INT32, source_type("int"), nullable=False),
-    Column("d", Kind.DATE, source_type("date")),
-    Column("v", Kind.STRING, source_type("text"), charset="utf8mb4", collation="utf8mb4_0900_ai_ci"),
-)
-OLD, EPOCH, NEW = date(1969, 12, 31), date(1970, 1, 1), date(2026, 2, 3)
-Divide = Callable[..., Lake]
-
-
-@pytest.fixture
-def divide(lake_config: Config, spark: SparkSession) -> Divide:
-    """Call it with partitions for a new table, which has COLUMNS by default. `merge` is the way of merges."""
-
-    def make(*texts: str, columns: tuple[Column, ...] = COLUMNS, merge: str = "auto") -> Lake:
-        schema = TableSchema(TableId("contract", f"divided{next(numbers)}"), columns, ("id",))
-        tables = Tables(include=("*.*",), options={"contract.*": TableOptions(partition_by=texts)})
-        target = lake_config.target.model_copy(update={"merge": merge})
-        config = lake_config.model_copy(update={"tables": tables, "target": target})
-        return Lake(target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
-
-    return make
 
 
 @pytest.fixture
@@ -60,44 +38,6 @@ def opened(catalog: SqlCatalog) -> Callable[[Lake], Table]:
 
 
 Opened = Callable[[Lake], Table]
-MOVES = (  # changes that move rows between partitions, also to and from NULL; a new row, and one that stays
-    (1, NEW, "a2", False),
-    (2, None, "b2", False),
-    (3, OLD, "c2", False),
-    (4, None, None, True),
-    (5, EPOCH, "e2", False),
-    (9, NEW, "i", False),
-)
-ROWS = ((1, OLD, "a"), (2, EPOCH, "b"), (3, None, "c"), (4, NEW, "d"), (5, EPOCH, "e"), (6, None, "f"))
-MOVED = [(1, NEW, "a2"), (2, None, "b2"), (3, OLD, "c2"), (5, EPOCH, "e2"), (6, None, "f"), (9, NEW, "i")]
-BACK = ((1, OLD, "a", False), (2, EPOCH, "b", False), (3, None, "c", False), (4, NEW, "d", False), (9, None, "", True))
-
-
-@pytest.mark.parametrize(
-    "texts", [["day(d)"], ["month(d)", "bucket(2, id)"], ["d"], ["truncate(1, v)"], ["year(d)", "v"]], ids=" and ".join
-)
-@pytest.mark.parametrize("merge", ["row_delta", "statement"])
-@pytest.mark.long("merges by Spark, and repeats", only=("statement", "d", "truncate(1, v)", "year(d) and v"))
-def test_rows_move_between_partitions_and_back(divide: Divide, opened: Opened, texts: list[str], merge: str) -> None:
-    """Each is once in the copy, in its partition; readers in Spark and in Python see the same."""
-    lake = divide(*texts, merge=merge)
-    staged = lake.wave(lake.created(), ROWS[:3], upper=(4,))
-    staged = lake.wave(staged, ROWS[3:])
-    lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)))
-    assert_seen(lake, opened(lake), sorted(ROWS))
-    lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
-    assert_seen(lake, opened(lake), MOVED)
-    lake.publish(lake.merge(lake.loaded(), *BACK, pos=40))
-    assert_seen(lake, opened(lake), [*ROWS[:4], (5, EPOCH, "e2"), ROWS[5]])
-
-
-def assert_seen(lake: Lake, table: Table, rows: Sequence[tuple[object, ...]]) -> None:
-    """What Spark and PyIceberg read, and where the rows are."""
-    found = lake.spark.table(f"{CATALOG}.{lake.table}").collect()
-    assert sorted(map(tuple, found), key=lambda row: row[0]) == list(rows)
-    columns = [table.scan().to_arrow()[name].to_pylist() for name in lake.schema.names]
-    assert sorted(zip(*columns, strict=True), key=lambda row: row[0]) == list(rows)
-    places(table)
 
 
 def test_a_merge_writes_to_the_partitions_of_its_rows_alone(divide: Divide, opened: Opened) -> None:
@@ -139,7 +79,7 @@ def test_compactions_combine_the_files_of_each_partition(
     assert len(found) == len(set(found.values())) == 4
     assert untouched[0] not in found
     new = [(10 + number, NEW, "n") for number in range(5)]
-    rows = [(1, OLD, "a4"), (2, EPOCH, "b2"), (3, None, "c"), (4, NEW, "d"), (5, EPOCH, "e"), (6, NEW, "f2"), *new]
+    rows = [(1, OLD, "a4"), (2, EPOCH, "b2"), (3, None, "c"), (4, NEW, ""), (5, EPOCH, "e"), (6, NEW, "f2"), *new]
     assert_seen(lake, opened(lake), rows)
 
 
@@ -165,7 +105,7 @@ def test_a_compaction_by_spark_is_built_on(divide: Divide, opened: Opened) -> No
     assert_seen(lake, opened(lake), MOVED)
     lake.publish(lake.merge(lake.loaded(), *BACK, pos=40))
     lake.publish(lake.open().maintain(lake.loaded()))
-    assert_seen(lake, opened(lake), [*ROWS[:4], (5, EPOCH, "e2"), ROWS[5]])
+    assert_seen(lake, opened(lake), BACKED)
 
 
 def test_names_of_columns_are_data(divide: Divide, opened: Opened) -> None:
@@ -176,33 +116,6 @@ def test_names_of_columns_are_data(divide: Divide, opened: Opened) -> None:
     lake.published(*ROWS)
     lake.publish(lake.merge(lake.loaded(), *MOVES, pos=30))
     assert_seen(lake, opened(lake), MOVED)
-
-
-def test_partitions_that_a_table_cannot_have_are_refused(divide: Divide) -> None:
-    """Before anything is made."""
-    for text, reason in (("day(gone)", "names gone, which is not a column"), ("hour(d)", "which hour cannot take")):
-        with pytest.raises(UnsupportedTable, match=reason):
-            divide(text).created()
-
-
-def test_other_partitions_in_pipeline_yml_are_refused_by_name(divide: Divide) -> None:
-    """The copy has those with which it was made; both ways out are in the message."""
-    lake = divide("day(d)")
-    staged = lake.published(*ROWS)
-    for texts, wanted in (((), "no partitions"), (("month(d)",), "month.d."), (("day(d)", "v"), "day.d., v")):
-        other = divide(*texts)
-        other.schema = lake.schema
-        for step in (other.open().recover, other.open().inspect, other.open().writer):
-            message = f"asks for .*{wanted}, and its copy .* has the partitions day.d.; set partition_by to .* or drop"
-            with pytest.raises(PartitionsDiffer, match=message):
-                step(lake.table)
-    plain = divide()
-    plain.published(*ROWS)
-    divided = divide("d")
-    divided.schema = plain.schema
-    with pytest.raises(PartitionsDiffer, match=r"its copy contract\..* has no partitions"):
-        divided.loaded()
-    lake.publish(lake.merge(staged, *MOVES, pos=30))
 
 
 def test_partitions_that_others_change_are_taken_back(divide: Divide, opened: Opened, lake_config: Config) -> None:
@@ -256,34 +169,16 @@ def test_partitions_follow_a_column_that_is_renamed(divide: Divide, opened: Open
         unlike.loaded()
 
 
-def test_ddl_that_takes_partitions_away_stops_the_table_by_name(divide: Divide, opened: Opened) -> None:
-    """A column that is dropped, another one with the name of a partition field, and a type that no day has."""
+def test_a_column_with_the_name_of_a_partition_field_stops_the_table_by_name(divide: Divide) -> None:
+    """Iceberg takes it for the field."""
     lake = divide("day(d)")
     staged = lake.published(*ROWS)
-    without = replace(lake.schema, columns=(COLUMNS[0], COLUMNS[2]))
-    clash = replace(lake.schema, columns=(*COLUMNS, Column("D_day", Kind.INT32, source_type("int"), default=Value(7))))
-    for after, origins, message in (
-        (without, ("id", "v"), "divided by d, which DDL dropped or gave another type; set partition_by"),
-        (clash, ("id", "d", "v", None), "has a partition field d_day, and Iceberg allows no column of this name"),
+    more = Column("D_day", Kind.INT32, source_type("int"), default=Value(7))
+    lift = Lift(lake.schema, replace(lake.schema, columns=(*COLUMNS, more)), ("id", "d", "v", None))
+    with pytest.raises(
+        PartitionsDiffer, match="has a partition field d_day, and Iceberg allows no column of"
     ):
-        with pytest.raises(PartitionsDiffer, match=message):
-            lake.open().rewriters(staged, Lift(lake.schema, after, origins))
-    retyped = replace(lake.schema, columns=(COLUMNS[0], replace(COLUMNS[1], kind=Kind.STRING), COLUMNS[2]))
-    lake.schema = retyped
-    with pytest.raises(PartitionsDiffer, match="divided by d, which DDL dropped"):
-        lake.started_over(staged)
-    lake.schema = replace(retyped, columns=COLUMNS)
-    assert_seen(lake, opened(lake), sorted(ROWS))
-
-
-def test_a_copy_that_is_started_over_keeps_its_partitions(divide: Divide, opened: Opened) -> None:
-    """Readers see the old rows until then."""
-    lake = divide("day(d)", "bucket(2, id)")
-    staged = lake.started_over(lake.published(*ROWS))
-    assert_seen(lake, opened(lake), sorted(ROWS))
-    staged = lake.wave(staged, [(1, NEW, "a"), (7, None, "g")])
-    lake.publish(lake.open().mark(staged, lake.leveled(staged, 40)))
-    assert_seen(lake, opened(lake), [(1, NEW, "a"), (7, None, "g")])
+        lake.open().rewriters(staged, lift)
 
 
 def test_a_partition_of_a_number_follows_a_wider_type(divide: Divide, opened: Opened) -> None:
