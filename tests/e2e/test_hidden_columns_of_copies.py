@@ -112,7 +112,6 @@ def test_rows_that_differ_in_a_hidden_column_are_found_and_repaired(pipe: Pipe) 
     hide(pipe, hash=["mail", "n"], mask=["phone"])
     pipe.run()
     for name in ("t", "u"):
-        assert_hidden(pipe, name)
         pipe.unlogged(
             f"UPDATE {name} SET mail = 'other' WHERE id = '11'",
             f"UPDATE {name} SET phone = '+12' WHERE id = '12'",

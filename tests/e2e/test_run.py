@@ -366,7 +366,6 @@ def test_verify_names_what_differs_also_in_a_busy_source(pipe: Pipe) -> None:
         ((42,), "differs"),
     ]
     pipe.sql("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
-    assert not pipe.verify("orders")["orders"].equal
     pipe.sql("UPDATE orders SET v = 'y' WHERE id = 1")
     assert [difference.key for difference in pipe.verify("orders")["orders"].differences] == [(-3,), (7,), (42,)]
 

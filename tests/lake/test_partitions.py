@@ -60,9 +60,7 @@ def test_other_partitions_in_pipeline_yml_are_refused_by_name(divide: Divide) ->
             other = divide(*texts)
             other.schema = lake.schema
             for step in (other.open().recover, other.open().inspect, third_step(other)):
-                message = (
-                    f"asks for .*{wanted}, and its copy.* has the partitions day.d.; set partition_by to .* or"
-                )
+                message = f"asks for .*{wanted}, and its copy.* has the partitions day.d.; set partition_by to .* or"
                 with pytest.raises(PartitionsDiffer, match=message):
                     step(lake.table)
     plain = divide()
@@ -80,9 +78,7 @@ def test_ddl_that_takes_partitions_away_stops_the_table_by_name(divide: Divide) 
     lake = divide("day(d)")
     staged = lake.published(*ROWS)
     without = replace(lake.schema, columns=(COLUMNS[0], COLUMNS[2]))
-    with pytest.raises(
-        PartitionsDiffer, match="divided by d, which DDL dropped or gave another type; set"
-    ):
+    with pytest.raises(PartitionsDiffer, match="divided by d, which DDL dropped or gave another type; set"):
         lake.open().rewriters(staged, Lift(lake.schema, without, ("id", "v")))
     again = replace(lake.schema, columns=(*without.columns, COLUMNS[1]))
     with pytest.raises(PartitionsDiffer, match="divided by d, which DDL dropped"):

@@ -31,11 +31,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lakes.leave_out(items)
     take = config.getoption("take")
     long = _long_ones(items)
-    left_out = [item for item in items if not _is_taken(take, item, is_long=item in long)]
+    taken, left_out = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (taken if _is_taken(take, item, is_long=item in long) else left_out).append(item)
     if left_out:
         lanes.leave_out(config, left_out)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = taken
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -175,9 +175,7 @@ def test_a_column_with_the_name_of_a_partition_field_stops_the_table_by_name(div
     staged = lake.published(*ROWS)
     more = Column("D_day", Kind.INT32, source_type("int"), default=Value(7))
     lift = Lift(lake.schema, replace(lake.schema, columns=(*COLUMNS, more)), ("id", "d", "v", None))
-    with pytest.raises(
-        PartitionsDiffer, match="has a partition field d_day, and Iceberg allows no column of"
-    ):
+    with pytest.raises(PartitionsDiffer, match="has a partition field d_day, and Iceberg allows no column of"):
         lake.open().rewriters(staged, lift)
 
 
