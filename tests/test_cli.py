@@ -216,6 +216,12 @@ def test_usage_errors_are_one_line(lakeingest: Command) -> None:
     assert_error(lakeingest("bogus"), 2, "bogus", "--help")
 
 
+def test_two_forms_of_an_answer_are_refused() -> None:
+    """Before anything is looked for."""
+    two_forms = "--json and --csv are two forms of the answer: give one of them"
+    assert refusal("query SELECT --csv --json") == (2, two_forms)
+
+
 def test_no_command_shows_the_help(lakeingest: Command) -> None:
     """Without a command the list of commands is shown, as for a wrong command line."""
     done = lakeingest()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     "words", [("explain",), ("explain", "BinlogGone"), ("--help",), ("check", "--json"), ("check",)]
 )
-@pytest.mark.long("starts Python for each command", only=("words4",))
+@pytest.mark.long("starts Python for each command", only=("words0", "words2", "words4"))
 def test_a_closed_pipe_is_no_error(words: Sequence[str], tmp_path: Path) -> None:
     """Nothing is said on stderr, and the exit code is that of a process which SIGPIPE ended."""
     (tmp_path / "pipeline.yml").write_text(

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from lakeingest.cluster.stack import read_parameters
 from lakeingest.cluster.templates import OPEN
 from lakeingest.commands.deployment import Deployment, deploy
 from tests.cluster.test_deployment import LAPTOP, ON_DATAPROC, ON_EMR, REGION, ROLE
+from tests.servers.answering import answering
 from tests.servers.engines import Engine
 
 SECRET = '{"password": "a \\"b\\" $c"}'
@@ -127,7 +127,7 @@ class Google:
     url: str = ""
 
     def serve(self) -> ThreadingHTTPServer:
-        """Start it."""
+        """A server that answers for it."""
         note = self.asked.append
 
         class Handler(BaseHTTPRequestHandler):
@@ -150,7 +150,6 @@ class Google:
                 """Say nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{server.server_port}"
         return server
 
@@ -159,9 +158,8 @@ class Google:
 def google() -> Iterator[Google]:
     """Google's services, as far as the commands need an answer."""
     found = Google()
-    with found.serve() as server:
+    with answering(found.serve()):
         yield found
-        server.shutdown()
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not on PATH, and in no package registry")

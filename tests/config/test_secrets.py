@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,6 +16,7 @@ from moto import mock_aws
 
 from lakeingest.config import parse_config, secrets
 from lakeingest.errors import ConfigError, LakeIngestError, OperatorNeeded, Retryable
+from tests.servers.answering import answering
 
 LEAST = {"name": "shop", "source": {"host": "db", "user": "lake"}, "tables": {"include": ["shop.*"]}}
 REGION = "eu-central-1"
@@ -174,19 +174,13 @@ def google(monkeypatch: pytest.MonkeyPatch, folder: Path, status: int = 200) -> 
     key = rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    with HTTPServer(("127.0.0.1", 0), Google) as server:
+    with answering(HTTPServer(("127.0.0.1", 0), Google)) as server:
         place = f"http://127.0.0.1:{server.server_port}"
         account = {"type": "service_account", "client_email": "a@b", "private_key": key.decode()}
         (folder / "account.json").write_text(json.dumps({**account, "token_uri": f"{place}/token", "project_id": "p"}))
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(folder / "account.json"))
         monkeypatch.setattr(secrets, "_GOOGLE", place)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield asked
-        finally:
-            server.shutdown()
-            thread.join()
+        yield asked
 
 
 def test_secret_manager_of_google_is_asked_for_the_newest_version(

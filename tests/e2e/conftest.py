@@ -14,7 +14,6 @@ from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer, local_server
-from lakeingest.spark.nursery import Nursery
 from tests.conftest import metadata_of
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -22,7 +21,6 @@ from tests.e2e.semi_sync import SemiSyncPair, semi_sync_pair
 from tests.lake.shown import catalog_of
 from tests.servers import lakes
 from tests.servers.accounts import copier_of
-from tests.servers.nurseries import Nurseries
 from tests.servers.replication import Address, addressed
 
 
@@ -41,20 +39,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _the_lake_is_there(lake_servers: None) -> None:
     """For tests that only start processes, too."""
-
-
-@pytest.fixture(scope="session")
-def nurseries() -> Iterator[Nurseries]:
-    """Starts nurseries that are ready at once."""
-    nurseries = Nurseries()
-    yield nurseries
-    nurseries.close()
-
-
-@pytest.fixture(autouse=True)
-def _workers_are_ready_at_once(nurseries: Nurseries, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of runs and comparisons within the process of the tests: each of them starts workers of its own."""
-    monkeypatch.setattr(Nursery, "started", nurseries.started)
 
 
 @pytest.fixture

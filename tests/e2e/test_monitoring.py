@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, soon
 from tests.servers.accounts import COPIER
+from tests.servers.answering import answering
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -253,10 +253,8 @@ def server(answers: Callable[[str], int]) -> Iterator[tuple[str, list[tuple[str,
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_address[1]}", requests
-        http.shutdown()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as http:
+        yield f"http://127.0.0.1:{http.server_port}", requests
 
 
 @pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))

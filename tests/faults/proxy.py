@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.servers.answering import answering
+
 SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
 
 
@@ -136,12 +138,9 @@ def proxied(upstream: str, handler: type[Handler] = Handler) -> Iterator[tuple[P
     """A proxy, and its URI."""
     proxy = Proxy(upstream)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (handler,), {"proxy": proxy}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield proxy, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        for thread in proxy.late:
-            thread.join()
-        server.shutdown()
-        server.server_close()
+    with answering(server):
+        try:
+            yield proxy, f"http://127.0.0.1:{server.server_port}"
+        finally:
+            for thread in proxy.late:
+                thread.join()

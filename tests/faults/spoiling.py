@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.servers.answering import answering
+
 SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
 Answer = tuple[int, dict[str, str], bytes]  # code, headers, body
 
@@ -180,12 +182,9 @@ def proxied(upstream: str, kind: type[Proxy] = Proxy) -> Iterator[tuple[Proxy, s
     """A proxy, and its URI."""
     proxy = kind(upstream)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"proxy": proxy}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield proxy, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        for thread in proxy.late:
-            thread.join()
-        server.shutdown()
-        server.server_close()
+    with answering(server):
+        try:
+            yield proxy, f"http://127.0.0.1:{server.server_port}"
+        finally:
+            for thread in proxy.late:
+                thread.join()

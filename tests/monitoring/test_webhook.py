@@ -1,7 +1,6 @@
 """What a webhook gets, on a real web server: retried with a limit, never by another address, and safe in a chat."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from lakeingest.monitoring import notifier, webhook
 from lakeingest.monitoring.notifier import Notifier
 from lakeingest.monitoring.webhook import document, post, slack
 from lakeingest.pipeline.events import Event, Measured, Undelivered
+from tests.servers.answering import answering
 
 NOTICE = Notice("failed", "shop.t", "GateFailed", "binlog.000001:4", 61.23456)
 
@@ -58,10 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     """A web server; pauses between tries are short."""
     monkeypatch.setattr(webhook, "PAUSES_SECONDS", (0.01, 0.01))
-    with Hook() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(Hook()) as server:
         yield server
-        server.shutdown()
 
 
 @pytest.mark.parametrize(

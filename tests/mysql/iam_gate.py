@@ -11,7 +11,6 @@ import socket
 import socketserver
 import ssl
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -24,6 +23,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from lakeingest.demo.server import LocalServer
+from tests.servers.answering import answering
 
 KEY, SECRET, REGION = "AKIDEXAMPLE", "an-example-and-no-secret", "eu-west-1"
 DENIED = b"\xff" + struct.pack("<H", 1045) + b"#28000Access denied"
@@ -152,10 +152,5 @@ def _greeting(upstream: Any, *, tls: bool) -> bytes:
 @contextmanager
 def iam_gate(server: LocalServer, data: Path, *, valid_seconds: float = 900, tls: bool = True) -> Iterator[Gate]:
     """A gate before a server whose data folder is `data`."""
-    with Gate(server, data, valid_seconds=valid_seconds, tls=tls) as gate:
-        thread = threading.Thread(target=gate.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield gate
-        finally:
-            gate.shutdown()
+    with answering(Gate(server, data, valid_seconds=valid_seconds, tls=tls)) as gate:
+        yield gate

@@ -1,7 +1,6 @@
 """A receiver of OpenTelemetry's protocol over HTTP: it decodes requests by the classes of the protocol itself."""
 
 import gzip
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from google.protobuf.message import Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.servers.answering import answering
 
 SILENT_SECONDS = 2.0
 
@@ -52,10 +53,8 @@ class Collector(ThreadingHTTPServer):
 @contextmanager
 def collector() -> Iterator[Collector]:
     """A receiver on a port of its own."""
-    with Collector() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(Collector()) as server:
         yield server
-        server.shutdown()
 
 
 class _Handler(BaseHTTPRequestHandler):

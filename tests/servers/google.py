@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from lakeingest.demo.s3 import go_program
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
+from tests.servers.answering import answering
 
 MODULE, BUCKET = "github.com/fsouza/fake-gcs-server@v1.56.1", "lake"
 
@@ -93,15 +93,8 @@ def _adapter(behind: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer((HOST, 0), Adapter)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(ThreadingHTTPServer((HOST, 0), Adapter)) as server:
         yield f"http://{HOST}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _sent(request: urllib.request.Request, headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:

@@ -64,9 +64,17 @@ nursery.end()
 from_each_nursery = pytest.mark.parametrize("nursery", ["fork", "new process"])
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnWorkers]:
+    """Two workers for all tests that do not end them."""
+    workers = OwnWorkers(2, tmp_path_factory.mktemp("workers"))
+    yield workers
+    workers.close()
+
+
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[OwnWorkers]:
-    """Two workers."""
+def mortal_workers(tmp_path: Path) -> Iterator[OwnWorkers]:
+    """Two workers of a test's own."""
     workers = OwnWorkers(2, tmp_path)
     yield workers
     workers.close()
@@ -185,11 +193,11 @@ def test_cancelled_work_begins_no_more_tasks(workers: OwnWorkers) -> None:
     assert scatter(workers, abs, [-1], 2) == [1]
 
 
-def test_a_killed_worker_is_a_loss_that_has_a_name(workers: OwnWorkers) -> None:
+def test_a_killed_worker_is_a_loss_that_has_a_name(mortal_workers: OwnWorkers) -> None:
     """Whoever waits for a worker hears of it. Nobody waits forever."""
     for task in (die, abs):
         with pytest.raises(SparkLost, match="run the same command again"):
-            scatter(workers, task, [1, 2, 3, 4], 2)
+            scatter(mortal_workers, task, [1, 2, 3, 4], 2)
 
 
 @from_each_nursery
@@ -260,12 +268,12 @@ def test_no_task_begins_after_the_run_has_ended(tmp_path: Path, nursery: str) ->
     assert not (tmp_path / "touched").exists()
 
 
-def test_a_worker_survives_the_signal_that_asks_a_run_to_end(workers: OwnWorkers) -> None:
+def test_a_worker_survives_the_signal_that_asks_a_run_to_end(mortal_workers: OwnWorkers) -> None:
     """A scheduler sends it to all processes. The run ends at its next commit, which needs the workers."""
-    [(worker, *_)] = scatter(workers, wait_and_tell, [0.0], 1)
+    [(worker, *_)] = scatter(mortal_workers, wait_and_tell, [0.0], 1)
     os.kill(worker, signal.SIGTERM)
-    assert scatter(workers, abs, [-1, -2, -3], 2) == [1, 2, 3]
-    workers.close()
+    assert scatter(mortal_workers, abs, [-1, -2, -3], 2) == [1, 2, 3]
+    mortal_workers.close()
     assert soon_ended([worker])
 
 

@@ -128,6 +128,7 @@ def bits(value: object) -> object:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.long("more of the same histories", only=tuple(map(str, SEEDS[4:])))
 def test_rows_are_deleted_as_the_specification_says(catalog: SqlCatalog, seed: int) -> None:
     """A delete counts for rows of earlier commits, and not for its own; NULL equals NULL."""
     chance = random.Random(seed)

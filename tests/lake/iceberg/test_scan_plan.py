@@ -60,6 +60,7 @@ def merged(lake: Lake, chance: random.Random) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.long("more of the same tables", only=tuple(map(str, SEEDS[1:])))
 def test_the_plan_is_that_of_pyiceberg(lake: Lake, raw: Raw, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For all bounds; also for tables whose files are put together now and then."""
     chance = random.Random(seed)
