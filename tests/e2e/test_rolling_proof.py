@@ -26,7 +26,7 @@ from tests.e2e.test_follow import soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-ROWS = 200
+ROWS = 140
 KEYS = {
     "integers": ("id INT", "n"),
     "two": ("a INT, id BIGINT UNSIGNED", "n % 3, 18446744073709551615 - n"),
