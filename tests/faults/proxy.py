@@ -2,26 +2,21 @@
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
 
-from tests.servers.answering import answering
-
-SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
+from tests.faults.proxied import SILENCE_SECONDS, Disconnecting, Late, listening
 
 
-class Proxy:
+class Proxy(Late):
     """Hands requests on to a catalog; one that changes something meets the fault, after `passing` others."""
 
     def __init__(self, upstream: str) -> None:
+        super().__init__()
         self.upstream, self.fault, self.passing = upstream, "", 0
         self.without: tuple[str, ...] = ()  # requests that the catalog does not offer
-        self.late: list[threading.Thread] = []
 
     def meets(self) -> str:
         """The fault of the next changing request."""
@@ -42,21 +37,10 @@ class Proxy:
         finally:
             connection.close()
 
-    def hand_on_late(self, *request: Any) -> None:
-        """Hand it on when nobody waits for the answer any more."""
 
-        def work() -> None:
-            time.sleep(LATE_SECONDS)
-            self.hand_on(*request)
-
-        self.late.append(threading.Thread(target=work))
-        self.late[-1].start()
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(Disconnecting):
     """One request."""
 
-    protocol_version = "HTTP/1.1"
     proxy: Proxy
 
     def handle_request(self) -> None:
@@ -123,24 +107,10 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"" if self.command == "HEAD" else body)
 
-    def close(self) -> None:
-        """End the connection without an answer."""
-        self.close_connection = True
-        with suppress(OSError):
-            self.connection.shutdown(2)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @contextmanager
 def proxied(upstream: str, handler: type[Handler] = Handler) -> Iterator[tuple[Proxy, str]]:
     """A proxy, and its URI."""
     proxy = Proxy(upstream)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (handler,), {"proxy": proxy}))
-    with answering(server):
-        try:
-            yield proxy, f"http://127.0.0.1:{server.server_port}"
-        finally:
-            for thread in proxy.late:
-                thread.join()
+    with listening(proxy, handler) as uri:
+        yield proxy, uri

@@ -2,18 +2,14 @@
 
 import http.client
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
 
-from tests.servers.answering import answering
+from tests.faults.proxied import SILENCE_SECONDS, Disconnecting, Late, listening
 
-SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
 Answer = tuple[int, dict[str, str], bytes]  # code, headers, body
 
 
@@ -24,14 +20,14 @@ def changes(method: str, path: str, headers: Mapping[str, str]) -> bool:
     return method == "POST" and "/tables" in path and "/metrics" not in path
 
 
-class Proxy:
+class Proxy(Late):
     """Hands requests on to a catalog; one that changes something meets the fault, after `passing` others."""
 
     dropped = frozenset({"connection", "accept-encoding", "host", "expect"})  # headers that are not handed on
 
     def __init__(self, upstream: str) -> None:
+        super().__init__()
         self.upstream, self.fault, self.passing = upstream, "", 0
-        self.late: list[threading.Thread] = []
 
     def meets(self, method: str, path: str, headers: dict[str, str]) -> str:
         """The fault of a request; empty where it has none."""
@@ -57,16 +53,6 @@ class Proxy:
     def excuse(self, _: str) -> tuple[dict[str, str], bytes]:
         """What a false answer has beside its code."""
         return {"Content-Type": "application/json"}, b"{}"
-
-    def hand_on_late(self, *request: Any) -> None:
-        """Hand it on when nobody waits for the answer any more."""
-
-        def work() -> None:
-            time.sleep(LATE_SECONDS)
-            self.hand_on(*request)
-
-        self.late.append(threading.Thread(target=work))
-        self.late[-1].start()
 
 
 class BadCatalog(Proxy):
@@ -112,10 +98,9 @@ class BadStore(BadCatalog):
         return {"Content-Type": "application/xml"}, body.encode()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Disconnecting):
     """One request."""
 
-    protocol_version = "HTTP/1.1"
     proxy: Proxy
 
     def handle_request(self) -> None:
@@ -167,24 +152,10 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"" if self.command == "HEAD" else body)
 
-    def close(self) -> None:
-        """End the connection without an answer."""
-        self.close_connection = True
-        with suppress(OSError):
-            self.connection.shutdown(2)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @contextmanager
 def proxied(upstream: str, kind: type[Proxy] = Proxy) -> Iterator[tuple[Proxy, str]]:
     """A proxy, and its URI."""
     proxy = kind(upstream)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"proxy": proxy}))
-    with answering(server):
-        try:
-            yield proxy, f"http://127.0.0.1:{server.server_port}"
-        finally:
-            for thread in proxy.late:
-                thread.join()
+    with listening(proxy, Handler) as uri:
+        yield proxy, uri

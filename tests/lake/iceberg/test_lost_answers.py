@@ -17,7 +17,8 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg.catalogs import rest
 from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.faults.proxy import SILENCE_SECONDS, Proxy, proxied
+from tests.faults.proxied import SILENCE_SECONDS
+from tests.faults.proxy import Proxy, proxied
 from tests.faults.spoiling import Proxy as Spoiler
 from tests.faults.spoiling import proxied as spoiled_by
 from tests.faults.tcp_proxy import FAULTS, tcp_proxied
