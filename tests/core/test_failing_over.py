@@ -15,7 +15,7 @@ from lakeingest.core.copies.progress import Progress
 from lakeingest.core.waves.splits import Split, Splits
 from tests.core.failing_over import FailingOver
 from tests.core.test_interleavings import KEYS, statements
-from tests.plugins.profiles import walks
+from tests.plugins.profiles import halves
 
 WALKS = 400
 SEEDS = (110, 147, 340, *range(WALKS))  # of walks that find each shortcut out; the first ones find the rarest
@@ -49,9 +49,11 @@ def walked(kind: type[FailingOver], seed: int) -> FailingOver:
     return world
 
 
-def test_the_copy_is_the_sources_whichever_server_takes_over() -> None:
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.long("the other half of the walks", only=("1",))
+def test_the_copy_is_the_sources_whichever_server_takes_over(half: int) -> None:
     """And the walks get around: most go on over a failover, some diverge, none is copied again without need."""
-    worlds = [walked(FailingOver, seed) for seed in range(max(WALKS // 5, walks(WALKS)))]
+    worlds = [walked(FailingOver, seed) for seed in halves(WALKS, WALKS // 5)[half]]
     assert sum(world.publishes for world in worlds) > 2 * len(worlds)
     assert sum(world.moves > 0 for world in worlds) > len(worlds) / 6
     assert sum(world.carries > 0 for world in worlds) > len(worlds) / 20

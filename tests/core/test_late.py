@@ -10,7 +10,7 @@ from lakeingest.core.copies.prepared import Xid
 from tests.core.late import Late
 from tests.core.test_preparing import walked
 from tests.core.world import Read
-from tests.plugins.profiles import walks
+from tests.plugins.profiles import halves
 
 WALKS = 120
 
@@ -67,9 +67,11 @@ def directed(kind: type[Late]) -> None:
     older_than_the_spool(kind)
 
 
-def test_chunks_lack_no_xa_commit_whatever_comes_between() -> None:
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.long("the other half of the walks", only=("1",))
+def test_chunks_lack_no_xa_commit_whatever_comes_between(half: int) -> None:
     """And the walks get around: most publish several times, many chunks have a lower low watermark."""
-    worlds = [walked(Late, seed) for seed in range(walks(WALKS))]
+    worlds = [walked(Late, seed) for seed in halves(WALKS)[half]]
     assert sum(world.publishes for world in worlds) > 1.5 * len(worlds)
     directed(Late)
     assert sum(isinstance(world, Late) and world.lowered > 0 for world in worlds) > len(worlds) / 4

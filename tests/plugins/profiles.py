@@ -17,3 +17,10 @@ def walks(count: int) -> int:
     chosen = settings.default
     assert chosen is not None
     return max(1, count * min(chosen.max_examples, EXAMPLES) // EXAMPLES)
+
+
+def halves(count: int, least: int | None = None) -> tuple[range, range]:
+    """The seeds of so many walks: those of every run, then those of the slices; each a tenth at least, or `least`."""
+    tried = walks(count)
+    middle = max(tried // 2, least or count // 10)
+    return range(middle), range(middle, max(tried, 2 * middle))
