@@ -7,7 +7,6 @@ state to state. That a real Dataproc does so, and runs a job, is not proven here
 import json
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -29,6 +28,7 @@ from lakeingest.commands import submit as stage
 from lakeingest.commands import submitted
 from lakeingest.config.submit import Dataproc, DataprocServerless
 from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
+from tests.servers.answering import answering
 from tests.servers.stores import in_memory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "dataproc.md").read_text()
@@ -114,7 +114,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
 
     bucket = in_memory()
     monkeypatch.setattr(google_requests, "on_google", lambda _: bucket)
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with answering(HTTPServer(("127.0.0.1", 0), Handler)) as server:
 
         def client(kind: str, region: str) -> Any:
             made = getattr(dataproc_v1, kind)
@@ -124,11 +124,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
             return made(transport=transport(host=host, url_scheme="http", credentials=nobody))
 
         monkeypatch.setattr(google_requests, "client", client)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
         yield state
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.key)

@@ -4,11 +4,12 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.servers.answering import answering
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "feed-another-system.md").read_text()
 EVENTS = b"".join(json.dumps({"id": one, "sequence": one}).encode() + b"\n" for one in ("p1", "p2", "p3"))
@@ -30,11 +31,9 @@ def posted(folder: Path, answers: list[int]) -> tuple[int, str, list[str]]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        command = [sys.executable, "webhook.py", f"http://127.0.0.1:{server.server_address[1]}", "kept"]
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        command = [sys.executable, "webhook.py", f"http://127.0.0.1:{server.server_port}", "kept"]
         ended = subprocess.run(command, cwd=folder, input=EVENTS, capture_output=True, timeout=60, check=False)
-        server.shutdown()
     return ended.returncode, ended.stderr.decode(), came
 
 
