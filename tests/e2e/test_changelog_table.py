@@ -127,7 +127,7 @@ def test_the_log_has_the_copy_and_then_each_change(logged: Pipe) -> None:
     assert assert_log_is_right(logged.config.target, table) == 2
 
 
-@pytest.mark.long("one of the servers in turn", turn="logged")
+@pytest.mark.long("many runs with DDL; two tests below replay a log over DDL in every run")
 def test_a_busy_table_with_ddl_is_replayed_to_each_place(logged: Pipe) -> None:
     """As its source recorded it after each statement, also between the published versions."""
     source = Recorded(logged, "t")

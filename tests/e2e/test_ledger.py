@@ -119,6 +119,7 @@ def test_old_results_are_deleted_once_a_day(noting: Pipe) -> None:
 @pytest.mark.formats
 @pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 @pytest.mark.parametrize("step", ["publish", "removal"])
+@pytest.mark.long("one of the steps in turn", turn="step")
 def test_a_run_that_dies_leaves_no_result_twice(noting: Pipe, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the publish, or after it and before it has noted that."""
 

@@ -142,6 +142,7 @@ def test_a_staging_commit_is_unaffected_by_a_compaction(lake: Lake, compact: Com
 
 
 @pytest.mark.parametrize("compactions", [0, 1, 2])
+@pytest.mark.long("one compaction is a case of two", only=("1",))
 def test_a_foreign_write_is_named_also_below_compactions(lake: Lake, compact: Compact, compactions: int) -> None:
     """Load, look and publish all stop at it, until main is rolled back to ours; nothing of it is taken over."""
     published = lake.published((1, "a"))

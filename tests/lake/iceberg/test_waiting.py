@@ -93,6 +93,7 @@ def test_a_query_goes_on_on_the_commit_on_which_it_began(lake: Lake, clock: Cloc
 
 
 @pytest.mark.long("the same with other jumps", only=("back",))
+@pytest.mark.long("one of the boots in turn", turn="boot")
 @pytest.mark.parametrize("boot", ["first", "second"])
 @pytest.mark.parametrize(
     "jump", [pytest.param(-365 * DAY.total_seconds(), id="back"), pytest.param(365 * DAY.total_seconds(), id="ahead")]
