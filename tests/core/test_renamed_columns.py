@@ -1,13 +1,11 @@
 """Columns that have another name in the copy: how they are named, and how DDL of them is followed."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from lakeingest.core.ddl.alteration import Alteration, added, lifts
+from lakeingest.core.ddl.alteration import added, lifts
 from lakeingest.core.ddl.any_ddl import changed_by_any_ddl
 from lakeingest.core.ddl.lift import Lift, NotLiftable
 from lakeingest.core.ddl.new_names import unnamed
@@ -15,7 +13,7 @@ from lakeingest.core.ddl.origins import origins
 from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.tables.schema import Choices, Column, Kind, SourceType, TableSchema
 from tests.core.test_alteration import adding, column, table
-from tests.core.test_left_out_columns import STEPS, altered, renaming
+from tests.core.test_left_out_columns import Course, courses, renaming
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -67,24 +65,12 @@ def test_only_names_that_columns_get_are_in_the_fingerprint() -> None:
     assert ColumnChoice(rename=NAMED) == ALL_COLUMNS
 
 
-@given(start=st.permutations(("id", "a", "b", "c", "s", "s2")), count=st.integers(0, 5), steps=STEPS)
-def test_a_table_with_other_names_is_followed_as_the_table_is(
-    start: Sequence[str], count: int, steps: Sequence[tuple[str, int, int]]
-) -> None:
+@given(courses())
+def test_a_table_with_other_names_is_followed_as_the_table_is(course: Course) -> None:
     """Each definition is the table's with these names, unless a column would lose its name or two would have one."""
-    names = tuple(name for name in start if name == "id" or name in start[:count])
-    states, ddl = [names], list[Alteration]()
-    for step in steps:
-        if statement := altered(states[-1], *step):
-            states.append(statement[0])
-            ddl.append(statement[1])
-    definitions = [table(*each) for each in states]
-    try:
-        whole = lifts(definitions[0], ddl, definitions[-1])
-    except NotLiftable:  # a column of which nobody knows the definition
-        return
+    definitions, ddl, whole = course.definitions, course.ddl, course.lifts
     name_of = ColumnChoice(rename=NAMED).name_in_copy
-    first = {name: name for name in names}  # by the present name, the first one
+    first = {name: name for name in definitions[0].names}  # by the present name, the first one
     for lift in whole:
         pairs = zip(lift.after.names, lift.origins, strict=True)
         first = {name: first[origin] for name, origin in pairs if origin in first}
