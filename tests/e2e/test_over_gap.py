@@ -1,11 +1,11 @@
 """A table whose changes are lost goes on over the gap: its rows are compared, and only what differs is written."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from lakeingest.commands.signal import ask
-from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.core.waves.scope import OVER_GAP
 from lakeingest.demo.server import LocalServer
@@ -18,16 +18,11 @@ from tests.e2e.test_follow import follow_while, soon
 from tests.e2e.test_history import MODES
 from tests.e2e.test_schema_changes import mortal
 from tests.e2e.test_signals_killed_anywhere import Dead
-from tests.e2e.test_started_over import beans, filled, lose_beans, states, stopped
+from tests.e2e.test_started_over import beans, filled, look_and_change, lose_beans, market, states, stopped
 from tests.servers.stores import remove
 
+__all__ = ["market"]  # a fixture
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
-
-
-@pytest.fixture
-def market(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> Pipe:
-    """A pipeline of two tables that are copied, on a server whose binlog may be purged."""
-    return filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=3), "apples", "beans")
 
 
 def over_gap(pipe: Pipe) -> None:
@@ -64,23 +59,12 @@ def at_read(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 @pytest.mark.long("readers beside several runs")
 def test_only_rows_that_differ_are_written_and_readers_see_the_old_ones_meanwhile(market: Pipe) -> None:
     """The other table goes on; changes that come while rows are compared are there in the end."""
-    pipe, old = market, market.rows("beans")
+    pipe, old, seen = market, market.rows("beans"), list[object]()
     lose_beans(pipe)
     pipe.sql("INSERT INTO apples VALUES (202, 'x', NULL)")
     assert isinstance(stopped(pipe), BinlogGone)
-    seen = []
-
-    def meanwhile() -> None:
-        seen.append((pipe.rows("beans"), status(pipe.config, [beans(pipe)])[0].state))
-        pipe.sql(
-            "DELETE FROM beans WHERE id IN (1, 78)",
-            "INSERT INTO beans VALUES (200, 'y', NULL)",
-            "UPDATE beans SET v = 'z' WHERE id IN (2, 79)",
-            "INSERT INTO apples VALUES (203, 'x', NULL)",
-        )
-
     over_gap(pipe)
-    assert pipe.run(observe=at_read(2, meanwhile)).stopped == ()
+    assert pipe.run(observe=at_read(2, partial(look_and_change, pipe, seen))).stopped == ()
     assert seen == [(old, "comparing")]
     assert (states(pipe), compares(pipe)) == (["done"], [True])
     assert not pipe.seen(WaveCommitted)

@@ -1,6 +1,7 @@
 """A table that has stopped is copied again from its first chunk where that is asked for; readers keep the old rows."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 
@@ -81,6 +82,17 @@ def whole(pipe: Pipe) -> int:
     return signal.number
 
 
+def look_and_change(pipe: Pipe, seen: list[object]) -> None:
+    """In the middle of a run: note what readers and `status` say of the beans, then change rows of both tables."""
+    seen.append((pipe.rows("beans"), status(pipe.config, [beans(pipe)])[0].state))
+    pipe.sql(
+        "DELETE FROM beans WHERE id IN (1, 78)",
+        "INSERT INTO beans VALUES (200, 'y', NULL)",
+        "UPDATE beans SET v = 'z' WHERE id IN (2, 79)",
+        "INSERT INTO apples VALUES (203, 'x', NULL)",
+    )
+
+
 def states(pipe: Pipe) -> list[str]:
     """The states of all signals."""
     return [one.signal.state.value for one in SignalFolder(pipe.state).read()]
@@ -107,24 +119,13 @@ def at_wave(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 @pytest.mark.long("readers beside several runs")
 def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_rows_meanwhile(market: Pipe) -> None:
     """The other table goes on. The new copy lacks the deleted rows, and has the changes made while it was copied."""
-    pipe, old = market, market.rows("beans")
+    pipe, old, seen = market, market.rows("beans"), list[object]()
     lose_beans(pipe)
     pipe.sql("INSERT INTO apples VALUES (202, 'x', NULL)")
     assert isinstance(stopped(pipe), BinlogGone)
-    seen = []
-
-    def meanwhile() -> None:
-        seen.append((pipe.rows("beans"), status(pipe.config, [beans(pipe)])[0].state))
-        pipe.sql(
-            "DELETE FROM beans WHERE id IN (1, 78)",
-            "INSERT INTO beans VALUES (200, 'y', NULL)",
-            "UPDATE beans SET v = 'z' WHERE id IN (2, 79)",
-            "INSERT INTO apples VALUES (203, 'x', NULL)",
-        )
-
     whole(pipe)
     assert [one.finding for one in check(pipe.config).checked if one.name == "saved positions"] == [None]
-    assert pipe.run(observe=at_wave(2, meanwhile)).stopped == ()
+    assert pipe.run(observe=at_wave(2, partial(look_and_change, pipe, seen))).stopped == ()
     assert seen == [(old, "copying again")]
     assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 1)
     pipe.assert_equal()
