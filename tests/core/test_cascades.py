@@ -115,6 +115,7 @@ class Walk:
                 lake.spool()
 
 
+@pytest.mark.no_cover
 def test_a_settled_copy_is_the_table_of_the_source() -> None:
     """In every history: rows that go, forget or follow, in several steps; keys that follow; a tree; kills; load."""
     published = compared = reread = 0

@@ -41,6 +41,7 @@ def walked(kind: type[Evolving], seed: int) -> Evolving:
     return world
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.long("the other half of the walks", only=("1",))
 def test_rows_and_columns_are_the_sources_whenever_ddl_comes(half: int) -> None:

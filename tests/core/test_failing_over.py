@@ -49,6 +49,7 @@ def walked(kind: type[FailingOver], seed: int) -> FailingOver:
     return world
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.long("the other half of the walks", only=("1",))
 def test_the_copy_is_the_sources_whichever_server_takes_over(half: int) -> None:

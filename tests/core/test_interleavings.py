@@ -165,6 +165,7 @@ class Interleavings(RuleBasedStateMachine):
 
 TestEveryInterleaving = Interleavings.TestCase
 TestEveryInterleaving.settings = settings(max_examples=walks(100), stateful_step_count=80)
+TestEveryInterleaving.pytestmark = [pytest.mark.no_cover]
 
 
 class MoreInterleavings(Interleavings):
@@ -340,6 +341,7 @@ def statements(chance: Random) -> list[Statement]:
 
 
 @pytest.mark.parametrize("kind", SOUND)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.long("the other half of the walks", only=("1",))
 def test_the_algorithm_survives_the_walks_that_the_shortcuts_do_not(kind: type[World], half: int) -> None:

@@ -67,6 +67,7 @@ def directed(kind: type[Late]) -> None:
     older_than_the_spool(kind)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.long("the other half of the walks", only=("1",))
 def test_chunks_lack_no_xa_commit_whatever_comes_between(half: int) -> None:

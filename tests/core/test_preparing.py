@@ -50,6 +50,7 @@ def walked(kind: type[Preparing], seed: int) -> Preparing:
     return world
 
 
+@pytest.mark.no_cover
 def test_rows_count_where_they_are_committed_whatever_comes_between() -> None:
     """And the walks get around: most publish several times, many look for what was prepared, some in vain."""
     worlds = [walked(Preparing, seed) for seed in range(max(WALKS // 6, walks(WALKS // 2)))]
