@@ -5,7 +5,7 @@ import importlib
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -87,9 +87,12 @@ Touch = tuple[str, str]  # a private name, and the file that uses it
 
 
 @cache
-def sources() -> dict[str, ast.Module]:
-    """The syntax tree of each file of lakeingest. A function, because it takes seconds: tests are collected without."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in (ROOT / "lakeingest").rglob("*.py")}
+def sources() -> dict[str, tuple[ast.AST, ...]]:
+    """All nodes of each file of lakeingest. A function, because it takes seconds: tests are collected without."""
+    return {
+        str(path.relative_to(ROOT)): tuple(ast.walk(ast.parse(path.read_text())))
+        for path in (ROOT / "lakeingest").rglob("*.py")
+    }
 
 
 def is_private(name: str) -> bool:
@@ -103,10 +106,10 @@ def is_library(module: str | None) -> bool:
     return bool(top) and top != "lakeingest" and top not in sys.stdlib_module_names
 
 
-def imported(tree: ast.Module) -> dict[str, str]:
+def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """What each name stands for that a file imports: a module, or a name with its module."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -121,9 +124,9 @@ def extending() -> set[str]:
     Those of pydantic do not count: nothing of it is private there, and a validator of ours has any name.
     """
     bases: dict[str, set[str]] = {}
-    for file, tree in sources().items():
-        module, names = ".".join(Path(file).with_suffix("").parts), imported(tree)
-        for node in ast.walk(tree):
+    for file, nodes in sources().items():
+        module, names = ".".join(Path(file).with_suffix("").parts), imported(nodes)
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 parts = [ast.unparse(base).partition("[")[0].partition(".") for base in node.bases]
                 bases[f"{module}.{node.name}"] = {
@@ -181,9 +184,9 @@ def of_node(node: ast.AST) -> Iterator[str]:
 def touches() -> set[Touch]:
     """Every private name of a library, with each file that uses it."""
     found = set()
-    for file, tree in sources().items():
+    for file, nodes in sources().items():
         module = ".".join(Path(file).with_suffix("").parts)
-        for node in ast.walk(tree):
+        for node in nodes:
             names = set(of_node(node))
             if isinstance(node, ast.ClassDef) and f"{module}.{node.name}" in extending():
                 names |= set(of_class(node)) - ADDED.get(node.name, set())
@@ -232,7 +235,7 @@ def test_what_a_class_overrides_is_there_in_its_library() -> None:
         module, _, class_name = name.rpartition(".")
         [node] = [
             node
-            for node in ast.walk(sources()[f"{module.replace('.', '/')}.py"])
+            for node in sources()[f"{module.replace('.', '/')}.py"]
             if isinstance(node, ast.ClassDef) and node.name == class_name
         ]
         parents = getattr(importlib.import_module(module), class_name).__mro__[1:]
