@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.faults.proxy import LATE_SECONDS, Proxy
+from tests.faults.proxied import LATE_SECONDS
+from tests.faults.proxy import Proxy
 
 FAULTS = ("closed after it", "closed before it", "late")
 _BYTES = 1 << 16
