@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from lakeingest.core.binlog.position import GtidSet, Low, Place
 from lakeingest.core.tables.change import ChangeRow, RowKind
@@ -163,18 +163,13 @@ class Interleavings(RuleBasedStateMachine):
             self.world.finish()
 
 
-TestEveryInterleaving = Interleavings.TestCase
-TestEveryInterleaving.settings = settings(max_examples=walks(100), stateful_step_count=80)
-TestEveryInterleaving.pytestmark = [pytest.mark.no_cover]
-
-
-class MoreInterleavings(Interleavings):
-    """The same, for the slices."""
-
-
-TestMoreInterleavings = MoreInterleavings.TestCase
-TestMoreInterleavings.settings = settings(max_examples=walks(200), stateful_step_count=80)
-TestMoreInterleavings.pytestmark = [pytest.mark.long("twice as many of the same histories")]
+@pytest.mark.no_cover
+@pytest.mark.parametrize("histories", [100, 200])
+@pytest.mark.long("twice as many of the same", only=("200",))
+def test_every_interleaving_is_survived(histories: int) -> None:
+    """Whatever comes between the steps of a copy, readers see a table that the source had."""
+    tried = settings(max_examples=walks(histories), stateful_step_count=80)
+    run_state_machine_as_test(Interleavings, settings=tried)
 
 
 class LowIsTheWrittenPosition(World):
