@@ -57,10 +57,15 @@ def test_a_requirement_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
         archive.requirements()
 
 
-def test_what_a_job_is_made_of_has_the_hashes_that_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another file is refused by pip; a version that is not locked has none, and is fetched as it is."""
+def test_what_a_job_is_made_of_has_the_hashes_that_are_locked() -> None:
+    """A version that is not locked has none, and is fetched as it is."""
     assert [line for line in archive.with_hashes(archive.requirements()) if "--hash=sha256:" not in line] == []
     assert archive.with_hashes(["pymysql==0.0.1"]) == ["pymysql==0.0.1"]
+
+
+@pytest.mark.long("asks pip twice")
+def test_a_package_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By pip, and nothing is left of it."""
     pin = f"pymysql=={version('pymysql')}"
     archive._fetch([pin], tmp_path / "good")  # noqa: SLF001
     assert (tmp_path / "good" / "pymysql").is_dir()

@@ -144,7 +144,7 @@ def after_deaths(place: File, rows: int) -> Iterator[tuple[int, File]]:
 
 @pytest.mark.parametrize("place", ["folder", "memory", "s3"], indirect=True)
 @pytest.mark.parametrize("rows", [1, 3, 100])
-@pytest.mark.long("each size in one place in turn", turn="place")
+@pytest.mark.long("one size in one place in turn", turn=("place", "rows"))
 def test_a_process_that_dies_at_any_step_loses_and_doubles_nothing(place: File, rows: int) -> None:
     """At each change of a name; nobody sees a part of a copy that is not committed, and what is seen stays."""
     for step, here in after_deaths(place, rows):

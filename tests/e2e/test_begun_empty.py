@@ -117,7 +117,7 @@ def test_a_copy_from_now_on_has_the_rows_that_change(shop: Pipe) -> None:
 
 @ON_EACH
 @pytest.mark.formats
-@pytest.mark.long("other servers", only=("hudi", "no GTIDs", "MariaDB"))
+@pytest.mark.long("tests/core/test_startup has the decision, and the test above has such a copy in every run")
 def test_a_copy_from_a_position_has_the_rows_that_changed_since(shop: Pipe) -> None:
     """Changes from before it are not in the copy, those after it are, over several binlog files."""
     for table in ("s", "t"):

@@ -234,6 +234,7 @@ def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
         "wrong password",
         "spool's beginning truncated",
         "spool's beginning empty",
+        "spool's data truncated",
         "binlog_order_commits off",
         "no table matches",
         "state folder cannot be made",

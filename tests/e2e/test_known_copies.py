@@ -115,6 +115,7 @@ def test_a_file_of_a_known_copy_that_is_lost_is_found(pair: Pipe, what: str, dam
 
 
 @pytest.mark.parametrize("contents", [b"", b"\x00\xff", b'"other"\nnonsense', None])
+@pytest.mark.long("one damage in turn", turn="contents")
 def test_damaged_notes_are_no_notes(pair: Pipe, looks: list[str], contents: bytes | None) -> None:
     """All copies are looked at, and noted again. A line that is cut off concerns its table alone."""
     whole = (pair.state / NAME).read()

@@ -113,8 +113,7 @@ def no_row_was_read_again(pipe: Pipe, waves: int) -> bool:
     [(MYSQL, "FULL"), (MYSQL, "MINIMAL"), (MARIADB_11_4, "FULL"), (MARIADB_11_4, "NO_LOG")],
     ids=["MySQL", "MINIMAL", "MariaDB", "NO_LOG"],
 )
-@pytest.mark.long("the same on another server", only=("MariaDB", "NO_LOG"))
-@pytest.mark.long("the same with the names of columns in the binlog", only=("MySQL",))
+@pytest.mark.long("whole runs; test_random_shapes draws such DDL in every run")
 def test_ddl_of_a_column_that_is_left_out_is_followed(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor, metadata: str
 ) -> None:

@@ -81,7 +81,7 @@ def states(pipe: Pipe, name: str = "t") -> set[str]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("whole runs; a difference is found in a range in every run, and tests/core/test_proof has the pace")
 def test_a_bounded_run_proves_ranges_after_its_publishes(pipe: Pipe) -> None:
     """`status` has the time and the position of each, and the next run knows them."""
     filled(proving_pipe(pipe, every="1d"))

@@ -143,6 +143,7 @@ def test_a_table_that_disagreed_is_compared_until_it_is_published(
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs; test_second_decoder_of_chunks compares what is new in every run")
 def test_what_is_new_is_compared(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, looks: list[Looked]) -> None:
     """A type, a default, and everything after an upgrade; what is known is not."""
     copied(pipe)

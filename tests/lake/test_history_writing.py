@@ -364,7 +364,7 @@ def current_names(row: Row, names: set[str]) -> Row:
 
 
 @pytest.mark.parametrize(("seed", "dies"), [(0, 0.0), (0, 0.15), (1, 0.15)])
-@pytest.mark.long("one random history in turn", turn=("seed", "dies"))
+@pytest.mark.long("random histories; e2e/test_histories has one in every run")
 def test_a_history_in_the_lake_is_the_table_at_every_position_and_time(
     seed: int, dies: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

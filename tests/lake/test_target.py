@@ -222,6 +222,7 @@ def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
 
 @pytest.mark.parametrize("unseen", [False, True], ids=["on what readers see", "on staged changes"])
 @pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("one of the copies in turn", turn="unseen")
 def test_a_copy_that_starts_over_has_only_its_new_rows(lake: Lake, *, unseen: bool) -> None:
     """Readers see the old rows until the publish, and exactly the new ones from then on; merges go on as before."""
     before = lake.published((1, "a"), (2, "b"), (3, "c"), (4, "d"))
@@ -276,6 +277,7 @@ def test_a_stale_writer_starts_nothing_over(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("visible", [False, True], ids=["a first copy", "one that was started over"])
+@pytest.mark.long("one of the copies in turn", turn="visible")
 def test_a_copy_that_is_not_complete_can_go_back_to_an_earlier_commit(lake: Lake, *, visible: bool) -> None:
     """It has the rows of then and another progress, and goes on; readers see no difference."""
     begun = lake.started_over(lake.published((7, "old"))) if visible else lake.created()

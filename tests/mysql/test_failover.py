@@ -67,7 +67,7 @@ def on_replica(pair: Pair, db: Db, *statements: str) -> None:
 
 @pytest.mark.parametrize("after", [(), ("INSERT INTO t VALUES (9, 9)",), ("FLUSH BINARY LOGS",)])
 @pytest.mark.parametrize("before", [(), ("FLUSH BINARY LOGS",)])
-@pytest.mark.long("each case in one file or two in turn", turn="before")
+@pytest.mark.long("one case in turn", turn=("before", "after"))
 def test_a_position_is_found_on_a_promoted_replica(
     pair: Pair, db: Db, before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:

@@ -311,7 +311,7 @@ def test_expired_history_harms_nothing_that_is_needed(lake: Lake, raw: Raw, comp
 
 
 @pytest.mark.parametrize("compactions", [1, 3])
-@pytest.mark.long("several compactions by Spark", only=("3",))
+@pytest.mark.long("compactions by Spark; test_partitions builds on one in every run")
 def test_the_next_commit_builds_on_a_compaction_whose_origin_is_expired(
     lake: Lake, raw: Raw, compact: Compact, compactions: int
 ) -> None:

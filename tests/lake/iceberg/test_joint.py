@@ -362,6 +362,7 @@ def test_no_reader_sees_half_of_a_publish(shop: Shop) -> None:
     assert half_states(shop.settings, publish, POLLS) == 0
 
 
+@pytest.mark.long("shows that the test above can fail")
 def test_readers_see_halves_of_publishes_one_after_the_other(shop: Shop) -> None:
     """What the polls find, if it is there."""
     target, pos = IcebergTarget(shop.settings), 30

@@ -147,7 +147,7 @@ def test_updates_everywhere_leave_one_vector_for_each_file(
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.long("another random history", turn="seed")
+@pytest.mark.long("random histories")
 def test_random_merges_and_compactions_leave_the_rows_of_a_dictionary(
     make: Make, opened: Callable[[Lake], Table], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.plugins.profiles import walks
 
-INPUTS = int(os.environ.get("LAKEINGEST_FUZZ", walks(30_000)))
+INPUTS = int(os.environ.get("LAKEINGEST_FUZZ", walks(10_000)))
+MORE = 30_000
 
 
 def fuzz(inputs: int, seed: int) -> "subprocess.CompletedProcess[str]":
@@ -15,19 +18,21 @@ def fuzz(inputs: int, seed: int) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_no_input_is_read_wrong() -> None:
+@pytest.mark.parametrize("inputs", [INPUTS, max(INPUTS, MORE)], ids=["few", "more"])
+@pytest.mark.long("more inputs", only=("more",))
+def test_no_input_is_read_wrong(inputs: int) -> None:
     """Altered bytes give a named error or well-formed rows; with checksums, always an error. Nothing beyond is touched.
 
     LAKEINGEST_FUZZ is how many inputs; more than a million are shared by two processes.
     """
-    processes = 2 if INPUTS > 1_000_000 else 1
+    processes = 2 if inputs > 1_000_000 else 1
     with ThreadPoolExecutor(processes) as pool:
-        found = list(pool.map(fuzz, [-(-INPUTS // processes)] * processes, range(processes)))
+        found = list(pool.map(fuzz, [-(-inputs // processes)] * processes, range(processes)))
     for child in found:
         assert child.returncode == 0, child.stderr[-3000:]
     figures = [json.loads(child.stdout) for child in found]
     print(json.dumps(figures, indent=1))  # noqa: T201 - what a long run was made for
-    assert sum(one["inputs"] for one in figures) >= INPUTS
+    assert sum(one["inputs"] for one in figures) >= inputs
     taken = {name for one in figures for name, count in one["kinds"].items() if count["taken"]}
     assert {"a row event", "a result row", "a GTID or QUERY event", "an event in a transaction"} <= taken
 
