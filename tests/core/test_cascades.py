@@ -13,6 +13,7 @@ from lakeingest.core.cascades.cascades import (
     Affected,
     CascadesRead,
     ForeignKey,
+    Move,
     Row,
     RowChange,
     Rule,
@@ -342,6 +343,14 @@ def test_versions_that_patches_will_replace_are_followed_from_the_copy_on() -> N
     copies = Fixed(C=Standing(place(6), place(3)))
     copies.gone = {P: [RowChange(place(4), (1,), (2,)), RowChange(place(8), (2,), None)]}
     assert RowChange(place(8), (7, 2, 0), None) in Cascaded().changes(C, CHAIN, copies)
+
+
+def test_values_that_rows_got_by_a_foreign_key_are_known() -> None:
+    """Of a row that followed its parent; one that went with it has none."""
+    copies, cascaded = Fixed(C=LEVEL), Cascaded()
+    copies.gone = {P: [RowChange(place(4), (1,), (2,)), RowChange(place(6), (3,), None)]}
+    cascaded.changes(C, CHAIN, copies)
+    assert cascaded.moves(C) == {Move(place(4), CHAIN[C][0], (2,))}
 
 
 def test_a_table_that_refers_to_itself_is_a_parent_like_others() -> None:
