@@ -60,6 +60,11 @@ def _of_target(target: Target) -> list[_Check]:
             "no commit of it can name files of other tables; take Iceberg, or a target for each table",
         ),
         (
+            target.catalog.gives_places,
+            "target.catalog of Amazon S3 Tables",
+            "it gives each table a place of its own, and nobody has tried whether it shows files of others",
+        ),
+        (
             target.publish_together,
             "target.publish_together",
             "each shard is shown by a commit of its own; leave it out",

@@ -51,9 +51,12 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Make the shard. Raises UnsupportedTable if the shared table cannot have its columns."""
+        """Make the shard. Raises UnsupportedTable if the shared table cannot have its columns, or show its files."""
         self._assert_fits(schema)
-        return super().create(schema, progress)
+        staged = super().create(schema, progress)
+        if self.settings.is_shard(schema.table):
+            self.shared.assert_readable(schema.table, self._table(schema.table))
+        return staged
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The types, as for any other copy. The catalog has to allow the name of the shared table, too."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,15 +18,16 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Target
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
-from lakeingest.errors import StorageFailed
+from lakeingest.errors import StorageFailed, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.faults import proxy, spoiling
 from tests.lake.conftest import BOUNDARIES
+from tests.lake.iceberg.test_shards import shards_on
 from tests.lake.steps import PLAIN, Lake
 from tests.servers.catalog_servers import object_store, rest_server
 
-FOLDER = "warehouse/shop/orders-"
+FOLDERS = ["warehouse/shop/orders-"]  # that may be listed
 
 
 @dataclass
@@ -36,17 +38,22 @@ class Vendor:
     valid_seconds: float = 600.0
     issued: dict[str, float] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    folders: dict[str, str] = field(default_factory=dict)  # by token: the path of the folder that it is for
+    is_for_one_table: bool = False
 
-    def keys(self) -> dict[str, str]:
-        """Properties of a FileIO."""
+    def keys(self, location: str) -> dict[str, str]:
+        """Properties of a FileIO, for a table with this location."""
         token = f"token{len(self.issued)}"
         self.issued[token] = time.monotonic()
+        self.folders[token] = f"/{location.partition('://')[2]}/"
         keys = {"s3.access-key-id": self.store.access_key, "s3.secret-access-key": self.store.secret_key}
         return {**keys, "s3.session-token": token}
 
-    def accepts(self, token: str) -> bool:
-        """Whether the store lets a request with this token in."""
+    def accepts(self, token: str, path: str) -> bool:
+        """Whether the store lets a request for this path, with this token, in."""
         self.used.add(token)
+        if self.is_for_one_table and not path.startswith(self.folders.get(token, "//")):
+            return False
         return time.monotonic() - self.issued.get(token, -1e9) < self.valid_seconds
 
 
@@ -61,7 +68,7 @@ class GivingKeys(proxy.Handler):
         if status == 200 and "/tables" in self.path:
             doc = json.loads(body)
             if "metadata" in doc:
-                keys = self.vendor.keys()
+                keys = self.vendor.keys(doc["metadata"]["location"])
                 doc |= {"config": keys} if self.way == "config" else {}
                 doc |= {"storage-credentials": [{"prefix": "s3://", "config": keys}]} if self.way != "config" else {}
                 body = json.dumps(doc).encode()
@@ -76,9 +83,11 @@ class AskingForToken(spoiling.Proxy):
 
     def meets(self, _: str, path: str, headers: dict[str, str]) -> str:
         """Refused, or no fault. Only folders of the table are listed."""
-        folders = parse_qs(urlsplit(path).query).get("prefix", [FOLDER])
-        token = lower(headers).get("x-amz-security-token", "")
-        return "" if self.vendor.accepts(token) and folders[0].startswith(FOLDER) else "403 before it"
+        url, token = urlsplit(path), lower(headers).get("x-amz-security-token", "")
+        [folder] = parse_qs(url.query).get("prefix", [""])
+        place = f"{url.path.rstrip('/')}/{folder}" if folder else url.path
+        is_listed = not folder or self.vendor.is_for_one_table or folder.startswith(tuple(FOLDERS))
+        return "" if self.vendor.accepts(token, place) and is_listed else "403 before it"
 
     def excuse(self, _: str) -> tuple[dict[str, str], bytes]:
         """As S3 says it."""
@@ -165,3 +174,27 @@ def test_keys_that_have_expired_are_named(vended: tuple[Lake, Vendor]) -> None:
     vendor.valid_seconds = 0.0
     with pytest.raises(StorageFailed, match="expired"), lake.open().storage_errors():
         writer.write(lake.arrow([(1, "a")]))
+
+
+@pytest.mark.long("takes seconds")
+def test_keys_for_one_folder_are_refused_by_name_with_shards(vended: tuple[Lake, Vendor], tmp_path: Path) -> None:
+    """Before a row is copied: the keys of the table that readers query do not open the folders of its shards."""
+    lake, vendor = vended
+    vendor.is_for_one_table = True
+    shard_of = shards_on(lake.settings.model_copy(update={"table": "lake.all"}), tmp_path)
+    with pytest.raises(UnsupportedTable, match=r"the catalog lends keys for the folder of each table"):
+        shard_of("a.t").created()
+    vendor.is_for_one_table = False
+    FOLDERS.append("warehouse/lake")
+    try:
+        other = shard_of("b.t")
+        other.published((1, "b"))
+        vendor.is_for_one_table = True
+        with pytest.raises(UnsupportedTable, match=r"a\.c: it cannot be a shard of lake\.all: the catalog lends keys"):
+            shard_of("a.c").created()
+        with pytest.raises(
+            UnsupportedTable, match="the catalog lends keys"
+        ):  # its keys were for more at its first publish
+            other.publish(other.merge(other.loaded(), (1, "new", False), pos=30))
+    finally:
+        FOLDERS.remove("warehouse/lake")

@@ -28,7 +28,9 @@ from lakeingest.lake.iceberg.catalogs.places import FixedLocations
 from lakeingest.lake.iceberg.tables.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
-_LOCKED_SECONDS = 60.0  # a lock is used for this time at most; hive.txn.timeout must not be shorter
+# in the refusal of a server with `hive.metastore.disallow.incompatible.col.type.changes`, which is its default
+_INCOMPATIBLE = "types incompatible with the existing columns"
+_LOCKED_SECONDS = 60.0  # a lock is used for so long; hive.txn.timeout must not be shorter
 
 
 class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
@@ -87,6 +89,9 @@ class _CheckedClient(Client):  # type: ignore[misc]
     ) -> None:
         """Alter the table. Newer servers refuse this if its metadata is not the one that the alteration replaces.
 
+        By default a server refuses columns of other types in the places of the entry's columns. DDL leads to them, for
+        example a dropped column. Then the entry keeps its columns: readers of Iceberg take them from the metadata.
+
         Raises CommitFailedException if the lock was granted too long ago.
         """
         if _now() - self._locked_at > _LOCKED_SECONDS:
@@ -96,7 +101,13 @@ class _CheckedClient(Client):  # type: ignore[misc]
             "expected_parameter_key": "metadata_location",
             "expected_parameter_value": replaced,
         }
-        super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
+        try:
+            super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
+        except InvalidOperationException as error:
+            if _INCOMPATIBLE not in str(error.message):
+                raise
+            new_tbl.sd.cols = self.get_table(dbname, tbl_name).sd.cols  # the lock keeps others from changing them
+            super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
 
 
 def _now() -> float:

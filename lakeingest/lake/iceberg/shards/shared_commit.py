@@ -79,8 +79,7 @@ def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests:
     # 2: the version of the format that shared tables have
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
-    numbers_of_totals = zip(*(one.totals for one in listed.values()), strict=True)  # for each total, one of each shard
-    by_name = zip(_TOTALS, numbers_of_totals, strict=True)
+    by_name = [(name, [one.totals[place] for one in listed.values()]) for place, name in enumerate(_TOTALS)]
     # a total that one of the shards does not have is not known of all of them
     totals = {name: str(sum(filter(None, numbers))) for name, numbers in by_name if None not in numbers}
     showing = Showing({name: one.commit for name, one in sorted(listed.items())})

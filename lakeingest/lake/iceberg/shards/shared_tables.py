@@ -18,16 +18,13 @@ from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.types import NestedField
 
 from lakeingest import config
-from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.core.tables.change import DATABASE, TABLE
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.core.tables.shards import (
@@ -43,14 +40,14 @@ from lakeingest.core.tables.shards import (
 from lakeingest.errors import ForeignWrite, StateUnreadable, UnsupportedTable
 from lakeingest.files.file import File
 from lakeingest.lake.iceberg.commits.commit import commit
-from lakeingest.lake.iceberg.commits.transaction import OneCreation, OneTransaction
+from lakeingest.lake.iceberg.commits.transaction import OneTransaction
 from lakeingest.lake.iceberg.files.types import iceberg_schema
+from lakeingest.lake.iceberg.shards.creation import SharedCreation, assert_readable, readable_by
 from lakeingest.lake.iceberg.shards.shared_commit import SHARDS, Listed, add_commit, is_ours, parsed
 from lakeingest.lake.iceberg.storage.metadata import with_shared_lists
-from lakeingest.lake.iceberg.tables.expiry import WORTH, AssertUnreferenced, delete, limits, retained_snapshots, trim
-from lakeingest.lake.iceberg.tables.history import MAIN, tip
-from lakeingest.lake.iceberg.tables.location import new_location_of
-from lakeingest.lake.iceberg.tables.properties import PROPERTIES, VERSION, obeyed_properties
+from lakeingest.lake.iceberg.tables.expiry import WORTH, AssertUnreferenced, delete, retained_snapshots, trim
+from lakeingest.lake.iceberg.tables.history import MAIN, STATE, tip
+from lakeingest.lake.iceberg.tables.properties import obeyed_properties
 from lakeingest.lake.iceberg.tables.shape import schema_differences
 from lakeingest.lake.iceberg.tables.staged_schema import show_new
 from lakeingest.lake.marks import OWNER
@@ -112,6 +109,10 @@ class SharedTables:
             self._last_of_ours(shard, loaded)
         return loaded
 
+    def assert_readable(self, shard: TableId, copy: Table) -> None:
+        """Raises UnsupportedTable as `creation.assert_readable`, before a row of the shard is copied."""
+        assert_readable(self._creation(shard), self.assert_ours(shard), copy)
+
     def show(self, shard: TableId, copy: Table) -> None:
         """Let readers of the shared table see the commit that main of `copy`, the shard's own table, is at.
 
@@ -119,19 +120,23 @@ class SharedTables:
         """
         with self._showing:
             loaded = self.assert_ours(shard)
+            creation = self._creation(shard)
+            if loaded is None and creation.is_at_once:
+                creation.make(copy.schema())
+                loaded = self.assert_ours(shard)
             if self._is_shown(shard, copy, loaded):
                 return
             if loaded is None:
-                transaction = self._creation(shard, copy)
-                self._show_columns(transaction, shard, None, copy)  # None: it has no columns yet
+                transaction = creation.prepare(copy.schema())
+                self._show_columns(transaction, shard, None, copy)
                 add_commit(transaction, {text_of(shard): Listed.of(tip(copy, MAIN))})
                 commit(shard, transaction, lambda: self._find(shard))
             else:
 
                 def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
-                    self._show_columns(transaction, shard, current.schema(), copy)
-                    lists = self._lists(current.properties, self._last_of_ours(shard, current))
-                    return {**lists, text_of(shard): Listed.of(tip(copy, MAIN))}
+                    ours = self._last_of_ours(shard, current)
+                    self._show_columns(transaction, shard, None if ours is None else current.schema(), copy)
+                    return {**self._lists(current.properties, ours), text_of(shard): Listed.of(tip(copy, MAIN))}
 
                 self._commit(shard, loaded, change)
             self._begun.pop(shard, None)
@@ -173,7 +178,10 @@ class SharedTables:
 
         def build(current: Table) -> Transaction:
             transaction = OneTransaction(current)
-            add_commit(transaction, change(current, transaction))
+            if STATE in current.properties:
+                transaction.remove_properties(STATE)
+            with readable_by(shard, self._settings.shown(shard)):
+                add_commit(transaction, change(current, transaction))
             self._expire(transaction)
             return transaction
 
@@ -206,12 +214,16 @@ class SharedTables:
         showing = self._showing_of(self._last_of_ours(shard, loaded))
         return showing.commit_of(shard) == tip(copy, MAIN).snapshot_id
 
-    def _last_of_ours(self, shard: TableId, loaded: Table) -> Snapshot:
+    def _last_of_ours(self, shard: TableId, loaded: Table) -> Snapshot | None:
         """Our commit that readers see, or whose rows they see because someone else has compacted the table since.
+
+        None if a run has made the table, and nobody has committed to it yet.
 
         Raises ForeignWrite if someone else has changed its rows or columns.
         """
         name, metadata = ".".join(loaded.name()), loaded.metadata
+        if STATE in loaded.properties and MAIN not in metadata.refs:
+            return None
         snapshot: Snapshot | None = tip(loaded, MAIN)
         while snapshot is not None and not is_ours(snapshot):
             if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
@@ -235,24 +247,9 @@ class SharedTables:
                 )
         return snapshot
 
-    def _creation(self, shard: TableId, copy: Table) -> Transaction:
-        """The transaction that makes the shared table, with the columns of its first shard."""
-        name, schema = self._settings.shown(shard), copy.schema()
-        self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot makes no nested namespaces
-        place = None if self._settings.catalog.gives_places else new_location_of(self._settings, name)
+    def _creation(self, shard: TableId) -> SharedCreation:
         marks = {} if self._ownership is None else self._ownership.marks({})
-        properties = {
-            **PROPERTIES,
-            **limits({}),
-            FORMAT_VERSION: str(VERSION),
-            "gc.enabled": "false",
-            OWNER: SHARDS,
-            **marks,
-        }
-        created = self._catalog.create_table_transaction(
-            name, schema, place, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, properties
-        )
-        return OneCreation.of(created)
+        return SharedCreation(shard, self._catalog, self._settings, self._settings.shown(shard), marks)
 
     def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
         """Let the transaction add the columns of a shard that the shared table, with the columns `shared`, lacks.
@@ -271,7 +268,7 @@ class SharedTables:
             show_new(transaction, fields, [field.name for field in fields if field.required])
 
     def _lists(
-        self, properties: Mapping[str, str], ours: Snapshot, without: AbstractSet[str] = frozenset()
+        self, properties: Mapping[str, str], ours: Snapshot | None, without: AbstractSet[str] = frozenset()
     ) -> dict[str, Listed]:
         """The lists of manifests of the shards' commits that `ours` shows, by the names of the shards.
 
@@ -320,8 +317,10 @@ class SharedTables:
             fields.append(_numbered(of_type.model_copy(update=changed), column))
         return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
 
-    def _showing_of(self, snapshot: Snapshot) -> Showing:
-        """Which commits of shards a commit of ours shows."""
+    def _showing_of(self, snapshot: Snapshot | None) -> Showing:
+        """Which commits of shards a commit of ours shows; None: there is no commit."""
+        if snapshot is None:
+            return NOTHING
         number = snapshot.snapshot_id
         if (known := self._known.get(number)) is None:
             assert snapshot.summary is not None  # noqa: S101 - it is ours
