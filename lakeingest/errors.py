@@ -72,6 +72,10 @@ class GateFailed(CheckFailed):
     scope = Scope.TABLE
 
 
+class KeyDoubled(GateFailed):
+    """A shard has a key that another shard has, too, although the key is global: readers see its rows as before."""
+
+
 class AuditFailed(CheckFailed):
     """The audit before a publish found faults in the files of the commit; readers keep the last published commit."""
 

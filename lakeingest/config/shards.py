@@ -14,7 +14,7 @@ from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.table_properties import FORMAT_VERSION
 from lakeingest.config.tables import HistoryKind, Tables
 from lakeingest.config.target import Target
-from lakeingest.errors import NotBuiltYet
+from lakeingest.errors import ConfigError, NotBuiltYet
 
 _Check = tuple[bool, str, str]  # whether pipeline.yml has a key, the key with its value, and why shards cannot have it
 _FIELDS = frozenset({"database", "table"})
@@ -28,13 +28,18 @@ def assert_target_table(
     history: HistoryKind,
     schema: SchemaChanges,
 ) -> None:
-    """Raise NotBuiltYet for a malformed target.table and, if copies are shards, for keys that shards cannot have."""
+    """Raise NotBuiltYet for a target.table that is no name, and for keys that shards do not have.
+
+    Raise ConfigError for a key that only shards have.
+    """
     pattern = target.table
     fields = re.findall(r"\{(\w*)\}", pattern)
     has_other_braces = re.search(r"[{}]", re.sub(r"\{\w*\}", "", pattern)) is not None
     if not set(fields) <= _FIELDS or pattern.count(".") != 1 or has_other_braces:
         raise NotBuiltYet("target.table: only namespace.name is built yet, with {database} or {table} in it or neither")
     if not target.is_shared:
+        if target.global_key:
+            raise ConfigError("target.global_key is for a target.table without {database} or {table}; leave it out")
         return
     others = [
         (points.every is not None, "points.every", "a point would not show the table that readers query"),

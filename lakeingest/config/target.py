@@ -62,6 +62,7 @@ class Target(Frozen):
     storage: Storage = Storage()
     warehouse: Place = Field(default="./warehouse", validate_default=True)
     table: str = "{database}.{table}"
+    global_key: bool = False
     properties: Properties = Field(default={})
     location: Location | None = None
     merge: Literal["auto", MergeName] = "auto"

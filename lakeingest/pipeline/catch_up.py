@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lakeingest.core.copies.trimming import Watched, trim
-from lakeingest.errors import MainMoved
+from lakeingest.errors import KeyDoubled, MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
 from lakeingest.pipeline.publishing.publish import publish
@@ -36,10 +36,7 @@ def catch_up(run: OpenRun) -> None:
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.copied)
     # Step 3: merge and publish
-    for table in publish_together(run, parents_first(run.binlog, run.copied)):
-        with working_on(run.edges, table):
-            merge_and_publish(run.edges, run.binlog, table)
-            clear_failure(run.edges, table)
+    publish_each(run, publish_together(run, parents_first(run.binlog, run.copied)))
     # Step 4: write the companions, then trim the spool, because the published tables need less of it
     run.companions.catch_up(run.requested)
     trim_spool(run)
@@ -65,14 +62,46 @@ def publish_together(
     return parents_first(binlog, [*left, *publish_side_by_side(edges, binlog, others, stopping)])
 
 
+def publish_each(
+    run: OpenRun,
+    tables: Iterable[TableRun],
+    may_begin: Callable[[TableRun], bool] = lambda _: True,
+    stopping: Callable[[TableRun], bool] = lambda _: False,
+) -> None:
+    """Merge and publish tables one after the other, and clear their failures.
+
+    A shard whose key is in another shard is tried once more behind all others: its row may have left the other shard
+    since. `may_begin` is asked at the start of each table; after a table for which `stopping` is true, none is begun.
+    """
+    waiting = list[TableRun]()
+
+    def work(table: TableRun, *, waits: bool) -> None:
+        with working_on(run.edges, table):
+            try:
+                if may_begin(table):
+                    merge_and_publish(run.edges, run.binlog, table)
+                    clear_failure(run.edges, table)
+            except KeyDoubled:
+                if not waits:
+                    raise
+                waiting.append(table)
+
+    for table in tables:
+        work(table, waits=True)
+        if stopping(table):
+            break
+    for table in waiting:
+        work(table, waits=False)
+
+
 def publish_side_by_side(
     edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun], stopping: Callable[[], bool]
 ) -> list[TableRun]:
     """Merge and publish side by side the tables that need only the lake. Returns the other tables, in their order.
 
-    A table that someone compacts at the same time is returned, too. After `stopping`, no further table is begun. The
-    order of the tables does not matter here: only tables whose rows are read again after changes by foreign keys need
-    their parents first, and these are among the returned tables.
+    A table that someone compacts at the same time is returned, too, and so is a shard with a key of another shard.
+    After `stopping`, no further table is begun. The order of the tables does not matter here: only tables whose rows
+    are read again after changes by foreign keys need their parents first, and these are among the returned tables.
     """
     all_tables, at_once = list(tables), edges.config.target.tables_at_once
     if at_once == 1:
@@ -88,7 +117,7 @@ def publish_side_by_side(
             try:
                 merge_over_halts(edges, binlog, table)
                 publish(edges, binlog.spool, table)
-            except MainMoved:
+            except (MainMoved, KeyDoubled):
                 others.add(table.id)
                 return
             clear_failure(edges, table)

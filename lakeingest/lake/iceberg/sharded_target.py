@@ -2,17 +2,25 @@
 
 A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
 makes the second step if a run was killed in between. Until then readers see the shard as it was before.
+
+With a global key, a double keeps the second step from being made. Then the shard counts as not published: what it has
+published is what readers see, and each publish tries the second step again.
 """
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+
+from pyiceberg.table.snapshots import ancestors_of
 
 from lakeingest.core.copies.ownership import Owner
 from lakeingest.core.copies.progress import Progress
 from lakeingest.core.ddl.lift import Lift
 from lakeingest.core.ddl.origins import Origins
 from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.errors import KeyDoubled
 from lakeingest.lake import target as port
 from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.held import Auditing, unaudited
@@ -20,6 +28,7 @@ from lakeingest.lake.iceberg.foreign.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.merges.rewriting import IcebergRewriter
 from lakeingest.lake.iceberg.shards.shared_tables import SharedTables
 from lakeingest.lake.iceberg.tables.expiry import Held, nothing_held
+from lakeingest.lake.iceberg.tables.history import published_snapshot
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.refusals import assert_nameable
 from lakeingest.lake.target import Staged
@@ -38,7 +47,9 @@ class ShardedTarget(IcebergTarget):
         """Recover the shard. If it was published, show in the shared table what main of its own table shows."""
         staged = super().recover(table)
         if self.settings.is_shard(table) and staged is not None and staged.published is not None:
-            self.shared.show(table, self._table(table))
+            with suppress(KeyDoubled):  # the run goes on to change the shard, and tries again
+                self.shared.show(table, self._table(table))
+            return self._as_shown(staged)
         return staged
 
     @names_storage_errors
@@ -47,6 +58,7 @@ class ShardedTarget(IcebergTarget):
         looked = super().look(table)
         if self.settings.is_shard(table) and self.exists():
             self.shared.assert_ours(table)
+            return looked and replace(looked, staged=self._as_shown(looked.staged))
         return looked
 
     @names_storage_errors
@@ -79,12 +91,40 @@ class ShardedTarget(IcebergTarget):
     def publish(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Staged:
-        """Publish the shard, then show it in the shared table."""
+        """Publish the shard, then show it in the shared table.
+
+        Raises KeyDoubled if the key is global, and readers would see one key in two shards: they see the shard as it
+        was before.
+        """
         self._assert_fits(schema)
-        published = super().publish(staged, schema, properties, audit)
-        if self.settings.is_shard(schema.table):
-            self.shared.show(schema.table, self._table(schema.table))
+        if not self.settings.is_shard(schema.table):
+            return super().publish(staged, schema, properties, audit)
+        staged = self._as_published(staged)
+        published = staged if staged.visible else super().publish(staged, schema, properties, audit)
+        self.shared.show(schema.table, self._table(schema.table))
         return published
+
+    def _as_shown(self, staged: Staged) -> Staged:
+        """The state of a shard, with the commit that readers see in the shared table as the published one.
+
+        Only a double lets the two differ, because everything else that has not been shown is shown by `recover`.
+        """
+        if not self.settings.global_key or staged.published is None:
+            return staged
+        return replace(staged, published=self.shared.commit_of(staged.progress.table))
+
+    def _as_published(self, staged: Staged) -> Staged:
+        """The state of a shard, with main of its own table as the published commit, if a double kept it from readers.
+
+        Main is then a commit of this state. Anything else on main is left to be found by the publish.
+        """
+        if not self.settings.global_key:
+            return staged
+        loaded = self._table_with(staged.progress.table, staged.version)
+        main = published_snapshot(loaded)
+        history = ancestors_of(loaded.metadata.snapshot_by_id(staged.version), loaded.metadata)
+        was_kept = main != staged.published and any(snapshot.snapshot_id == main for snapshot in history)
+        return replace(staged, published=main) if was_kept else staged
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:

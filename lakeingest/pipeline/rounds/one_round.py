@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.tables.schema import TableId
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.catch_up import merge_and_publish, publish_together, trim_spool
+from lakeingest.pipeline.catch_up import publish_each, publish_together, trim_spool
 from lakeingest.pipeline.copying.beside import CopyingBeside
 from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.away import AWAY, load_again
@@ -24,7 +24,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import clear_failure, working_on
+from lakeingest.pipeline.run.stopping import clear_failure
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.pipeline.signals.documents import process_signals
@@ -107,15 +107,15 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     alone = publish_together(run, due, stopping)
     worked_at |= dict.fromkeys((table.id for table in due), time.monotonic())
-    for table in parents_first(binlog, [*alone, *retried]):
-        with working_on(edges, table):
-            can_be_merged = table.failure is None or _reload_stopped(edges, table)
-            if can_be_merged:
-                merge_and_publish(edges, binlog, table)
-                clear_failure(edges, table)
+
+    def has_worked(table: TableRun) -> bool:
         worked_at[table.id] = time.monotonic()
-        if stopping():
-            break
+        return stopping()
+
+    def may_begin(table: TableRun) -> bool:
+        return table.failure is None or _reload_stopped(edges, table)
+
+    publish_each(run, parents_first(binlog, [*alone, *retried]), may_begin, has_worked)
     return bool(due or retried)
 
 

@@ -84,10 +84,17 @@ def shard_of(tmp_path: Path) -> Callable[..., Shard]:
     return shards_on(config.Target(warehouse=Place.of(tmp_path / "lake"), table="lake.all"), tmp_path)
 
 
-def shards_on(target: config.Target, folder: Path) -> Callable[..., Shard]:
+@pytest.fixture
+def unique_shard_of(tmp_path: Path) -> Callable[..., Shard]:
+    """A function that gives a shard of one table in the lake, with a global key."""
+    target = config.Target(warehouse=Place.of(tmp_path / "lake"), table="lake.all")
+    return shards_on(target, tmp_path, global_key=True)
+
+
+def shards_on(target: config.Target, folder: Path, *, global_key: bool = False) -> Callable[..., Shard]:
     """A function that gives a shard of the target's table. Removals wait in the folder."""
     history = config.History.model_validate({"keep": "0s", "least": 3, "readers": "0s"})
-    settings = target.model_copy(update={"history": history})
+    settings = target.model_copy(update={"history": history, "global_key": global_key})
 
     def make(name: str, columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Shard:
         schema = TableSchema(TableId(*name.split(".")), columns, key, Choices(metadata=("database", "table")))

@@ -26,6 +26,7 @@ from lakeingest.lake.iceberg.tables.naming import Name
 from lakeingest.lake.iceberg.tables.properties import PROPERTIES, VERSION
 from lakeingest.lake.marks import OWNER
 
+GLOBAL_KEY = "lakeingest.global_key"  # property of a shared table whose key is that of its shards, without their names
 _STORES = ("s3.", "gcs.", "adls.")  # the names of properties that open a store begin so
 
 
@@ -78,7 +79,8 @@ class SharedCreation:
     @property
     def _properties(self) -> dict[str, str]:
         own = {FORMAT_VERSION: str(VERSION), "gc.enabled": "false", OWNER: SHARDS}
-        return {**PROPERTIES, **limits({}), **own, **self.marks}
+        of_key = {GLOBAL_KEY: "true"} if self.settings.global_key else {}
+        return {**PROPERTIES, **limits({}), **own, **of_key, **self.marks}
 
 
 def assert_readable(creation: SharedCreation, shared: Table | None, copy: Table) -> None:

@@ -12,7 +12,7 @@ The table's property `gc.enabled` is false: the files belong to the shards, so n
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
@@ -22,18 +22,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate
-from pyiceberg.types import NestedField
 
 from lakeingest import config
-from lakeingest.core.tables.change import DATABASE, TABLE
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.core.tables.shards import (
-    ShardsDiffer,
-    SharedColumn,
+    NOTHING,
     Showing,
-    field_id,
     held,
-    joined,
     shard_of,
     text_of,
 )
@@ -42,20 +37,19 @@ from lakeingest.files.file import File
 from lakeingest.lake.iceberg.commits.commit import commit
 from lakeingest.lake.iceberg.commits.transaction import OneTransaction
 from lakeingest.lake.iceberg.files.types import iceberg_schema
-from lakeingest.lake.iceberg.shards.creation import SharedCreation, assert_readable, readable_by
+from lakeingest.lake.iceberg.shards.columns import SharedColumns
+from lakeingest.lake.iceberg.shards.creation import GLOBAL_KEY, SharedCreation, assert_readable, readable_by
+from lakeingest.lake.iceberg.shards.doubles import Doubles
 from lakeingest.lake.iceberg.shards.shared_commit import SHARDS, Listed, add_commit, is_ours, parsed
 from lakeingest.lake.iceberg.storage.metadata import with_shared_lists
 from lakeingest.lake.iceberg.tables.expiry import WORTH, AssertUnreferenced, delete, retained_snapshots, trim
 from lakeingest.lake.iceberg.tables.history import MAIN, STATE, tip
 from lakeingest.lake.iceberg.tables.properties import obeyed_properties
 from lakeingest.lake.iceberg.tables.shape import schema_differences
-from lakeingest.lake.iceberg.tables.staged_schema import show_new
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours
 from lakeingest.lake.waiting import Waiting, waiting_of
-
-_KEY_OF_SHARDS = (DATABASE, TABLE)  # the first columns of the key, whose values tell the rows of shards apart
 
 
 class SharedTables:
@@ -82,13 +76,13 @@ class SharedTables:
         shown yet, its columns are noted for later calls. Raises also as `assert_ours`.
         """
         table, loaded, of_shard = schema.table, self.assert_ours(schema.table), iceberg_schema(schema, {})
-        shared = None if loaded is None else loaded.schema()
+        shared, columns = None if loaded is None else loaded.schema(), self._columns(table)
         # the items are copied first, because other threads change them
         others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
-        for begun in others:  # nobody sees them yet. In a shared table only columns of the key are required
-            fields = self._fields_with(table, shared, begun)
+        for begun in others:  # nobody sees them yet
+            fields = columns.with_shard(table, shared, begun)
             shared = Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.required])
-        self._fields_with(table, shared, of_shard)
+        columns.with_shard(table, shared, of_shard)
         if loaded is None or self._showing_of(self._last_of_ours(table, loaded)).commit_of(table) is None:
             self._begun[table] = of_shard
 
@@ -128,15 +122,13 @@ class SharedTables:
                 return
             if loaded is None:
                 transaction = creation.prepare(copy.schema())
-                self._show_columns(transaction, shard, None, copy)
+                self._columns(shard).show(transaction, shard, None, copy)
                 add_commit(transaction, {text_of(shard): Listed.of(tip(copy, MAIN))})
                 commit(shard, transaction, lambda: self._find(shard))
             else:
 
                 def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
-                    ours = self._last_of_ours(shard, current)
-                    self._show_columns(transaction, shard, None if ours is None else current.schema(), copy)
-                    return {**self._lists(current.properties, ours), text_of(shard): Listed.of(tip(copy, MAIN))}
+                    return self._change(current, transaction, shard, copy)
 
                 self._commit(shard, loaded, change)
             self._begun.pop(shard, None)
@@ -201,6 +193,11 @@ class SharedTables:
             raise not_ours(".".join(name), shard) from error
         if loaded.properties.get(OWNER) != SHARDS:
             raise not_ours(".".join(name), shard)
+        if (GLOBAL_KEY in loaded.properties) != self._settings.global_key:
+            raise UnsupportedTable(
+                f"{shard}: {'.'.join(name)} was made with another target.global_key than pipeline.yml has; give it"
+                " back, or take another target.table: then all shards are copied again"
+            )
         if self._ownership is not None:
             self._ownership.assert_ours(shard, loaded.properties)
         changed = {"properties": obeyed_properties(loaded.properties)}
@@ -247,25 +244,41 @@ class SharedTables:
                 )
         return snapshot
 
+    def _change(self, current: Table, transaction: Transaction, shard: TableId, copy: Table) -> dict[str, Listed]:
+        """The lists once the shard is shown, with others if need be. The transaction gets their columns.
+
+        Raises KeyDoubled if readers would see a double.
+        """
+        ours = self._last_of_ours(shard, current)
+        copies = {text_of(shard): copy}
+        if self._settings.global_key and ours is not None:
+            doubles = Doubles(shard, current, ours, self._showing_of(ours), self._copy, copies)
+            copies = {name: doubles.copy(name) for name in sorted(doubles.shown_together())}
+        schema = None if ours is None else current.schema()
+        for name, shown in copies.items():
+            self._columns(shard).show(transaction, shard_of(name), schema, shown)
+            schema = transaction.table_metadata.schema()
+        return {
+            **self._lists(current.properties, ours),
+            **{name: Listed.of(tip(shown, MAIN)) for name, shown in copies.items()},
+        }
+
+    def _copy(self, name: str) -> Table:
+        """The own table of a shard with this name."""
+        return self._catalog.load_table(self._settings.identifier(shard_of(name)))
+
+    def _columns(self, shard: TableId) -> SharedColumns:
+        return SharedColumns(".".join(self._settings.shown(shard)), has_global_key=self._settings.global_key)
+
+    def commit_of(self, shard: TableId) -> int | None:
+        """The commit of a shard that readers see; None if they see none. Raises as `assert_ours`."""
+        if (loaded := self.assert_ours(shard)) is None:
+            return None
+        return self._showing_of(self._last_of_ours(shard, loaded)).commit_of(shard)
+
     def _creation(self, shard: TableId) -> SharedCreation:
         marks = {} if self._ownership is None else self._ownership.marks({})
         return SharedCreation(shard, self._catalog, self._settings, self._settings.shown(shard), marks)
-
-    def _show_columns(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table, with the columns `shared`, lacks.
-
-        Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
-        the shared table would not find its values.
-        """
-        for field in copy.schema().fields:
-            if field.field_id != field_id(field.name, str(field.field_type)):
-                raise ForeignWrite(
-                    f"{shard}: column {field.name} of {'.'.join(copy.name())} has an id of its own: someone else has"
-                    " changed the columns or the properties of this table; drop it to copy it again"
-                )
-        fields = self._fields_with(shard, shared, copy.schema())
-        if shared is None or tuple(fields) != shared.fields:
-            show_new(transaction, fields, [field.name for field in fields if field.required])
 
     def _lists(
         self, properties: Mapping[str, str], ours: Snapshot | None, without: AbstractSet[str] = frozenset()
@@ -283,39 +296,11 @@ class SharedTables:
             listed = known.get(name)
             if listed is None or listed.commit != shown:
                 shard = shard_of(name)
-                copy = self._catalog.load_table(self._settings.identifier(shard))
-                if (snapshot := copy.metadata.snapshot_by_id(shown)) is None:
+                if (snapshot := self._copy(name).metadata.snapshot_by_id(shown)) is None:
                     raise StateUnreadable(f"{shard}: its commit {shown}, which readers see, is gone")
                 listed = Listed.of(snapshot)
             lists[name] = listed
         return lists
-
-    def _fields_with(self, shard: TableId, shared: Schema | None, of_shard: Schema) -> list[NestedField]:
-        """The columns of the shared table once it has the shard. `shared`: its present columns; None: it is new.
-
-        Raises UnsupportedTable if a column of the shard cannot be a column of the shared table.
-        """
-        present = [] if shared is None else list(shared.fields)
-        columns, key = _columns(present), _key_of(of_shard if shared is None else shared)
-        try:
-            merged = joined(columns, key, _columns(of_shard.fields), _key_of(of_shard))
-        except ShardsDiffer as error:
-            name = ".".join(self._settings.shown(shard))
-            raise UnsupportedTable(
-                f"{shard}: it cannot be a shard of {name}: {error}; give the column another name or type in the copy"
-                " (columns: rename, cast, exclude), or leave the table out"
-            ) from error
-        folded_key = {name.casefold() for name in key}
-        # `present` is last, so a field of the shared table takes the place of the shard's
-        by_name = {field.name.casefold(): field for field in (*of_shard.fields, *present)}
-        types = {(field.name.casefold(), str(field.field_type)): field for field in (*of_shard.fields, *present)}
-        fields = []
-        for column in merged:
-            name = column.name.casefold()
-            of_type = types[name, column.kind]  # one of the two tables has the type of the merged column
-            changed = {"name": column.name, "required": name in folded_key, "doc": by_name[name].doc}
-            fields.append(_numbered(of_type.model_copy(update=changed), column))
-        return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
 
     def _showing_of(self, snapshot: Snapshot | None) -> Showing:
         """Which commits of shards a commit of ours shows; None: there is no commit."""
@@ -381,18 +366,3 @@ class SharedTables:
             return None
         table = TableId("_lakeingest_shards", ".".join(self._settings.shown(shard)))
         return waiting_of(self._waiting_folder, table, self._settings.history)
-
-
-def _columns(fields: Sequence[NestedField]) -> list[SharedColumn]:
-    return [SharedColumn(field.name, str(field.field_type)) for field in fields]
-
-
-def _key_of(schema: Schema) -> list[str]:
-    """The key of a shard in the shared table: the columns that name the shard, then its own key."""
-    names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
-    return [*_KEY_OF_SHARDS, *(name for name in names if name not in _KEY_OF_SHARDS)]
-
-
-def _numbered(field: NestedField, column: SharedColumn) -> NestedField:
-    """The field with the id of its column; the ids of a list's elements are by its name already."""
-    return field.model_copy(update={"field_id": column.field_id})
