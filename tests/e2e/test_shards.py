@@ -226,7 +226,7 @@ def test_changes_of_the_shared_table_by_others_are_found(
         change(sharded, second)
         sharded.pipe.run()
         sharded.assert_exact()
-        sharded.pipe.spark.sql(f"ALTER TABLE {name} DROP COLUMN v")
+        sharded.pipe.spark.sql(f"ALTER TABLE {name} ADD COLUMN theirs INT")
         with pytest.raises(ForeignWrite, match="someone else changed the columns"):
             sharded.pipe.run()
 

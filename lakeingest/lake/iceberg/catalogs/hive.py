@@ -30,7 +30,7 @@ from lakeingest.lake.metastore import TimedClient
 
 # in the refusal of a server with `hive.metastore.disallow.incompatible.col.type.changes`, which is its default
 _INCOMPATIBLE = "types incompatible with the existing columns"
-_LOCKED_SECONDS = 60.0  # a lock is used for so long; hive.txn.timeout must not be shorter
+_LOCKED_SECONDS = 60.0  # a lock is used for this time at most; hive.txn.timeout must not be shorter
 
 
 class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):

@@ -24,7 +24,7 @@ class SharedColumns:
     has_global_key: bool
 
     def show(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
-        """Let the transaction add the columns of a shard that the shared table lacks. `shared`: its columns.
+        """Let the transaction add the columns of a shard that the shared table, with the columns `shared`, lacks.
 
         Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
         the shared table would not find its values.
@@ -54,6 +54,7 @@ class SharedColumns:
                 " copy (columns: rename, cast, exclude), or leave the table out"
             ) from error
         folded_key = {name.casefold() for name in key}
+        # `present` is last, so a field of the shared table takes the place of the shard's
         by_name = {field.name.casefold(): field for field in (*of_shard.fields, *present)}
         types = {(field.name.casefold(), str(field.field_type)): field for field in (*of_shard.fields, *present)}
         fields = []

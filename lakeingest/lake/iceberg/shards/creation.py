@@ -47,7 +47,7 @@ class SharedCreation:
 
     def prepare(self, schema: Schema) -> Transaction:
         """The transaction that makes the table with these columns; the catalog has it once it is committed."""
-        self.catalog.create_namespace_if_not_exists(self.name[:1])
+        self.catalog.create_namespace_if_not_exists(self.name[:1])  # a tuple: a dot makes no nested namespaces
         created = self.catalog.create_table_transaction(
             self.name, schema, self._place, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, self._properties
         )

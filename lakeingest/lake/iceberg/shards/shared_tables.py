@@ -79,7 +79,7 @@ class SharedTables:
         shared, columns = None if loaded is None else loaded.schema(), self._columns(table)
         # the items are copied first, because other threads change them
         others = [begun for shard, begun in [*self._begun.items()] if self._are_together(shard, table)]
-        for begun in others:  # nobody sees them yet
+        for begun in others:  # nobody sees them yet. In a shared table only columns of the key are required
             fields = columns.with_shard(table, shared, begun)
             shared = Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.required])
         columns.with_shard(table, shared, of_shard)
