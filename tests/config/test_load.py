@@ -215,6 +215,11 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
             "target.publish_together is not built yet for a target",
         ),
         ("target={table: lake.orders, merge: statement}", "target.merge: statement .* shards"),
+        (
+            "target={table: lake.orders, catalog: {type: rest, uri: 'https://a/b', properties:"
+            " {rest.signing-name: s3tables}}}",
+            "target.catalog of Amazon S3 Tables .* shards",
+        ),
         ("target={table: 'lake.{table}', location: '{database}/{table}'}", "target.location .* shards"),
         (
             "target={table: lake.orders, properties: {format-version: '3'}}",
@@ -250,6 +255,13 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
     assert "built yet" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2
+
+
+def test_only_shards_have_a_global_key() -> None:
+    """A copy of its own has its table's key anyway."""
+    assert parsed("target={table: lake.orders, global_key: true}").target.global_key
+    with pytest.raises(ConfigError, match=r"target\.global_key is for a target\.table without"):
+        parsed("target={global_key: true}")
 
 
 @pytest.mark.parametrize(

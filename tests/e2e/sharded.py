@@ -30,13 +30,22 @@ class Sharded:
     @classmethod
     @contextmanager
     def on(
-        cls, pipe_on: Callable[..., Pipe], server: LocalServer, databases: int, pattern: str = "all", **options: object
+        cls,
+        pipe_on: Callable[..., Pipe],
+        server: LocalServer,
+        databases: int,
+        pattern: str = "all",
+        *,
+        global_key: bool = False,
+        **options: object,
     ) -> "Iterator[Sharded]":
         """A pipeline on so many empty databases of a server. `pattern`: the name of the shared table."""
         pipe = pipe_on(server)
         names = [f"{pipe.database}_{number}" for number in range(databases)]
         tables = Tables(include=(f"{pipe.database}_*.*",), options={"*.*": TableOptions.model_validate(options)})
-        target = pipe.config.target.model_copy(update={"table": f"{pipe.database}_lake.{pattern}"})
+        target = pipe.config.target.model_copy(
+            update={"table": f"{pipe.database}_lake.{pattern}", "global_key": global_key}
+        )
         pipe.config = pipe.config.model_copy(update={"tables": tables.sharing(), "target": target})
         pipe.sql(*(f"CREATE DATABASE {name}" for name in names))
         sharded = cls(pipe, names)
