@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.core.tables.change import DATABASE
 from lakeingest.core.tables.schema import Column, Kind
-from lakeingest.errors import KeyDoubled, UnsupportedTable
+from lakeingest.errors import KeyDoubled, StaleWriter, UnsupportedTable
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.iceberg.test_shards import Shard, shard_of, unique_shard_of
@@ -61,6 +61,22 @@ def test_a_first_copy_with_a_key_of_another_shard_is_kept_from_readers(unique_sh
     change(one, staged, (2, "", True), pos=32)
     assert other.loaded().visible
     assert seen(other) == {1: "a", 2: "b", 3: "b"}
+
+
+def test_a_first_copy_that_is_kept_from_readers_can_begin_anew(unique_shard_of: Shards) -> None:
+    """DDL may ask for that; so may a first copy that has not even been published. A shard that is seen stays."""
+    one, other = unique_shard_of("a.t"), unique_shard_of("b.t")
+    one.published((1, "a"))
+    with pytest.raises(KeyDoubled):
+        other.published((1, "b"))
+    other.open().discard(other.table)
+    assert other.open().recover(other.table) is None
+    other.created()
+    other.open().discard(other.table)
+    other.published((2, "b"))
+    with pytest.raises(StaleWriter):
+        other.open().discard(other.table)
+    assert seen(one) == {1: "a", 2: "b"}
 
 
 def test_a_double_goes_away_in_the_shard_that_is_kept(unique_shard_of: Shards) -> None:

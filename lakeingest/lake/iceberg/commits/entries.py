@@ -293,6 +293,10 @@ class Entries:
         self._drop(table, loaded)
         self._building.pop(table, None)
 
+    def discard_unseen(self, table: TableId) -> None:
+        """Drop a published table of which the caller knows that no reader sees it. Raises StaleWriter as `discard`."""
+        self._drop(table, self.existing(table))
+
     def _drop(self, table: TableId, building: Table) -> None:
         """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it.
 
