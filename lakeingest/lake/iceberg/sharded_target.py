@@ -73,10 +73,8 @@ class ShardedTarget(IcebergTarget):
     @names_storage_errors
     def discard(self, table: TableId) -> None:
         """Drop a shard that was never published, or that a double has always kept from readers."""
-        if self.settings.is_shard(table) and self.settings.global_key and self.shared.commit_of(table) is None:
-            self._entries.discard_unseen(table)
-        else:
-            super().discard(table)
+        is_kept = self.settings.is_shard(table) and self.settings.global_key and self.shared.commit_of(table) is None
+        self._entries.discard(table, unseen=is_kept)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The types, as for any other copy. The catalog has to allow the name of the shared table, too."""

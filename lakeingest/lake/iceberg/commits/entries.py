@@ -277,25 +277,21 @@ class Entries:
             raise stale(table)
         self._building[table] = name
 
-    def discard(self, table: TableId) -> None:
+    def discard(self, table: TableId, *, unseen: bool = False) -> None:
         """Discard a table that was never published: drop it, if it has a name for building.
 
         A table that has its own name stays, and only its progress is removed, because a drop would also drop what
         another run has published meanwhile. Raises StaleWriter if another run has published or dropped the table.
+        With `unseen` the table is dropped in any case: the caller knows that no reader sees what is published.
         """
         loaded = self.existing(table)
-        if published_snapshot(loaded) is not None:
+        if published_snapshot(loaded) is not None and not unseen:
             raise stale(table)
-        name = self._name_of(table, loaded)
-        if name == self._settings.identifier(table):
+        if self._name_of(table, loaded) == self._settings.identifier(table) and not unseen:
             commit(table, progress_removal(loaded), lambda: self.find(table))
             return
         self._drop(table, loaded)
         self._building.pop(table, None)
-
-    def discard_unseen(self, table: TableId) -> None:
-        """Drop a published table of which the caller knows that no reader sees it. Raises StaleWriter as `discard`."""
-        self._drop(table, self.existing(table))
 
     def _drop(self, table: TableId, building: Table) -> None:
         """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it.
