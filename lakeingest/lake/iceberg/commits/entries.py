@@ -278,16 +278,16 @@ class Entries:
         self._building[table] = name
 
     def discard(self, table: TableId, *, unseen: bool = False) -> None:
-        """Discard a table that was never published: drop it, if it has a name for building.
+        """Discard a table that was never published, or with `unseen` one that no reader sees: drop it.
 
-        A table that has its own name stays, and only its progress is removed, because a drop would also drop what
+        An unpublished table with its own name stays, and only its progress is removed: a drop would also drop what
         another run has published meanwhile. Raises StaleWriter if another run has published or dropped the table.
-        With `unseen` the table is dropped in any case: the caller knows that no reader sees what is published.
         """
         loaded = self.existing(table)
-        if published_snapshot(loaded) is not None and not unseen:
+        is_published = published_snapshot(loaded) is not None
+        if is_published and not unseen:
             raise stale(table)
-        if self._name_of(table, loaded) == self._settings.identifier(table) and not unseen:
+        if self._name_of(table, loaded) == self._settings.identifier(table) and not is_published:
             commit(table, progress_removal(loaded), lambda: self.find(table))
             return
         self._drop(table, loaded)

@@ -76,8 +76,8 @@ class Doubles:
                 yield from self._judged(name, found, names_of_key)
             # in the last publishes that are to be shown
             for other in sorted(together - {name}):
-                for key in self._still(other, keys):
-                    yield Double(name, other, key, has_left=False)
+                for still in self._still(other, keys):
+                    yield Double(name, other, _text(still), has_left=False)
 
     def _judged(self, name: str, found: pa.Table, names_of_key: Sequence[str]) -> Iterator[Double]:
         """A double for each shard that has rows in `found`: also whether its last publish lacks all of them."""
@@ -86,17 +86,19 @@ class Doubles:
             other = text_of(TableId(pair[DATABASE], pair[TABLE]))
             is_its = [row[DATABASE] == pair[DATABASE] and row[TABLE] == pair[TABLE] for row in rows.to_pylist()]
             keys = rows.filter(pa.array(is_its)).select(list(names_of_key))
-            still = self._still(other, keys)
-            yield Double(name, other, still[0] if still else _text(keys), has_left=not still)
+            still = next(self._still(other, keys), None)
+            yield Double(name, other, _text(keys if still is None else still), has_left=still is None)
 
-    def _still(self, other: str, keys: pa.Table) -> list[str]:
-        """A text of the first of these keys that are in the last publish of a shard; empty if none is."""
+    def _still(self, other: str, keys: pa.Table) -> Iterator[pa.Table]:
+        """Those of these keys that are in the last publish of a shard, a part at a time."""
         copy, main = self.copy(other), tip(self.copy(other), MAIN)
         if not is_marked(main):  # someone else's commit: the next run of this shard looks at it
-            return [_text(keys)]
-        named = keys.rename_columns(_in_order(keys.column_names, _key(copy.schema())))
-        named = _cast(named, self.shared.schema())
-        return [_text(found) for found in _found(copy, _files(copy, main.snapshot_id, named), named)][:1]
+            yield keys
+            return
+        named = _cast(keys, self.shared.schema())
+        named = named.rename_columns(_in_order(keys.column_names, _key(copy.schema())))
+        for found in _found(copy, _files(copy, main.snapshot_id, named), named):
+            yield found.rename_columns([*keys.column_names, DATABASE, TABLE])
 
     def _new_keys(self, name: str, names_of_key: Sequence[str]) -> Iterator[pa.Table]:
         """The keys in the last publish of a shard that readers may not see in it yet, a part at a time."""
