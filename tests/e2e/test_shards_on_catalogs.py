@@ -50,10 +50,7 @@ def test_shards_are_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_serve
                 return {name: sorted(of_table) for name, of_table in found.items()}
 
             def source() -> Mapping[str, list[tuple[object, ...]]]:
-                return {
-                    name: sorted(job.sql(f"SELECT id, v FROM {job.database}.{name}"))  # type: ignore[type-var]
-                    for name in ("t", "u")
-                }
+                return {name: sorted(job.sql(f"SELECT id, v FROM {job.database}.{name}")) for name in ("t", "u")}
 
             assert job.run()[0] == 0
             assert seen() == (before := source())
