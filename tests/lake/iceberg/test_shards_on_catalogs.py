@@ -26,7 +26,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def shard_of(served: Target, tmp_path: Path) -> Iterator[Callable[..., Shard]]:  # type: ignore[no-redef] # on another target
+def shard_of(served: Target, tmp_path: Path) -> Iterator[Callable[..., Shard]]:  # type: ignore[no-redef]
     """A function that gives a shard of one table in the lake."""
     yield shards_on(served, tmp_path)
     with catalog_of(served) as catalog:
