@@ -216,6 +216,10 @@ def test_a_key_of_hashes_reaches_those_who_read_and_is_shown_by_its_digest() -> 
         ),
         ("target={table: lake.orders, merge: statement}", "target.merge: statement .* shards"),
         (
+            "target={table: lake.orders, global_key: true};tables/options/shop.orders={deletes: soft}",
+            "tables.options.shop.orders.deletes: soft with target.global_key .* shards",
+        ),
+        (
             "target={table: lake.orders, catalog: {type: rest, uri: 'https://a/b', properties:"
             " {rest.signing-name: s3tables}}}",
             "target.catalog of Amazon S3 Tables .* shards",

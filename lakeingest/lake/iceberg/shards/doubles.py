@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
@@ -163,7 +164,7 @@ def _files(table: Table, version: int, keys: pa.Table) -> tuple[FileScanTask, ..
     column = keys[0]
     bounds = None
     if pa.types.is_integer(column.type):
-        ends = pa.compute.min_max(column).as_py()
+        ends = pc.min_max(column).as_py()
         bounds = ends["min"], ends["max"]
     return files_with(table, version, keys.column_names[0], bounds)
 
