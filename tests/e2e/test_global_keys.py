@@ -114,7 +114,7 @@ def test_what_a_global_key_costs(
                 sharded.pipe.run()
                 kind = "global key" if global_key else "no global key"
                 record_property(f"16 shards of 10,000 rows, {kind}, {name}", f"{time.monotonic() - began:.1f} s")
-                for number, table in enumerate(tables):
-                    sharded.pipe.sql(f"INSERT INTO {table} VALUES ({200_000 + number}, 'new')")
-            sharded.pipe.run()
-            sharded.assert_exact()
+                sharded.assert_exact()
+                if name == "first copy":
+                    for number, table in enumerate(tables):
+                        sharded.pipe.sql(f"INSERT INTO {table} VALUES ({200_000 + number}, 'new')")
