@@ -1,8 +1,9 @@
 """Measure lakeingest with large tables, rows and transactions: `python -m benchmarks.large`; `--help` lists the cases.
 
 Each case has its own table. One run copies the table. After its changes, another run catches up. The report has seconds
-with start-up, CPU seconds of all processes of the run, and the memory of its largest process. At the end `verify`
-compares the copy with the source, or a sample of it if the table has millions of rows.
+with start-up, CPU seconds of all processes of the run, the memory of its largest process, and on Iceberg in how many
+partitions it has changed files. At the end `verify` compares the copy with the source, or a sample of it if the table
+has millions of rows.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,10 @@ from benchmarks.pipeline import config
 from benchmarks.processes import Program
 from benchmarks.source import READER, administrator, serve_orders
 from lakeingest import Pipeline
-from lakeingest.config import FORMATS
+from lakeingest.config import FORMATS, Config
 from lakeingest.core.tables.schema import TableId
 from lakeingest.demo.server import LocalServer
+from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.spark.session import stop_active_session
 
 SECONDS = 7_200.0  # for one run
@@ -158,6 +160,11 @@ def recent(name: str, count: int, partition_by: Sequence[str] = ()) -> Case:
     return Case(name, fill, change, min(1.0, 500_000 / count), partition_by)
 
 
+def spread(name: str, count: int, partition_by: Sequence[str] = ()) -> Case:
+    """So many rows, and changes of random ones of them."""
+    return replace(rows(name, count), partition_by=partition_by)
+
+
 CASES: Mapping[str, Callable[[argparse.Namespace], Sequence[Case]]] = {
     "rows": lambda options: [rows("few", 2_000_000), rows("many", options.rows)],
     "columns": lambda _: [columns()],
@@ -167,6 +174,10 @@ CASES: Mapping[str, Callable[[argparse.Namespace], Sequence[Case]]] = {
     "partitions": lambda options: [
         recent("plain", 500_000),
         recent("by_day", options.by_day, ["days(placed)"]),
+    ],
+    "buckets": lambda options: [
+        spread("no_buckets", options.by_bucket),
+        *(spread(f"buckets_{count}", options.by_bucket, [f"bucket({count}, id)"]) for count in (1, 20, 100, 500)),
     ],
 }
 
@@ -193,16 +204,16 @@ def measure(server: LocalServer, case: Case, lake_format: str, place: Path) -> I
         cursor.execute("SET sql_log_bin = 1")
         with tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=place) as temporary:
             folder = Path(temporary)
-            yield _run(server, case, lake_format, folder, f"copy {row_count:,} rows")
-            for batch in case.change(cursor):
-                yield _run(server, case, lake_format, folder, batch)
             settings = config(
                 server.host, str(server.port), READER, DATABASE, case.name, folder, _target(case, lake_format)
             )
+            yield _run(server, case, lake_format, folder, f"copy {row_count:,} rows", settings)
+            for batch in case.change(cursor):
+                yield _run(server, case, lake_format, folder, batch, settings)
             verified = Pipeline(settings).verify(sample=case.sample)
             stop_active_session()  # it is for this folder
             extent = "all rows" if case.sample is None else f"{case.sample:.0%} of the chunks"
-            yield f"| {case.name} | {extent} compared, differs: {any(one.differs for one in verified)} | | | |"
+            yield f"| {case.name} | {extent} compared, differs: {any(one.differs for one in verified)} | | | | |"
         cursor.execute("SET sql_log_bin = 0")
         cursor.execute(f"DROP TABLE {case.name}")
 
@@ -215,14 +226,30 @@ def _target(case: Case, lake_format: str) -> Mapping[str, Mapping[str, object]]:
     return target | {"tables": {"include": [table], "options": {table: {"partition_by": list(case.partition_by)}}}}
 
 
-def _run(server: LocalServer, case: Case, lake_format: str, folder: Path, work: str) -> str:
+def _run(server: LocalServer, case: Case, lake_format: str, folder: Path, work: str, settings: Config) -> str:
     where = [server.host, str(server.port), READER, DATABASE, case.name, str(folder)]
     command = [sys.executable, "-m", "benchmarks.pipeline", *where, json.dumps(_target(case, lake_format))]
     with Program(command, folder.parent / f"{case.name}.log") as running:
         ended = running.await_end(SECONDS)
         _, largest = running.peaks(running.began, ended)
         wall, cpu = ended - running.began, running.cpu(ended)
-    return f"| {case.name} | {work} | {wall:.1f} | {cpu:.1f} | {largest / _MB:,.0f} |"
+    partitions = _changed_partitions(settings, case) if lake_format == "iceberg" else "-"
+    return f"| {case.name} | {work} | {wall:.1f} | {cpu:.1f} | {largest / _MB:,.0f} | {partitions} |"
+
+
+def _changed_partitions(settings: Config, case: Case) -> str:
+    """In how many partitions the last commit of an Iceberg table has added or removed files; "-": it is no merge."""
+    table = open_catalog(settings.target).load_table((DATABASE, case.name))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None  # noqa: S101 - the table was published right now
+    changed = {
+        str(entry.data_file.partition)
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        if entry.snapshot_id == snapshot.snapshot_id
+    }
+    return f"{len(changed):,}" if changed else "-"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -237,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--transaction", type=int, default=10_000_000, help="updates in one transaction (default: %(default)s)")
     add("--changes", type=int, default=100_000_000, help="of the case binlog (default: %(default)s)")
     add("--by-day", type=int, default=10_000_000, help="rows of the case partitions (default: %(default)s)")
+    add("--by-bucket", type=int, default=2_000_000, help="rows of the case buckets (default: %(default)s)")
     add("--dir", type=Path, help="for the server, the copies and logs (default: a temporary folder)")
     options = parser.parse_args(arguments)
     unknown = set(options.cases) - set(CASES)
@@ -256,7 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     f"INSERT INTO {TableId(DATABASE, 'numbers')} VALUES "
                     + ",".join(f"({number})" for number in range(low + 1, low + 50_001))
                 )
-        print("| table | run | seconds | CPU seconds | MB of the largest process |\n|---|---|---|---|---|", flush=True)
+        columns = "table", "run", "seconds", "CPU seconds", "MB of the largest process", "changed partitions"
+        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
         for name in options.cases:
             for case in CASES[name](options):
                 for line in measure(server, case, options.format, place.absolute()):

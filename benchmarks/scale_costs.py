@@ -48,8 +48,8 @@ AT_ONCE = 100
 _AGAIN = 16
 CHUNK_ROWS = 50_000  # what the first wave of a table has
 _UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-_START = Position(_UUID, 1, FilePosition("binlog.000001", 4), GtidSet.parse(f"{_UUID}:1-1000"))
-_COLUMNS = (
+START = Position(_UUID, 1, FilePosition("binlog.000001", 4), GtidSet.parse(f"{_UUID}:1-1000"))
+COLUMNS = (
     Column("id", Kind.UINT64, source_type("bigint unsigned"), nullable=False),
     Column("customer_id", Kind.INT32, source_type("int"), nullable=False),
     Column("order_no", Kind.STRING, source_type("varchar(32)"), nullable=False),
@@ -136,7 +136,7 @@ class _Clock:
 
 def schema_of(number: int) -> TableSchema:
     """The definition of a table, of which no part is shared with that of another table."""
-    definition = TableSchema(TableId("benchmark", f"orders_{number:05}"), _COLUMNS, ("id",), index="PRIMARY")
+    definition = TableSchema(TableId("benchmark", f"orders_{number:05}"), COLUMNS, ("id",), index="PRIMARY")
     return cast(TableSchema, pickle.loads(pickle.dumps(definition)))  # noqa: S301 - our own
 
 
@@ -151,7 +151,7 @@ def measure(folder: Path, chunks: int = 1_000_000, waves: int = 1_000, files: tu
     """All costs; `chunks` and `waves` are the most that are tried, `files` how many are published."""
     target = open_target(_lake(folder))
     first = schema_of(0)
-    target.create(first, _created(first))
+    target.create(first, created(first))
     rows = _rows(first)
     a_file = target.writer(first.table).write(rows.slice(0, 1_000))
     clock, copy_rss = _chunks(target, first, a_file, chunks)
@@ -185,8 +185,8 @@ def _lake(folder: Path) -> Config:
     return parse_config(doc, folder, {})
 
 
-def _created(schema: TableSchema) -> Progress:
-    return Progress(schema.table, schema.fingerprint, _UUID, 1, _START.place).created()
+def created(schema: TableSchema) -> Progress:
+    return Progress(schema.table, schema.fingerprint, _UUID, 1, START.place).created()
 
 
 def _rows(schema: TableSchema) -> pa.Table:
@@ -219,10 +219,10 @@ def _answer(chunk: CopyChunk, number: int, files: Written) -> bytes:
     )
 
 
-def _normalised(progress: Progress, number: int) -> Progress:
+def normalised(progress: Progress, number: int) -> Progress:
     """The progress after a merge, which leaves one split."""
     keys, place = KeyRange(None, progress.splits.copied_up_to), Place(1, 1, 1_000 + number)
-    at = replace(_START, at=FilePosition("binlog.000001", place.pos))
+    at = replace(START, at=FilePosition("binlog.000001", place.pos))
     return replace(progress, splits=Splits((Split(keys, merged_at=place),)), position=at)
 
 
@@ -240,7 +240,7 @@ def _chunks(
     for number in range(tables):
         schema, estimates = schema_of(number), _Estimates(count // tables * CHUNK_ROWS)
         planner = Planner(cast(OpenSource, estimates), schema, TableOptions(chunk_rows=CHUNK_ROWS), AT_ONCE)
-        progress, lower = _created(schema), cast(Key | None, None)
+        progress, lower = created(schema), cast(Key | None, None)
         while not progress.splits.complete:
             planned = clock.of("plan", lambda: planner.next_wave(lower))  # noqa: B023 - called at once
             shared = PickledOnce(Copying(source, schema, _UUID, 1, FilePosition("binlog.000001", 4), cap, writer))
@@ -252,7 +252,7 @@ def _chunks(
             progress = clock.of("note", lambda: progress.wave_committed(tuple(splits), 1))  # noqa: B023
             done, lower = done + len(parts), progress.splits.copied_up_to
             if len(progress.splits.all) >= MERGE_SPLITS and not progress.splits.complete:
-                progress = _normalised(progress, done)
+                progress = normalised(progress, done)
         kept.append((schema, progress))
         if (number + 1) % max(1, tables // 10) == 0:
             memory.append((done, rss()))
@@ -267,14 +267,14 @@ def _commit(
     With `rows`, each chunk has them under keys of its own. Without them its file is a name, and nothing is published.
     """
     schema = schema_of(number)
-    staged = creating.of("create", lambda: target.create(schema, _created(schema)))
+    staged = creating.of("create", lambda: target.create(schema, created(schema)))
     written = _renamed(files, count)
     if rows is not None:
         ids, writer = rows["id"].cast(pa.int64()), target.writer(schema.table)
         shifted = (pc.add(ids, index * CHUNK_ROWS).cast(rows.schema.field("id").type) for index in range(count))
         written = [writer.write(rows.set_column(0, rows.schema.field("id"), keys)) for keys in shifted]
     clock = _Clock()
-    progress = staged.progress.wave_committed(_wave(None, count, 0, last=True), count * CHUNK_ROWS)
+    progress = staged.progress.wave_committed(splits_read(None, count, 0, last=True), count * CHUNK_ROWS)
     staged = clock.of("commit", lambda: target.commit_wave(staged, written, progress))
     if rows is not None:
         clock.of("publish", lambda: target.publish(staged, schema, {}))
@@ -284,8 +284,8 @@ def _commit(
 def _again(target: Target, rows: pa.Table) -> float:
     """The seconds to commit a few changes and to publish them: of every 16 publishes, one looks at all files."""
     schema, changes = schema_of(20), rows.slice(0, 10)
-    staged = target.create(schema, _created(schema))
-    wave = _wave(None, 1, 0, last=True)
+    staged = target.create(schema, created(schema))
+    wave = splits_read(None, 1, 0, last=True)
     written = [target.writer(schema.table).write(rows)]
     staged = target.commit_wave(staged, written, staged.progress.wave_committed(wave, CHUNK_ROWS))
     staged, clock = target.publish(staged, schema, {}), _Clock()
@@ -298,7 +298,7 @@ def _again(target: Target, rows: pa.Table) -> float:
     return clock.seconds["again"] / _AGAIN
 
 
-def _wave(lower: Key | None, count: int, number: int, *, last: bool = False) -> tuple[Split, ...]:
+def splits_read(lower: Key | None, count: int, number: int, *, last: bool = False) -> tuple[Split, ...]:
     """So many splits from a key on, each with its own watermarks."""
     start = lower[0] if lower else 0
     assert isinstance(start, int)  # noqa: S101 - keys are numbers here
@@ -314,12 +314,12 @@ def _wave(lower: Key | None, count: int, number: int, *, last: bool = False) -> 
 def _late_commits(target: Target, files: Written, waves: int) -> tuple[tuple[int, float], ...]:
     """The seconds of the commit of a wave of one chunk, as a table has had more and more of them."""
     schema = schema_of(9_999)
-    staged, seconds = target.create(schema, _created(schema)), []
+    staged, seconds = target.create(schema, created(schema)), []
     for number in range(waves):
         progress = staged.progress
         if len(progress.splits.all) >= MERGE_SPLITS:
-            progress = _normalised(progress, number)
-        wave, written = _wave(progress.splits.copied_up_to, 1, number), _renamed(files, 1)
+            progress = normalised(progress, number)
+        wave, written = splits_read(progress.splits.copied_up_to, 1, number), _renamed(files, 1)
         began = time.process_time()
         staged = target.commit_wave(staged, written, progress.wave_committed(wave, 1))
         seconds.append(time.process_time() - began)
@@ -336,7 +336,7 @@ def _spool(folder: Path) -> tuple[tuple[tuple[int, float], ...], tuple[tuple[int
     for tables, segments in ((1, 1_000), (100, 200), (10_000, 100)):
         names = [TableId("benchmark", f"orders_{number:05}") for number in range(tables)]
         for changed, costs in ((tables, append), (1, idle)):
-            spool, seconds = Spool.open(Local(folder / f"spool-{tables}-{changed}"), _START), 0.0
+            spool, seconds = Spool.open(Local(folder / f"spool-{tables}-{changed}"), START), 0.0
             before = rss()
             for number in range(segments):
                 manifest = _manifest(number, names, changed)
@@ -350,7 +350,7 @@ def _spool(folder: Path) -> tuple[tuple[tuple[int, float], ...], tuple[tuple[int
             if tables == 1:
                 used = time.process_time()
                 for _ in range(10):
-                    spool.backlog(names[0], _START.place)
+                    spool.backlog(names[0], START.place)
                 find = (time.process_time() - used) / 10 / segments
     return tuple(append), tuple(idle), find, entry
 
