@@ -142,7 +142,7 @@ def test_updates_everywhere_leave_one_vector_for_each_file(
     table = opened(lake)
     assert_read_alike(lake, table, rows)
     assert len(entries(table)[0]) <= 4 + 2 * compaction.FILES
-    assert len({vector.file_path for vector in vectors(table)}) <= publishes
+    assert len({vector.file_path for vector in vectors(table)}) == len(vectors(table))
     assert lake.open().count(lake.table, tip(table, MAIN).snapshot_id, len(rows)) == len(rows)
 
 
@@ -251,7 +251,7 @@ def test_a_copy_of_version_2_becomes_one_of_version_3(
 
 def test_a_maintenance_after_the_upgrade_writes_vectors(make: Make, opened: Callable[[Lake], Table]) -> None:
     """And removes all position deletes; no merge has to come first."""
-    old, rows = make("2"), dict.fromkeys(range(60), "a")
+    old, rows = make("2"), dict.fromkeys(range(200), "a")  # a file with one dead row in a hundred is written anew
     old.published(*rows.items())
     changed(old, rows, {2: None}, 30)
     lake = make("3", lake=old)

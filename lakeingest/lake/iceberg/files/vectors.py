@@ -1,7 +1,7 @@
 """Deletion vectors: for one data file, the positions of its deleted rows as a compressed bitmap.
 
 Source: Iceberg's table specification, "Deletion Vectors", and its Puffin specification, blob `deletion-vector-v1`. A
-Puffin file may have several vectors; manifests say where each of them begins. PyIceberg reads only
+Puffin file of others may have several vectors; manifests say where each of them begins. PyIceberg reads only
 whole files of vectors, and writes none.
 """
 
@@ -51,56 +51,44 @@ class DeadRows:
 def write_vectors(
     table: TableFiles, positions: "Mapping[str, np.ndarray]", files: Mapping[str, DataFile]
 ) -> list[DataFile]:
-    """Write a vector for each data file that has positions, all into one new file; no file if there are none.
+    """Write a vector for each data file that has positions, each into a new file; no file if there are none.
 
-    `files` has the data files by their paths.
+    `files` has the data files by their paths. No file has two vectors: DuckDB 1.5.5 would read the bytes of one for
+    those of another, because its cache of files confuses the parts of a file.
     """
-    blobs = {path: _encoded(rows) for path, rows in sorted(positions.items()) if len(rows)}
-    if not blobs:
-        return []
-    metadata = table.metadata
+    return [_write_vector(table, files[path], rows) for path, rows in sorted(positions.items()) if len(rows)]
+
+
+def _write_vector(table: TableFiles, rows: DataFile, positions: "np.ndarray") -> DataFile:
+    metadata, blob = table.metadata, _encoded(positions)
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.puffin"))
-    offsets, described, end = {}, [], len(_PUFFIN)
-    for path, blob in blobs.items():
-        offsets[path] = end
-        described.append(
-            {
-                "type": "deletion-vector-v1",
-                "fields": [_POSITION],
-                "snapshot-id": -1,  # the specification asks for -1 here, and in the next field
-                "sequence-number": -1,
-                "offset": end,
-                "length": len(blob),
-                "properties": {"referenced-data-file": path, "cardinality": str(len(positions[path]))},
-            }
-        )
-        end += len(blob)
-    footer = json.dumps({"blobs": described, "properties": {"created-by": f"lakeingest {VERSION}"}}).encode()
+    described = {
+        "type": "deletion-vector-v1",
+        "fields": [_POSITION],
+        "snapshot-id": -1,  # the specification asks for -1 here, and in the next field
+        "sequence-number": -1,
+        "offset": len(_PUFFIN),
+        "length": len(blob),
+        "properties": {"referenced-data-file": rows.file_path, "cardinality": str(len(positions))},
+    }
+    footer = json.dumps({"blobs": [described], "properties": {"created-by": f"lakeingest {VERSION}"}}).encode()
     # the length of the footer, and its flags: none, because it is not compressed
     closing = (_PUFFIN, footer, struct.pack("<i", len(footer)), bytes(4), _PUFFIN)
-    contents = b"".join((_PUFFIN, *blobs.values(), *closing))
+    contents = b"".join((_PUFFIN, blob, *closing))
     with storage_errors(table.location), out.create() as stream:
         stream.write(contents)
-    return [
-        _entry(files[path], out.location, len(contents), offsets[path], len(blob), len(positions[path]))
-        for path, blob in blobs.items()
-    ]
-
-
-def _entry(rows: DataFile, location: str, file_size: int, offset: int, size: int, count: int) -> DataFile:
-    """The vector of the data file `rows`, as manifests name it."""
     vector = DataFile.from_args(
         _table_format_version=THIRD,
         content=DataFileContent.POSITION_DELETES,
-        file_path=location,
+        file_path=out.location,
         file_format=FileFormat.PUFFIN,
         partition=rows.partition,
-        record_count=count,
-        file_size_in_bytes=file_size,
+        record_count=len(positions),
+        file_size_in_bytes=len(contents),
         referenced_data_file=rows.file_path,
-        content_offset=offset,
-        content_size_in_bytes=size,
+        content_offset=len(_PUFFIN),
+        content_size_in_bytes=len(blob),
     )
     vector.spec_id = rows.spec_id
     return vector

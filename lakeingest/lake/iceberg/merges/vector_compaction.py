@@ -23,7 +23,14 @@ from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.files.row_ids import rows_with_ids, with_row_ids
 from lakeingest.lake.iceberg.files.vectors import DeadRows, write_vectors
 from lakeingest.lake.iceberg.merges import compaction
-from lakeingest.lake.iceberg.merges.compaction import all_groups_to_rewrite, groups_to_rewrite, many_files, small_files
+from lakeingest.lake.iceberg.merges.compaction import (
+    Choose,
+    all_groups_to_rewrite,
+    chosen_groups,
+    groups_to_rewrite,
+    many_files,
+    small_files,
+)
 from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.storage.format_version import is_third
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
@@ -50,14 +57,20 @@ def with_compaction(loaded: Table, version: int, new: Sequence[Any]) -> FileChan
     return FileChanges((*new_rows, *changes.added), changes.removed)
 
 
-def full_compaction(loaded: Table, version: int) -> FileChanges:
-    """Combine all small files of a snapshot, in each partition, and drop deletes of no row. Returns the changes."""
+def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -> FileChanges:
+    """Combine all small files of a snapshot, in each partition, and drop deletes of no row. Returns the changes.
+
+    `choose` is as in `compaction.full_compaction`.
+    """
     if not is_third(loaded.metadata):
-        return compaction.full_compaction(loaded, version)
+        return compaction.full_compaction(loaded, version, choose)
     present = _Present.of(loaded, version)
     counts = present.counts({})
     of_places = by_partition(entry.data_file for entry in present.rows.values()).values()
-    return present.changes({}, [group for files in of_places for group in all_groups_to_rewrite(files, counts)])
+    chosen = chosen_groups([all_groups_to_rewrite(files, counts) for files in of_places], counts, choose)
+    if choose is not None and not any(chosen):
+        return NO_FILES
+    return present.changes({}, [group for groups in chosen for group in groups])
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
