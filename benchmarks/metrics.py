@@ -1,78 +1,94 @@
-"""What metrics cost a run that follows: `python -m benchmarks.metrics`.
+"""What metrics add to the CPU seconds of a run: `python -m benchmarks.metrics`.
 
-The run has a text file and a port, which is asked as often as the configuration that Prometheus ships asks it. The CPU
-seconds of measuring, of the text file, of collecting events and of answers to requests are added up, each in the thread
-that does the work, and compared with the CPU seconds of the whole process. First some rows of each table change each
-second, then none. Measuring counts whole, although runs measure their tables without metrics, too.
+A run follows some tables twice: first without the key `metrics`, then with a text file and a port, which is asked as
+often as the configuration that Prometheus ships asks it. In each run some rows of each table change each second for a
+while, and then none. The CPU seconds of collecting events, of the text file and of answers to requests are added up,
+each in the thread that does the work. Runs measure their tables without the key, too, so of measuring only that counts
+which the key adds: the measures are stored, and the source is asked how long it keeps its binlog. Then runs that have
+nothing to do, and do not follow, take turns with the key and without it, as whole processes: imports count there.
 """
 
 import argparse
+import json
+import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.request import urlopen
 
 import pymysql
-from prometheus_client.exposition import ThreadingWSGIServer
 
 from benchmarks.source import administrator, serve_orders
 from lakeingest.commands.run import run
 from lakeingest.config import Config, parse_config
+from lakeingest.monitoring.endpoint import Endpoint
 from lakeingest.monitoring.export import Export
+from lakeingest.monitoring.run_report import RunReport
 from lakeingest.pipeline.events import Event, Following
-from lakeingest.pipeline.rounds.measuring import Measuring
+from lakeingest.pipeline.rounds import measuring
 
 DATABASE = "measured"
 SCRAPE_SECONDS = 15.0  # the interval in the prometheus.yml that Prometheus ships; without a file it is a minute
 _ROWS = 1_000  # of each table
 
 
+_STORING, _ASKING, _COLLECTING, _ANSWERS = "storing measures", "asking", "collecting and writing", "answers"
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The CPU seconds of a phase of so many `seconds`: those for metrics, and those of the whole process."""
+    """The CPU seconds of a phase of so many `seconds`: those of each part, and those of the whole process."""
 
     phase: str
     seconds: float
-    metrics: float
+    parts: dict[str, float]
     process: float
 
-    def __str__(self) -> str:
-        share = self.metrics / self.process
+    def line(self, without: "Cost") -> str:
+        """What metrics have added, beside the same phase of the run without them."""
+        parts = ", ".join(f"{name} {seconds * 1_000:.1f}" for name, seconds in self.parts.items())
+        total = sum(self.parts.values())
+        share, load = total / self.process, total / self.seconds
         return (
-            f"{self.phase}: {self.metrics:.3f} of {self.process:.2f} CPU seconds in {self.seconds:.0f} s for metrics:"
-            f" {share:.2%} of the run's, {self.metrics / self.seconds:.3%} of a processor"
+            f"{self.phase}: {total * 1_000:.1f} of {self.process * 1_000:.0f} CPU milliseconds in {self.seconds:.0f} s"
+            f" for metrics ({parts}): {share:.2%} of the run's, {load:.3%} of a processor;"
+            f" without metrics, the run took {without.process * 1_000:.0f}"
         )
 
 
 class Clock:
-    """The CPU seconds of some functions. One that another one calls counts once."""
+    """The CPU seconds of the parts of a run. A part that is called by another one counts for itself alone."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = dict[str, float]()
         self._lock, self._thread = threading.Lock(), threading.local()
 
-    def timed(self, owner: type, name: str) -> None:
-        """Let a method of a class count."""
+    def timed(self, part: str, owner: object, name: str) -> None:
+        """Let a method of a class, or a function of a module, count for a part."""
         function: Callable[..., Any] = getattr(owner, name)
+        self.seconds[part] = 0.0
 
         @wraps(function)
         def counted(*arguments: Any, **named: Any) -> Any:
-            if getattr(self._thread, "is_counted", False):
-                return function(*arguments, **named)
-            self._thread.is_counted, began = True, time.thread_time()
+            outer, self._thread.inner = getattr(self._thread, "inner", 0.0), 0.0
+            began = time.thread_time()
             try:
                 return function(*arguments, **named)
             finally:
-                self._thread.is_counted = False
+                took = time.thread_time() - began
                 with self._lock:
-                    self.seconds += time.thread_time() - began
+                    self.seconds[part] += took - self._thread.inner
+                self._thread.inner = outer + took
 
         setattr(owner, name, counted)
 
@@ -94,13 +110,9 @@ def asked(url: str) -> Iterator[None]:
     thread.join()
 
 
-def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: float) -> list[Cost]:
+def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: float, clock: Clock) -> list[Cost]:
     """Follow for twice so many seconds, first with changes."""
-    clock, following = Clock(), threading.Event()
-    clock.timed(Measuring, "_measure")
-    clock.timed(Export, "observe")
-    clock.timed(ThreadingWSGIServer, "process_request_thread")
-    done, found = threading.Event(), list[Cost]()
+    following, done, found = threading.Event(), threading.Event(), list[Cost]()
 
     def observe(event: Event) -> None:
         if isinstance(event, Following):
@@ -114,21 +126,46 @@ def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: 
             done.set()
 
     def measured() -> Iterator[Cost]:
-        for phase in ("with changes", "without"):
-            began, metrics, process = time.monotonic(), clock.seconds, time.process_time()
+        for phase in ("with changes", "without changes"):
+            began, parts, process = time.monotonic(), dict(clock.seconds), time.process_time()
             while time.monotonic() - began < seconds:
                 if phase == "with changes":
                     _change(connection, tables)
                 time.sleep(1)
-            took = time.monotonic() - began
-            yield Cost(phase, took, clock.seconds - metrics, time.process_time() - process)
+            took = {part: clock.seconds[part] - parts[part] for part in (_STORING, _ASKING, _COLLECTING, _ANSWERS)}
+            yield Cost(phase, time.monotonic() - began, took, time.process_time() - process)
 
     thread = threading.Thread(target=phases, daemon=True)
     thread.start()
-    with asked(f"http://127.0.0.1:{config.metrics.port}/metrics"):
+    port = config.metrics.port
+    with nullcontext() if port is None else asked(f"http://127.0.0.1:{port}/metrics"):
         run(config, observe=observe, follow=True, stopping=done.is_set)
     thread.join()
     return found
+
+
+def idle_runs(doc: dict[str, Any], folder: Path, rounds: int) -> str:
+    """Whole processes that have nothing to do: what the key adds to their CPU seconds."""
+    took: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(2 * rounds + 2):
+        has_key = bool(number % 2)
+        metrics = {"metrics": {"textfile": str(folder / "idle.prom")}} if has_key else {}
+        path = folder / f"pipeline-{has_key}.yml"
+        path.write_text(json.dumps(doc | metrics))
+        command = [sys.executable, "-m", "lakeingest", "run", "-c", str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{command} has ended with {process.returncode}")
+        if number > 1:  # the first ones write what Python compiles
+            took[has_key].append((usage.ru_utime + usage.ru_stime) * 1_000)
+    usual, more = median(took[False]), median(took[True]) - median(took[False])
+    least = min(took[True]) - min(took[False])
+    return (
+        f"whole runs that have nothing to do: {more:.1f} CPU milliseconds more than {usual:.0f} (medians of {rounds}):"
+        f" {more / usual:.2%}; between the least ones, {least:.1f}"
+    )
 
 
 def _change(connection: pymysql.Connection, tables: int) -> None:
@@ -137,11 +174,12 @@ def _change(connection: pymysql.Connection, tables: int) -> None:
             cursor.execute(f"UPDATE t{number} SET v = v + 1 WHERE MOD(id, 100) = {int(time.time()) % 100}")
 
 
-def main(arguments: Sequence[str] | None = None) -> list[Cost]:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Make the tables, follow them, then show the costs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.metrics", description=__doc__)
     parser.add_argument("--tables", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each phase (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="of runs that do not follow (default: %(default)s)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="metrics-") as place, serve_orders(Path(place), 1, {}) as server:
         folder = Path(place)
@@ -155,11 +193,20 @@ def main(arguments: Sequence[str] | None = None) -> list[Cost]:
                 port = free.getsockname()[1]
             source = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
             doc: dict[str, Any] = {"name": "metrics", "source": source, "tables": {"include": [f"{DATABASE}.*"]}}
-            doc["metrics"] = {"textfile": str(folder / "metrics.prom"), "port": port}
-            found = costs(parse_config(doc, folder, {}), connection, options.tables, options.seconds)
-    for cost in found:
-        print(cost)
-    return found
+            metrics = {"metrics": {"textfile": str(folder / "metrics.prom"), "port": port}}
+            clock = Clock()
+            clock.timed(_STORING, measuring.Measuring, "_store")
+            clock.timed(_ASKING, measuring.Measuring, "_binlog_seconds")
+            clock.timed(_COLLECTING, Export, "observe")
+            clock.timed("reports, which are not metrics", RunReport, "observe")
+            clock.timed(_ANSWERS, Endpoint, "_serve")
+            usual, found = (
+                costs(parse_config(doc | more, folder, {}), connection, options.tables, options.seconds, clock)
+                for more in ({}, metrics)
+            )
+            for without, cost in zip(usual, found, strict=True):
+                print(cost.line(without))
+            print(idle_runs(doc, folder, options.rounds))
 
 
 if __name__ == "__main__":

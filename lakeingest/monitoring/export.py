@@ -12,26 +12,40 @@ from lakeingest.config import Config
 from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.files.file import state_of
 from lakeingest.monitoring.background import in_background
-from lakeingest.monitoring.exposition import PUSH_SECONDS, push, registry_of, serve, write_textfile
+from lakeingest.monitoring.exposition import CONTENT_TYPE, Exposition, write_textfile
 from lakeingest.monitoring.figures import Figures
+from lakeingest.monitoring.spending import Spending
 from lakeingest.pipeline.events import Event, Measured, Observer, Opened, Undelivered
-from lakeingest.state.fresh import read_fresh, read_measures
+from lakeingest.state.fresh import read_fresh
+from lakeingest.state.measures import read_measures
 
 if TYPE_CHECKING:
+    from lakeingest.monitoring.endpoint import Endpoint
     from lakeingest.monitoring.telemetry import Telemetry
 
 EVERY_SECONDS = 10.0  # between two deliveries while nothing is measured
-EXPORT_SHARE = 0.002  # of a processor's time may go to deliveries; with many tables, deliveries are rarer
+LAST_SECONDS = 10.0  # how long the end of a run waits for deliveries that are at work, and then for the last one
+
+_Errors = tuple[tuple[object, ...], ...]
 
 
 @dataclass(slots=True)
 class _Remote:
-    """A place to which figures are sent in the background: `send` sends them, at most once in `every` seconds."""
+    """A place to which figures are sent in the background: `send` sends them, at most once in `every` seconds.
+
+    `lacks_news`: there were news while it was sending, and it need not wait for them.
+    """
 
     send: Callable[[], None]
     every: float = 0.0
     sent_at: float = float("-inf")  # the time of the monotonic clock
-    sending: Future[float] | None = None
+    sending: Future[None] | None = None
+    lacks_news: bool = False
+
+    @property
+    def has_to_catch_up(self) -> bool:
+        """Whether it can have now the news that it lacks."""
+        return self.lacks_news and self.sending is None
 
 
 class Export:
@@ -40,32 +54,39 @@ class Export:
     def __init__(self, config: Config, observe: Observer, *, follow: bool) -> None:
         self._config, self._settings, self._follow = config, config.metrics, follow
         self._observe = observe
-        self._began = time.time()
+        self._began, self._spending = time.time(), Spending()
         self._figures = Figures()
-        self._registry = registry_of(config.name, self._figures)
+        self._exposition = Exposition(config.name, self._figures)
         self._remotes: dict[str, _Remote] = {}
         if self._settings.push is not None:
-            self._remotes["push"] = _Remote(partial(push, self._settings, config.name, self._registry))
+            self._remotes["push"] = _Remote(self._push)
         self._telemetry: Telemetry | None = None
         self._reasons: dict[str, str] = {}  # by key, why the last delivery failed
         self._delivered_at = 0.0  # the time of the monotonic clock
-        self._costs: dict[str, float] = {}  # by key, the CPU seconds of the last delivery
-        self._stop_serving: Callable[[], None] | None = None
+        self._errors: _Errors | None = None  # of the last measurement
+        self._delivered: _Errors | None = None  # those that were delivered
+        self._endpoint: Endpoint | None = None
 
     def observe(self, event: Event) -> None:
         """Collect an event, pass it on, and deliver the figures if it is time."""
-        self._figures.observe(event)
+        with self._spending.counted():
+            self._figures.observe(event)
+            if isinstance(event, Measured):
+                self._errors = _errors_of(event)
         self._observe(event)
-        if isinstance(event, Opened):  # not before: another run may be at work, with this port
-            if self._follow:
-                self._try("port", self._serve)
-            self._try("opentelemetry", self._begin_telemetry)
-        if self._telemetry is not None:
-            self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
-        # a measurement is delivered at once, unless deliveries would take more than their share of the time
-        pause = max(sum(self._costs.values()) / EXPORT_SHARE, 0.0 if isinstance(event, Measured) else EVERY_SECONDS)
-        if time.monotonic() - self._delivered_at >= pause:
-            self._deliver()
+        with self._spending.counted():
+            if isinstance(event, Opened):  # not before: another run may be at work, with this port
+                if self._follow:
+                    self._try("port", self._serve)
+                self._try("opentelemetry", self._begin_telemetry)
+            if self._telemetry is not None:
+                self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
+            self._note_sent()
+        is_news = self._errors != self._delivered or any(remote.has_to_catch_up for remote in self._remotes.values())
+        waited = time.monotonic() - self._delivered_at
+        least = 0.0 if is_news or isinstance(event, Measured) else EVERY_SECONDS
+        if waited >= least and self._spending.is_due(waited, is_news=is_news):
+            self._deliver(is_news=is_news)
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any], error: str = "") -> None:
         """Deliver the figures of the whole run: `stages` are the costs of its stages, `error` names what ended it."""
@@ -77,9 +98,9 @@ class Export:
             self._try("opentelemetry", self._begin_telemetry)
         if self._telemetry is not None:
             self._try("opentelemetry", partial(self._telemetry.end, exit_code, error), delivers=False)
-        self._note_sent(2 * PUSH_SECONDS)  # so that no earlier delivery is still at work, and the last one can begin
-        self._deliver(last=True)
-        self._note_sent(2 * PUSH_SECONDS)
+        self._note_sent(LAST_SECONDS)  # so that no earlier delivery is still at work, and the last one can begin
+        self._deliver(is_last=True)
+        self._note_sent(LAST_SECONDS)
 
     def _know_last(self) -> None:
         """Take over what the last run has measured: rules must not forget a table because the source is away."""
@@ -94,13 +115,22 @@ class Export:
 
     def close(self) -> None:
         """Answer no requests any more."""
-        if self._stop_serving is not None:
-            self._stop_serving()
+        if self._endpoint is not None:
+            self._endpoint.close()
 
     def _serve(self) -> None:
         """Answer requests for the figures, if `metrics` names a port."""
-        if self._settings.port is not None:
-            self._stop_serving = serve(self._settings.address, self._settings.port, self._registry)
+        address, port = self._settings.address, self._settings.port
+        if port is not None:
+            from lakeingest.monitoring.endpoint import Endpoint  # only runs that follow have a port
+
+            self._endpoint = Endpoint(address, port, self._exposition.text, CONTENT_TYPE, self._spending.add)
+
+    def _push(self) -> None:
+        """Send the figures to the push gateway. Raises OSError."""
+        from lakeingest.monitoring.gateway import push, registry_of  # it imports the library of Prometheus
+
+        push(self._settings, self._config.name, registry_of(self._config.name, self._figures))
 
     def _begin_telemetry(self) -> None:
         """Begin to send the figures by OpenTelemetry, if `metrics` asks for it."""
@@ -113,20 +143,24 @@ class Export:
         self._telemetry = Telemetry(self._config.name, self._figures, self._began)
         self._remotes["opentelemetry"] = _Remote(self._telemetry.send, self._telemetry.every)
 
-    def _deliver(self, *, last: bool = False) -> None:
+    def _deliver(self, *, is_news: bool = False, is_last: bool = False) -> None:
         """Write the text file, and begin to send to each place that is due and has no delivery at work."""
-        self._delivered_at = now = time.monotonic()
+        self._delivered_at, self._delivered = time.monotonic(), self._errors
+        self._spending.begin_period()
         if self._settings.textfile is not None:
-            self._try("textfile", self._write)
-        self._note_sent()
-        for remote in self._remotes.values():
-            if remote.sending is None and (last or now - remote.sent_at >= remote.every):
-                remote.sent_at, remote.sending = now, in_background(partial(_timed, remote.send))
+            with self._spending.counted("textfile"):
+                self._try("textfile", partial(write_textfile, self._settings.textfile, self._exposition))
+        for key, remote in self._remotes.items():
+            if remote.sending is not None:
+                remote.lacks_news |= is_news and not remote.every
+            elif is_last or self._delivered_at - remote.sent_at >= remote.every:
+                remote.sent_at, remote.lacks_news = self._delivered_at, False
+                remote.sending = in_background(partial(self._send, key, remote))
 
-    def _write(self) -> None:
-        """Write the text file, and note the CPU seconds that it took."""
-        if self._settings.textfile is not None:
-            self._costs["textfile"] = _timed(partial(write_textfile, self._settings.textfile, self._registry))
+    def _send(self, key: str, remote: _Remote) -> None:
+        """Send, and count the CPU seconds that it takes."""
+        with self._spending.counted(key):
+            remote.send()
 
     def _note_sent(self, seconds: float = 0.0) -> None:
         """Note how deliveries have ended. For those that are still at work, wait `seconds` in all; if 0, leave them."""
@@ -135,11 +169,7 @@ class Export:
             sending = remote.sending
             if sending is not None and (seconds or sending.done()):
                 remote.sending = None
-                self._try(key, partial(self._take, key, sending, max(0.0, deadline - time.monotonic())))
-
-    def _take(self, key: str, sending: Future[float], seconds: float) -> None:
-        """Wait for a delivery, and note its CPU seconds. Raises the error with which it failed."""
-        self._costs[key] = sending.result(seconds)
+                self._try(key, partial(sending.result, max(0.0, deadline - time.monotonic())))
 
     def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:
         """Do the work. If it fails, tell the observer, unless it failed for the same reason before.
@@ -160,8 +190,6 @@ class Export:
                 self._reasons.pop(key, None)
 
 
-def _timed(send: Callable[[], None]) -> float:
-    """Call `send`. Returns the CPU seconds that the call took in this thread."""
-    cpu = time.thread_time()
-    send()
-    return time.thread_time() - cpu
+def _errors_of(event: Measured) -> _Errors:
+    """The name of the error of each table, and of each table beside it; '' where none has stopped it."""
+    return tuple((one.table, one.error, *one.companions.values()) for one in event.tables)

@@ -1,98 +1,72 @@
-"""The figures in the format of Prometheus: as a text file, at an HTTP endpoint, and in a push gateway."""
+"""The figures in the text format of Prometheus.
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.client import HTTPException
+The lines are made here, because a run with little to do may spend little: the import of Prometheus's library alone
+takes as much as such a run has for all of its metrics. `tests/monitoring/test_exposition.py` holds them equal to the
+lines of that library.
+"""
+
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from prometheus_client.exposition import basic_auth_handler, default_handler, push_to_gateway
-from prometheus_client.registry import Collector
-
-from lakeingest.config.metrics import Metrics
 from lakeingest.disk import replace_shared
 from lakeingest.monitoring.definitions import DEFINITIONS, Definition
-from lakeingest.monitoring.figures import Figures, Labels
+from lakeingest.monitoring.figures import Figures, Labels, Values
 
-JOB = "lakeingest"  # the label `job` in a push gateway
-PUSH_SECONDS = 5.0  # how long a gateway may take to answer
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_IN_LABEL = _IN_HELP | str.maketrans({'"': r"\""})
+_HEADS = {
+    name: f"# HELP {name} {definition.meaning.translate(_IN_HELP)}\n# TYPE {name} {definition.kind}\n"
+    for name, definition in DEFINITIONS.items()
+}
 
 
-class _Collector(Collector):
-    """Gives the figures to Prometheus's library, with the label `pipeline`."""
+class Exposition:
+    """The text of a run's figures. What of it stays the same is made once. Several threads may ask for it."""
 
     def __init__(self, pipeline: str, figures: Figures) -> None:
-        self.pipeline, self.figures = pipeline, figures
+        """`pipeline`: the value of the label of this name, which each series has."""
+        self._figures, self._pipeline = figures, pipeline
+        self._lock = threading.Lock()
+        self._starts: dict[str, dict[Labels, str]] = {}  # by series and labels, the line up to its value
+        self._version, self._still = -1, ""  # of what does not change as time passes: its version and its lines
 
-    def collect(self) -> Iterator[Metric]:
-        """Each metric that has a value now."""
-        series = dict(self.figures.values())
-        for definition in DEFINITIONS.values():
-            family = _family(definition, self.pipeline, series)
-            if family.samples:
-                yield family
+    def text(self) -> bytes:
+        """The figures as they are now."""
+        with self._lock:
+            version, moving, still = self._figures.since(self._version)
+            if version != self._version:
+                self._version, self._still = version, "".join(self._lines(still))
+            return f"{''.join(self._lines(moving))}{self._still}".encode()
+
+    def _lines(self, series: Values) -> Iterator[str]:
+        """Yield the text of each metric that has a value."""
+        for name, definition in DEFINITIONS.items():
+            if series.get(definition.samples[0]):
+                yield _HEADS[name]
+                for sample in definition.samples:
+                    yield from self._samples(sample, definition, series[sample])
+
+    def _samples(self, name: str, definition: Definition, values: dict[Labels, float]) -> Iterator[str]:
+        """Yield a line for each value of a series."""
+        old = self._starts.get(name, {})
+        # what is gone is forgotten
+        starts = self._starts[name] = {key: old.get(key) or self._start(name, definition, key) for key in values}
+        for key, value in values.items():
+            yield f"{starts[key]}{float(value)!r}\n"
+
+    def _start(self, name: str, definition: Definition, labels: Labels) -> str:
+        """The line of a sample up to its value."""
+        names, values = ("pipeline", *definition.labels), (self._pipeline, *labels)
+        pairs = sorted(zip(names, values, strict=True))
+        inside = ",".join(f'{label}="{value.translate(_IN_LABEL)}"' for label, value in pairs)
+        return f"{name}{{{inside}}} "
 
 
-def _family(definition: Definition, pipeline: str, series: dict[str, dict[Labels, float]]) -> Metric:
-    """A metric with its values, in the form of Prometheus's library."""
-    names, values = ("pipeline", *definition.labels), series.get(definition.samples[0], {})
-    if definition.kind == "summary":
-        summary = SummaryMetricFamily(definition.name, definition.meaning, labels=names)
-        counts = series.get(definition.samples[1], {})
-        for labels, total in values.items():
-            summary.add_metric((pipeline, *labels), count_value=round(counts[labels]), sum_value=total)
-        return summary
-    kind = GaugeMetricFamily if definition.kind == "gauge" else CounterMetricFamily
-    family = kind(definition.name, definition.meaning, labels=names)
-    for labels, value in values.items():
-        family.add_metric((pipeline, *labels), value)
-    return family
-
-
-def registry_of(pipeline: str, figures: Figures) -> CollectorRegistry:
-    """A registry of Prometheus's library, which has the figures as they are when it is asked."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(pipeline, figures))
-    return registry
-
-
-def write_textfile(path: Path, registry: CollectorRegistry) -> None:
+def write_textfile(path: Path, exposition: Exposition) -> None:
     """Replace the text file by the figures, at once. Whoever may list its folder may read it, and nobody else.
 
     Raises OSError.
     """
-    replace_shared(path, generate_latest(registry))
-
-
-def serve(address: str, port: int, registry: CollectorRegistry) -> Callable[[], None]:
-    """Begin to answer requests for the figures, in other threads. Returns a function that ends this. Raises OSError."""
-    server, thread = start_http_server(port, address, registry)
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return end
-
-
-def push(settings: Metrics, pipeline: str, registry: CollectorRegistry) -> None:
-    """Replace the figures of this pipeline in the push gateway. Raises OSError if the gateway does not take them.
-
-    No message has a part of the URL, because the URL may have a token for a proxy before the gateway.
-    """
-    handler: Callable[..., Any] = default_handler
-    if settings.push_user is not None:
-        handler = partial(
-            basic_auth_handler, username=settings.push_user, password=settings.push_password.get_secret_value()
-        )
-    assert settings.push is not None  # noqa: S101 - the caller pushes only if it is set
-    try:
-        push_to_gateway(settings.push, JOB, registry, {"pipeline": pipeline}, PUSH_SECONDS, handler)
-    except HTTPError as error:
-        raise OSError(f"the gateway answers {error.code}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise OSError(str(getattr(error, "reason", None) or type(error).__name__)) from None
+    replace_shared(path, exposition.text())

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,7 @@ class Figures:
         self._states: Values = {}  # replaced as a whole by each `Measured`, or at the end
         self._ended: Values = {}
         self._seconds: float | None = None  # how long the run took
+        self._version = 0  # of all values but those that change by themselves
 
     @property
     def is_measured(self) -> bool:
@@ -51,6 +52,7 @@ class Figures:
     def observe(self, event: Event) -> None:
         """Collect the figures of an event."""
         with self._lock:
+            self._version += not isinstance(event, Measured)
             match event:
                 case Measured():
                     self._measured(event)
@@ -91,7 +93,7 @@ class Figures:
         """Take over what an earlier run has measured. `kept_until`: the source keeps the binlog until this time."""
         with self._lock:
             self._kept_until = kept_until
-            self._states = self._of_tables(tuple(measures))
+            self._set_states(self._of_tables(tuple(measures)))
 
     def know_fresh(self, as_of: Mapping[TableId, float], objectives: Mapping[TableId, timedelta | None]) -> None:
         """Take over, by table, the time up to which readers see every change, and the greatest age that is allowed."""
@@ -100,7 +102,7 @@ class Figures:
         }
         with self._lock:
             self._as_of = {(str(table),): moment for table, moment in as_of.items()}
-            self._states = {"max_staleness_seconds": known}
+            self._set_states({"max_staleness_seconds": known})
 
     def end(self, exit_code: int, *, caught_up: bool, stages: Iterable[Any] = (), error: str = "") -> None:
         """Note how the run has ended. `stages` are its `StageCost`s, and `error` is the name of its error."""
@@ -113,35 +115,56 @@ class Figures:
                 "run_stage_cpu_seconds": {labels: cost.cpu for labels, cost in costs.items()},
             }
             self._counts["run_caught_up"] = {(): float(caught_up)}
+            self._version += 1
 
-    def values(self) -> Iterator[tuple[str, dict[Labels, float]]]:
+    def values(self) -> Values:
         """Each series with its values now."""
-        now = time.time()
+        _, moving, still = self.since(-1)
+        return {**moving, **still}
+
+    def since(self, version: int) -> tuple[int, Values, Values]:
+        """The present version, the series that change as time passes, and the others.
+
+        The others are empty if the present version is `version`: then they are as the caller knows them.
+        """
         with self._lock:
-            is_active = self._seconds is None
-            seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
-            run: Values = {
-                "run_started_timestamp_seconds": {(): self._started_at},
-                "run_seen_timestamp_seconds": {(): now if is_active else self._started_at + seconds},
-                "run_active": {(): float(is_active)},
-                "run_seconds": {(): seconds},
-                "fresh_as_of_timestamp_seconds": dict(self._as_of),
-                "freshness_seconds": _ages(self._as_of, now),
-                "proven_as_of_timestamp_seconds": dict(self._proven_since),
-                "proven_age_seconds": _ages(self._proven_since, now),
-            }
-            if self._kept_until is not None:
-                run["binlog_kept_until_timestamp_seconds"] = {(): self._kept_until}
-                run["binlog_kept_seconds"] = {(): max(0.0, self._kept_until - now)}
-            parts = (run, self._states, self._counts, self._ended)
-            series = {name: dict(values) for part in parts for name, values in part.items()}
-        for name, values in series.items():
-            yield f"{PREFIX}{name}", values
+            still = {} if version == self._version else self._still()
+            return self._version, self._moving(time.time()), still
+
+    def _still(self) -> Values:
+        """The series that do not change as time passes."""
+        parts = (self._states, self._counts, self._ended)
+        return {f"{PREFIX}{name}": dict(values) for part in parts for name, values in part.items()}
+
+    def _moving(self, now: float) -> Values:
+        """The series that change as time passes."""
+        is_active = self._seconds is None
+        seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
+        values: Values = {
+            "run_started_timestamp_seconds": {(): self._started_at},
+            "run_seen_timestamp_seconds": {(): now if is_active else self._started_at + seconds},
+            "run_active": {(): float(is_active)},
+            "run_seconds": {(): seconds},
+            "fresh_as_of_timestamp_seconds": self._as_of,
+            "freshness_seconds": _ages(self._as_of, now),
+            "proven_as_of_timestamp_seconds": self._proven_since,
+            "proven_age_seconds": _ages(self._proven_since, now),
+        }
+        if self._kept_until is not None:
+            values["binlog_kept_until_timestamp_seconds"] = {(): self._kept_until}
+            values["binlog_kept_seconds"] = {(): max(0.0, self._kept_until - now)}
+        return {f"{PREFIX}{name}": its for name, its in values.items()}
 
     def _measured(self, event: Measured) -> None:
         """Put the values of this measurement in the place of those of the last one."""
         self._kept_until = None if event.binlog_seconds is None else time.time() + event.binlog_seconds
-        self._states = _of_load(event.load) | self._of_tables(event.tables)
+        self._set_states(_of_load(event.load) | self._of_tables(event.tables))
+
+    def _set_states(self, states: Values) -> None:
+        """Put these values in the place of the last states, if they differ."""
+        if states != self._states:
+            self._states = states
+            self._version += 1
 
     def _of_tables(self, tables: Sequence[Measure]) -> Values:
         """The values of measures, except for their times: these are kept for `values`, which makes ages of them."""

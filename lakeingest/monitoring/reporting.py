@@ -32,7 +32,7 @@ def reported(config: Config, observe: Observer, run: Callable[[Observer], Result
         lineage = Lineage(config, config.notify.openlineage, observe, follow=follow)
         observe = lineage.observe
     if config.metrics.is_set:
-        from lakeingest.monitoring.export import Export  # it imports the library of Prometheus
+        from lakeingest.monitoring.export import Export  # few runs need it
 
         export = Export(config, observe, follow=follow)
         observe = export.observe

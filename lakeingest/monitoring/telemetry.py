@@ -74,7 +74,7 @@ class Telemetry:
     def send(self) -> None:
         """Send the metrics as they are now, and the spans that have ended. Raises OSError if they do not arrive."""
         if self._reader is not None:
-            self._values = dict(self._figures.values())
+            self._values = self._figures.values()
             self._exporter.has_arrived = False
             self._reader.collect()
             self._session.assert_arrived(self._exporter.has_arrived)

@@ -131,7 +131,7 @@ class Source:
     def retention_seconds(self) -> int | None:
         """The age at which the server purges binlog files; None if it never purges them on its own."""
         with connections.answering_soon(self.connection):
-            return Server.of(self.connection).retention_seconds
+            return Server.with_retention(self.connection).retention_seconds
 
     def shown_retention_seconds(self) -> int | None:
         """`retention_seconds`, or None if the server hides it from our user, as managed services may do."""

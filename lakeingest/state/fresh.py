@@ -1,15 +1,12 @@
 """Up to which time readers see every change of a table, stored in the state folder (`core.figures.freshness.Fresh`).
 
-fresh.json   for each table, the place and the time of its note; the positions that notes name, each once; with
-             `metrics`, also the last measures of all tables, and until when the source keeps the binlog. The next run
-             reports these measures until it has measured the tables itself
+fresh.json   for each table, the place and the time of its note; the positions that notes name, each once
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 
 from lakeingest.core.binlog.position import Place, Position
-from lakeingest.core.figures.freshness import Fresh, Measure
+from lakeingest.core.figures.freshness import Fresh
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
@@ -32,14 +29,8 @@ def read_fresh(state: File) -> dict[TableId, Fresh]:
         return {}
 
 
-def store_fresh(
-    state: File, notes: Mapping[TableId, Fresh], measures: Sequence[Measure] = (), kept_until: float | None = None
-) -> None:
-    """Store notes and measures in the place of all that is stored. Raises StorageFailed if they cannot be written.
-
-    `kept_until`: the time until which the source keeps the part of its binlog that is not spooled yet (seconds since
-    1970).
-    """
+def store_fresh(state: File, notes: Mapping[TableId, Fresh]) -> None:
+    """Store notes in the place of all that is stored. Raises StorageFailed if they cannot be written."""
     tables = {str(table): [str(note.place), note.as_of] for table, note in notes.items()}
     # each position is stored once: the end of the spool is the position of many notes, and has a long text
     noted = {str(table): note.complete_to for table, note in notes.items() if note.complete_to is not None}
@@ -48,17 +39,5 @@ def store_fresh(
         "tables": tables,
         "positions": [position.to_json() for position in numbers],
         "complete": {table: numbers[position] for table, position in noted.items()},
-        "measures": [asdict(measure) | {"table": str(measure.table)} for measure in measures],
-        "kept_until": kept_until,
     }
     store.replace(state / NAME, doc)
-
-
-def read_measures(state: File) -> tuple[tuple[Measure, ...], float | None]:
-    """The last measures of all tables, and `kept_until`. Empty and None if nothing is stored, or if it is damaged."""
-    try:
-        doc = store.read(state / NAME)
-        measures = tuple(Measure(**one | {"table": TableId.parse(one["table"])}) for one in doc["measures"])
-        return measures, doc["kept_until"]
-    except (OSError, *DAMAGED, StateUnreadable):
-        return (), None

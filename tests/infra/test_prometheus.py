@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
@@ -19,9 +18,11 @@ from lakeingest.config.metrics import Metrics
 from lakeingest.core.figures.freshness import Measure
 from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring import export
+from lakeingest.monitoring.endpoint import Endpoint
 from lakeingest.monitoring.export import Export
-from lakeingest.monitoring.exposition import push, registry_of, serve
+from lakeingest.monitoring.exposition import CONTENT_TYPE, Exposition
 from lakeingest.monitoring.figures import Figures
+from lakeingest.monitoring.gateway import push, registry_of
 from lakeingest.pipeline.events import Event, Measured, Undelivered
 from lakeingest.pipeline.run.profile import StageCost
 from tests.infra.test_monitoring import DASHBOARD, FOLDER, RULES
@@ -50,15 +51,15 @@ def ended(now: float) -> Figures:
 
 
 @contextmanager
-def answering(registry: CollectorRegistry) -> Iterator[str]:
+def answering(exposition: Exposition) -> Iterator[str]:
     """Host and port at which the metrics can be asked for."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    end = serve("127.0.0.1", port, registry)
+    endpoint = Endpoint("127.0.0.1", port, exposition.text, CONTENT_TYPE, lambda _: None)
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        end()
+        endpoint.close()
 
 
 @pytest.mark.long("a Prometheus for a while; promtool tries each rule in every run")
@@ -66,7 +67,7 @@ def test_prometheus_fires_the_rules_and_fills_each_panel(tmp_path: Path) -> None
     """No panel is empty for a run that has had every event, and what fails or is stale is told within seconds."""
     figures = ended(time.time())
     with (
-        answering(registry_of("nightly", figures)) as target,
+        answering(Exposition("nightly", figures)) as target,
         prometheus(tmp_path / "prometheus", target, FOLDER / "alerts.yml") as url,
     ):
         # two seconds of samples are enough for rates
@@ -133,8 +134,8 @@ def test_a_gateway_that_is_no_help_holds_no_run_up(
     answer: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is silent, refuses, or is something else: the run ends, and one warning names neither token nor password."""
-    monkeypatch.setattr(export, "PUSH_SECONDS", 0.2)
-    monkeypatch.setattr("lakeingest.monitoring.exposition.PUSH_SECONDS", 0.2)
+    monkeypatch.setattr(export, "LAST_SECONDS", 0.4)
+    monkeypatch.setattr("lakeingest.monitoring.gateway.PUSH_SECONDS", 0.2)
     events = list[Event]()
     healthy = Measure(TableId("shop", "t"), 1, None, None, None, None, "", paused=False, max_staleness=None)
     with socket.create_server(("127.0.0.1", 0)) as listener:

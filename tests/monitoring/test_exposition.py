@@ -1,11 +1,9 @@
 """The figures as Prometheus reads them: its own parser gets back what events have said, whatever tables are called."""
 
-import socket
 import stat
 import time
 from dataclasses import replace
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client import generate_latest
@@ -15,8 +13,9 @@ from lakeingest.core.figures.freshness import Measure
 from lakeingest.core.figures.load import Load
 from lakeingest.core.tables.schema import TableId
 from lakeingest.monitoring.definitions import DEFINITIONS, SAMPLES
-from lakeingest.monitoring.exposition import registry_of, serve, write_textfile
+from lakeingest.monitoring.exposition import Exposition, write_textfile
 from lakeingest.monitoring.figures import Figures
+from lakeingest.monitoring.gateway import registry_of
 from lakeingest.pipeline.events import (
     Following,
     GateRun,
@@ -75,7 +74,7 @@ def test_the_own_parser_reads_every_name_and_every_metric() -> None:
     now = time.time()
     figures = figures_of_all_events(now)
     figures.end(3, caught_up=True, stages=[StageCost("merges", 2, 1.5, 1.0)], error="BinlogGone")
-    text = generate_latest(registry_of("nightly", figures)).decode()
+    text = Exposition("nightly", figures).text().decode()
     assert 'lakeingest_run_exit_code{error="BinlogGone",pipeline="nightly"} 3.0' in text
     read = samples(text)
     assert {name for name, _ in read} == SAMPLES
@@ -99,7 +98,36 @@ def test_the_own_parser_reads_every_name_and_every_metric() -> None:
 def test_promtool_reads_the_figures() -> None:
     """And finds no name that is not as it should be."""
     figures = figures_of_all_events(time.time())
-    promtool("check", "metrics", given=generate_latest(registry_of("nightly", figures)).decode())
+    promtool("check", "metrics", given=Exposition("nightly", figures).text().decode())
+
+
+def families(text: bytes) -> dict[str, tuple[str, str, dict[tuple[str, frozenset[tuple[str, str]]], float]]]:
+    """What Prometheus' own parser reads of each metric: its help, its type and its samples."""
+    return {
+        family.name: (
+            family.documentation,
+            family.type,
+            {(sample.name, frozenset(sample.labels.items())): sample.value for sample in family.samples},
+        )
+        for family in text_string_to_metric_families(text.decode())
+    }
+
+
+def test_the_text_is_what_the_library_of_prometheus_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a text was made before: nothing of it stays that is not so any more, and nothing new is missing."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    figures, pipeline = figures_of_all_events(now), 'nightly \\ "1"\n'
+    exposition, registry = Exposition(pipeline, figures), registry_of(pipeline, figures)
+    assert families(exposition.text()) == families(generate_latest(registry))
+    failed = replace(measure(NAMES[1], now - 5), error="GateFailed", rows=10**15, lag_seconds=1e-7, proven_since=None)
+    figures.observe(Measured((failed, measure("new one", now)), Load(), None))
+    figures.observe(Published(TableId("shop", NAMES[1]), 7, "binlog.000001:9", 0.1))
+    assert families(exposition.text()) == families(generate_latest(registry))
+    figures.end(3, caught_up=False, stages=[StageCost("merges", 2, 1.5, 1.0)], error="BinlogGone")
+    assert families(exposition.text()) == families(generate_latest(registry))
+    assert len(exposition.text().splitlines()) == len(generate_latest(registry).splitlines())
 
 
 def test_what_is_not_known_has_no_series() -> None:
@@ -118,14 +146,15 @@ def test_what_is_not_known_has_no_series() -> None:
         companions={},
     )
     figures.observe(Measured((unknown,), Load(), None))
-    text = generate_latest(registry_of("nightly", figures)).decode()
+    exposition = Exposition("nightly", figures)
+    text = exposition.text().decode()
     assert {name for name, table in samples(text) if table} == {"lakeingest_table_failed", "lakeingest_table_paused"}
     labels = 'error="GateFailed",exit_code="1",pipeline="nightly",table="shop.orders"'
     assert f"lakeingest_table_failed{{{labels}}} 1.0" in text
     assert "run_exit_code" not in text
     assert "lakeingest_source" not in text.replace("lakeingest_source_lost", "")
     figures.observe(Measured((replace(unknown, error="", rows=0),), Load(), None))
-    text = generate_latest(registry_of("nightly", figures)).decode()
+    text = exposition.text().decode()
     assert "GateFailed" not in text
     assert samples(text)["lakeingest_rows", "shop.orders"] == 0
 
@@ -138,11 +167,11 @@ def test_the_text_file_is_for_whoever_may_list_its_folder(tmp_path: Path, folder
     folder.chmod(folder_mode)
     file = folder / "shop.prom"
     figures = Figures()
-    registry = registry_of("nightly", figures)
-    write_textfile(file, registry)
+    exposition = Exposition("nightly", figures)
+    write_textfile(file, exposition)
     with file.open() as before:
         figures.observe(Following(1.0))
-        write_textfile(file, registry)
+        write_textfile(file, exposition)
         assert "lakeingest_run_caught_up" not in before.read()
     assert "lakeingest_run_caught_up" in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == mode
@@ -153,27 +182,8 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_else(tmp_path: Path) -> N
     """A folder has its name."""
     (tmp_path / "shop.prom" / "taken").mkdir(parents=True)
     with pytest.raises(OSError, match="directory"):
-        write_textfile(tmp_path / "shop.prom", registry_of("nightly", Figures()))
+        write_textfile(tmp_path / "shop.prom", Exposition("nightly", Figures()))
     assert list(tmp_path.iterdir()) == [tmp_path / "shop.prom"]
-
-
-def test_a_request_is_answered_with_the_age_at_that_moment() -> None:
-    """The age grows between two requests, although nothing was measured."""
-    figures = figures_of_all_events(time.time())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    end = serve("127.0.0.1", port, registry_of("nightly", figures))
-    try:
-        ages = []
-        for _ in range(2):
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                ages.append(samples(answer.read().decode())["lakeingest_freshness_seconds", "shop.orders"])
-            time.sleep(0.1)
-        assert ages[1] > ages[0] + 0.05
-    finally:
-        end()
-    with pytest.raises(OSError, match="refused"):
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
 
 
 def test_definitions_are_as_prometheus_wants_them() -> None:

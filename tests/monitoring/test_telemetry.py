@@ -223,7 +223,7 @@ def test_a_collector_that_is_no_help_holds_no_run_up(
     receiver: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
 ) -> None:
     """It is silent, refuses, or sends elsewhere: there is one warning without the URL, and spans arrive later."""
-    monkeypatch.setattr(export, "PUSH_SECONDS", 0.5)
+    monkeypatch.setattr(export, "LAST_SECONDS", 1.0)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=se-cret")
     receiver.status = status

@@ -14,6 +14,16 @@ from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, versi
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
+# Those that `retention_seconds` and `service` go by
+RETENTION_VARIABLES = (
+    "aurora_version",
+    "basedir",
+    "binlog_expire_logs_auto_purge",
+    "binlog_expire_logs_seconds",
+    "expire_logs_days",
+    "version",
+    "version_comment",
+)
 LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the servers' default is 16 MiB or more
 
 
@@ -28,9 +38,13 @@ class Server:
     @classmethod
     def of(cls, connection: pymysql.Connection, tables: Iterable[TableId] = ()) -> Self:
         """The server of a connection, with its current variables."""
-        rows = query(connection, "SHOW GLOBAL VARIABLES")
-        variables = {str(name).lower(): str(value) for name, value in rows}
-        return cls(connection, variables, tuple(tables))
+        return cls(connection, _variables(connection, "SHOW GLOBAL VARIABLES"), tuple(tables))
+
+    @classmethod
+    def with_retention(cls, connection: pymysql.Connection) -> Self:
+        """The server of a connection, with only the variables for `retention_seconds`; all of them are hundreds."""
+        names = ", ".join(f"'{name}'" for name in RETENTION_VARIABLES)
+        return cls(connection, _variables(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"), ())
 
     def with_tables(self, tables: Iterable[TableId]) -> Self:
         """The same server, with these tables to be copied."""
@@ -69,6 +83,10 @@ class Server:
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a boolean variable is on. If the server does not have the variable, `default` is its value."""
         return self.variables.get(name, default).upper() in {"ON", "1", "YES"}
+
+
+def _variables(connection: pymysql.Connection, statement: str) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in query(connection, statement)}
 
 
 Finding = str | None  # the fault and its fix; None if the condition is met

@@ -24,11 +24,12 @@ from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.state.fresh import read_fresh, store_fresh
+from lakeingest.state.measures import store_measures
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
 MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
-# How often the source is asked how long it keeps its binlog: it answers with all its variables.
-ASK_AGAIN_SECONDS = 300.0
+STORE_SECONDS = 60.0  # between two stores of measures: only a run that cannot measure reads them
+ASK_AGAIN_SECONDS = 300.0  # how often the source is asked how long it keeps its binlog
 
 
 class Measuring:
@@ -41,6 +42,7 @@ class Measuring:
         self._shown = dict[tuple[TableId, int], Shown | None]()  # by table and version, what the lake says of a publish
         self._measured_at = self._pause = 0.0  # the time of the monotonic clock; the least pause after it
         self._retention: int | None = None  # of the source's binlog, in seconds
+        self._stored_at, self._errors = float("-inf"), tuple[tuple[object, ...], ...]()  # of the stored measures
         self._asked_at = float("-inf")  # the time of the monotonic clock at which the source was asked
 
     def measure_if_due(self, *, worked: bool) -> None:
@@ -65,14 +67,22 @@ class Measuring:
         sizes = {} if in_same_file(end.at, written) else edges.source.files()
         measures = tuple(self._measured(table, written, sizes) for table in self._run.tables.values())
         kept = self._binlog_seconds(written, sizes)
-        if edges.config.metrics.is_set:
-            store_fresh(edges.writing, self._notes, measures, None if kept is None else time.time() + kept)
-        elif self._notes:
+        if self._notes:
             store_fresh(edges.writing, self._notes)
+        if edges.config.metrics.is_set:
+            self._store(measures, None if kept is None else time.time() + kept)
         followed = None if self._counting is None else self._counting.count_if_due()
         measured = Measured(measures, edges.throttle.load, kept, followed)
         self._measured_at, self._pause = time.monotonic(), (time.thread_time() - cpu) / MEASURING_SHARE
         edges.observe(measured)
+
+    def _store(self, measures: tuple[Measure, ...], kept_until: float | None) -> None:
+        """Store the measures, if the run does not follow, if an error is new or gone, or if the last ones are old."""
+        errors = tuple((measure.table, measure.error, *measure.companions.values()) for measure in measures)
+        is_old = time.monotonic() - self._stored_at >= STORE_SECONDS
+        if self._counting is None or is_old or errors != self._errors:
+            store_measures(self._run.edges.writing, measures, kept_until)
+            self._stored_at, self._errors = time.monotonic(), errors
 
     def _measured(self, table: TableRun, written: FilePosition, sizes: Mapping[str, int]) -> Measure:
         """The measure of a table. The moment as of which readers see the table is noted for the next measurement.

@@ -351,8 +351,9 @@ def test_a_retention_that_is_too_short_is_refused(spoilt_db: Db) -> None:
     """The binlog must outlive the copy, and a day between two runs; the fix sets this."""
     for kept, copy_seconds, wanted in (("3600", 60.0, 86_400), ("86400", 200_000.4, 200_000)):
         with globally(spoilt_db.connection, binlog_expire_logs_seconds=kept):
-            server = Server.of(spoilt_db.connection)
-            assert server.retention_seconds == int(kept)
+            server, few = Server.of(spoilt_db.connection), Server.with_retention(spoilt_db.connection)
+            assert server.retention_seconds == few.retention_seconds == int(kept)
+            assert few.variables.items() <= server.variables.items()
             answer = str(retention(server, copy_seconds))
             assert answer.endswith(f"SET GLOBAL binlog_expire_logs_seconds = {wanted}")
         with globally(spoilt_db.connection, binlog_expire_logs_seconds=str(wanted)):
@@ -364,7 +365,7 @@ def test_a_binlog_without_expiry_passes(spoilt_db: Db, never: dict[str, str]) ->
     """For copies of any duration."""
     with globally(spoilt_db.connection, **never):
         server = Server.of(spoilt_db.connection)
-        assert server.retention_seconds is None
+        assert server.retention_seconds is Server.with_retention(spoilt_db.connection).retention_seconds is None
         assert retention(server, 1e12) is None
 
 

@@ -18,7 +18,7 @@ from lakeingest.demo.server import LocalServer, local_server, reserved_port
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight import server as preflight
-from lakeingest.mysql.preflight.server import Server, ask, retention, service
+from lakeingest.mysql.preflight.server import RETENTION_VARIABLES, Server, ask, retention, service
 from lakeingest.mysql.preflight.service import AURORA, AZURE, CLOUD_SQL, OWN, RDS, Service, service_of
 from lakeingest.mysql.source import Source
 from tests.mysql.database import Db, database_on
@@ -88,6 +88,7 @@ def test_a_service_is_known_by_what_its_servers_report(name: str) -> None:
     """And a server that says nothing of a service is its owner's own."""
     variables, service = REPORTED[name]
     assert service_of(variables) is service
+    assert service_of({key: value for key, value in variables.items() if key in RETENTION_VARIABLES}) is service
 
 
 def test_nothing_at_all_is_no_service() -> None:
