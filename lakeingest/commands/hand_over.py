@@ -28,14 +28,16 @@ TOKEN = "one-for-each-job"  # noqa: S105 - stands for the token that `submit` ma
 _HOUR_MINUTES, _DAY_HOURS = 60, 24
 _DAG = Template('''"""Runs the pipeline $name every $every (Airflow 3). lakeingest is installed where the task runs.
 
-The task has the exit code of the command: 75 asks for a retry, and 99 tells Airflow that a retry helps nobody.
+The task has the exit code of the command: 75 asks for a retry, and 99 fails the task without one.
 $variables
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 COMMAND = $command + """
 code=$$?
@@ -45,6 +47,18 @@ case $$code in
 esac
 """
 
+
+class Lakeingest(BashOperator):
+    """A task that fails at once with exit code 99, where BashOperator would call it skipped."""
+
+    def execute(self, context: Any) -> Any:
+        """Run the command. Raises AirflowFailException for 99, and the errors of BashOperator."""
+        try:
+            return super().execute(context)
+        except AirflowSkipException:
+            raise AirflowFailException("a person has to act: the log of the task has the error") from None
+
+
 with DAG(
     dag_id=$dag_id,
     schedule=timedelta(minutes=$minutes),
@@ -53,10 +67,9 @@ with DAG(
     max_active_runs=1,  # a second run of the pipeline would end with 75, because the first one has the lease
     tags=["lakeingest"],
 ) as dag:
-    BashOperator(
+    Lakeingest(
         task_id="run",
         bash_command=COMMAND,
-        skip_on_exit_code=None,
         retries=3,
         retry_delay=timedelta(minutes=2),
         execution_timeout=timedelta(hours=6),

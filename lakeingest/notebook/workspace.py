@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CONFIG, ONE_TABLE, SOURCE = "LAKEINGEST_CONFIG", "LAKEINGEST_TABLE", "LAKEINGEST_SOURCE"
 _CHUNK_ROWS = 400  # so that the shop is copied in several waves
 _END_SECONDS = 60
+# Copies for practice are small: Java's optimising compiler would take more time than it saves
+_SPARK = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -209,6 +211,7 @@ def _write_pipeline(path: Path, sample: SampleSource, more: Mapping[str, Any]) -
         "name": "practice",
         "source": {**account, "password": f"${{{PASSWORD}}}"},
         "tables": {"include": ["shop.*"], "options": {"shop.*": {"chunk_rows": _CHUNK_ROWS}}},
+        "spark": _SPARK,
         **more,
     }
     path.write_text(json.dumps(doc, indent=2), encoding="utf-8")
@@ -232,7 +235,7 @@ def _of_practice(config: Config, table: str, folder: Path, *, companions: bool) 
         "quality": {"suites": str(folder / "quality")},
         "metrics": {},
         "notify": {},
-        "spark": {},
+        "spark": _SPARK,
         "submit": {},
         **(_beside(config.target.format) if companions else {}),
     }
