@@ -15,7 +15,7 @@ ENDING = ".prom"  # the text file collector of Prometheus' node exporter reads n
 class Metrics(Frozen):
     """Where metrics go. Nothing is measured for a place that is None or False.
 
-    `textfile`: a file, written at the end of each run and, with `--follow`, after rounds. `port`, `address`: where a
+    `textfile`: a file, written while a run is at work, and at its end. `port`, `address`: where a
     run with `--follow` answers requests. `push`: the URL of a push gateway, to which `push_user` logs in.
     `opentelemetry`: metrics and spans go where the variables OTEL_* say. The other places get Prometheus' format.
     """
