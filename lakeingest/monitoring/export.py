@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,19 +69,20 @@ class Export:
 
     def observe(self, event: Event) -> None:
         """Collect an event, pass it on, and deliver the figures if it is time."""
-        with self._spending.counted():
-            self._figures.observe(event)
-            if isinstance(event, Measured):
-                self._errors = _errors_of(event)
+        began = time.thread_time()
+        self._figures.observe(event)
+        if isinstance(event, Measured):
+            self._errors = _errors_of(event)
+        self._spending.add(time.thread_time() - began)
         self._observe(event)
-        with self._spending.counted():
-            if isinstance(event, Opened):  # not before: another run may be at work, with this port
-                if self._follow:
-                    self._try("port", self._serve)
-                self._try("opentelemetry", self._begin_telemetry)
-            if self._telemetry is not None:
+        if isinstance(event, Opened):  # not before: another run may be at work, with this port
+            if self._follow:
+                self._try("port", self._serve)
+            self._try("opentelemetry", self._begin_telemetry)
+        if self._telemetry is not None:
+            with self._spending.counted():
                 self._try("opentelemetry", partial(self._telemetry.observe, event), delivers=False)
-            self._note_sent()
+        self._note_sent()
         is_news = self._errors != self._delivered or any(remote.has_to_catch_up for remote in self._remotes.values())
         waited = time.monotonic() - self._delivered_at
         least = 0.0 if is_news or isinstance(event, Measured) else EVERY_SECONDS
@@ -106,10 +107,12 @@ class Export:
         """Take over what the last run has measured: rules must not forget a table because the source is away."""
         state, tables = state_of(self._config), self._config.tables
         measures, kept_until = read_measures(state)
+        notes = read_fresh(state)
         if measures:
-            self._figures.know(measures, kept_until)
+            newer = {table: note.as_of for table, note in notes.items()}  # notes are stored more often
+            known = (replace(one, as_of=newer.get(one.table, one.as_of)) for one in measures)
+            self._figures.know(known, kept_until)
         else:  # the last run had no metrics: only times are stored; pipeline.yml has the objectives
-            notes = read_fresh(state)
             objectives = {table: tables.of(table).max_staleness for table in notes}
             self._figures.know_fresh({table: note.as_of for table, note in notes.items()}, objectives)
 

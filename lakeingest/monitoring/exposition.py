@@ -21,6 +21,8 @@ _HEADS = {
     for name, definition in DEFINITIONS.items()
 }
 
+_BY_FIRST = {definition.samples[0]: definition for definition in DEFINITIONS.values()}  # by its first series
+
 
 class Exposition:
     """The text of a run's figures. What of it stays the same is made once. Several threads may ask for it."""
@@ -42,9 +44,10 @@ class Exposition:
 
     def _lines(self, series: Values) -> Iterator[str]:
         """Yield the text of each metric that has a value."""
-        for name, definition in DEFINITIONS.items():
-            if series.get(definition.samples[0]):
-                yield _HEADS[name]
+        for name, values in series.items():
+            definition = _BY_FIRST.get(name)
+            if definition is not None and values:
+                yield _HEADS[definition.name]
                 for sample in definition.samples:
                     yield from self._samples(sample, definition, series[sample])
 

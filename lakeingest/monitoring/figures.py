@@ -168,23 +168,24 @@ class Figures:
 
     def _of_tables(self, tables: Sequence[Measure]) -> Values:
         """The values of measures, except for their times: these are kept for `values`, which makes ages of them."""
-        self._as_of = _known(tables, "as_of")
-        self._proven_since = _known(tables, "proven_since")
+        named = [(str(table.table), table) for table in tables]
+        self._as_of = _known(named, "as_of")
+        self._proven_since = _known(named, "proven_since")
         return {
             "table_failed": {
-                (str(table.table), table.error, _exit_code(table.error)): float(bool(table.error)) for table in tables
+                (name, table.error, _exit_code(table.error)): float(bool(table.error)) for name, table in named
             },
             "companion_failed": {
-                (str(table.table), key, error, _exit_code(error)): float(bool(error))
-                for table in tables
+                (name, key, error, _exit_code(error)): float(bool(error))
+                for name, table in named
                 for key, error in table.companions.items()
             },
-            "table_paused": {(str(table.table),): float(table.paused) for table in tables},
-            "rows": _known(tables, "rows"),
-            "lag_bytes": _known(tables, "lag_bytes"),
-            "lag_seconds": _known(tables, "lag_seconds"),
-            "max_staleness_seconds": _known(tables, "max_staleness"),
-            "quarantined_keys": _known(tables, "quarantined"),
+            "table_paused": {(name,): float(table.paused) for name, table in named},
+            "rows": _known(named, "rows"),
+            "lag_bytes": _known(named, "lag_bytes"),
+            "lag_seconds": _known(named, "lag_seconds"),
+            "max_staleness_seconds": _known(named, "max_staleness"),
+            "quarantined_keys": _known(named, "quarantined"),
         }
 
     def _count(self, name: str, table: TableId | None, number: float = 1, *labels: str) -> None:
@@ -204,10 +205,9 @@ def _ages(moments: Mapping[Labels, float], now: float) -> dict[Labels, float]:
     return {labels: age(moment, now) or 0.0 for labels, moment in moments.items()}
 
 
-def _known(tables: Iterable[Measure], name: str) -> dict[Labels, float]:
-    """The values of this field that are known, by table."""
-    values = ((str(table.table), getattr(table, name)) for table in tables)
-    return {(table,): value for table, value in values if value is not None}
+def _known(tables: Iterable[tuple[str, Measure]], field: str) -> dict[Labels, float]:
+    """The values of this field that are known, by the name of the table."""
+    return {(name,): value for name, table in tables if (value := getattr(table, field)) is not None}
 
 
 def _of_load(load: Load) -> Values:

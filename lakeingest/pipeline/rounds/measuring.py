@@ -28,7 +28,7 @@ from lakeingest.state.measures import store_measures
 
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0  # between two measurements, after rounds with work and without
 MEASURING_SHARE = 0.001  # of a processor's time: a run that follows uses a part of one
-STORE_SECONDS = 60.0  # between two stores of measures: only a run that cannot measure reads them
+STORE_SECONDS = 300.0  # between two stores of measures: only a run that cannot measure reads them
 ASK_AGAIN_SECONDS = 300.0  # how often the source is asked how long it keeps its binlog
 
 
