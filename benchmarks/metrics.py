@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             clock.timed(_ASKING, measuring.Measuring, "_binlog_seconds")
             clock.timed(_COLLECTING, Export, "observe")
             clock.timed("reports, which are not metrics", RunReport, "observe")
-            clock.timed(_ANSWERS, Endpoint, "_serve")
+            clock.timed(_ANSWERS, Endpoint, "process_request_thread")
             usual, found = (
                 costs(parse_config(doc | more, folder, {}), connection, options.tables, options.seconds, clock)
                 for more in ({}, metrics)

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from lakeingest.monitoring.endpoint import MOST_BYTES, Endpoint
+from lakeingest.monitoring.endpoint import Endpoint
 from lakeingest.monitoring.exposition import CONTENT_TYPE, Exposition
 from tests.monitoring.test_exposition import figures_of_all_events, samples
 
@@ -57,7 +57,7 @@ def test_a_request_is_answered_with_the_age_at_that_moment(port: int, spent: lis
         ages.append(samples(asked(port))["lakeingest_freshness_seconds", "shop.orders"])
         time.sleep(0.1)
     assert ages[1] > ages[0] + 0.05
-    assert len(spent) == 2
+    assert len(spent) == 4  # of the thread that listens, and of the thread of each client
     assert all(0 < seconds < 0.1 for seconds in spent)
 
 
@@ -65,7 +65,7 @@ def test_a_client_that_says_nothing_holds_up_no_other(port: int) -> None:
     """Nor does one that is gone, or talks nonsense."""
     with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as talks:
         talks.sendall(b"GET /metrics HTTP/1.1\r\nHost: here\r\n")  # and no end
-        for request in (b"", b"\r\n\r\n", b"x" * (MOST_BYTES + 1), b"\xff\x00\r\n\r\n"):
+        for request in (b"", b"\r\n\r\n", b"x" * 100_000, b"\xff\x00\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port)) as other:
                 other.sendall(request)
         assert "lakeingest_rows" in asked(port)
@@ -91,7 +91,7 @@ def test_a_slow_client_gets_its_whole_answer(spent: list[float]) -> None:
             for client in (slow, read):
                 with client.makefile("rb") as file:
                     head, _, body = file.read().partition(b"\r\n\r\n")
-                assert head.startswith(b"HTTP/1.1 200 OK")
+                assert head.startswith(b"HTTP/1.0 200 OK")
                 assert body == large
     finally:
         endpoint.close()
@@ -103,7 +103,7 @@ def test_only_the_figures_can_be_had(port: int) -> None:
     client.request("HEAD", "/metrics")
     answer = client.getresponse()
     assert (answer.status, answer.read(), int(answer.headers["Content-Length"]) > 1_000) == (200, b"", True)
-    with pytest.raises(HTTPError, match="405"):
+    with pytest.raises(HTTPError, match="501"):
         urlopen(Request(f"http://127.0.0.1:{port}/metrics", data=b"{}"), timeout=10)
 
 
