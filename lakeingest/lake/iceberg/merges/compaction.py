@@ -104,18 +104,20 @@ def _rewritten(
 def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -> FileChanges:
     """Combine all small files and all deletes of a snapshot, in each partition. Returns the changes.
 
-    Small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file is rewritten if DEAD_PART of its rows is
-    deleted. If there is nothing to combine, the changes are those of `without_dangling_deletes`.
+    Small files are combined in groups of up to `ROWS_AT_ONCE` rows. Each file with a deleted row is rewritten. If there
+    is nothing to combine, the changes are those of `without_dangling_deletes`.
 
-    With `choose`, only the groups that it chooses are rewritten, and nothing else is done.
+    With `choose`, only the groups that it chooses are rewritten, of files with more than DEAD_PART deleted rows, and
+    nothing else is done.
     """
     table = TableFiles.of(loaded)
     added: list[DataFile] = []
     removed: list[DataFile] = []
     places = [split_by_content(present) for present in by_partition(files_of(loaded, version)).values()]
     dead_of = [read_deletes(table, deletes) for _, deletes in places]
+    share = worth(choose)
     groups_of = chosen_groups(
-        [all_groups_to_rewrite(rows, counts_of(dead)) for (rows, _), dead in zip(places, dead_of, strict=True)],
+        [all_groups_to_rewrite(rows, counts_of(dead), share) for (rows, _), dead in zip(places, dead_of, strict=True)],
         {path: count for dead in dead_of for path, count in counts_of(dead).items()},
         choose,
     )
@@ -168,11 +170,16 @@ def chosen_groups(
     return [[group for group in groups if next(numbers) in chosen] for groups in places]
 
 
-def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) -> list[list[DataFile]]:
+def worth(choose: Choose | None) -> float:
+    """The share of deleted rows above which a file is rewritten."""
+    return 0 if choose is None else DEAD_PART
+
+
+def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int], share: float) -> list[list[DataFile]]:
     """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or a large file with dead rows.
 
-    A single small file is rewritten only if it has dead rows, too: DEAD_PART of its rows. `dead` has the number of dead
-    rows of each file.
+    A file alone is rewritten only if more than this share of its rows is dead. `dead` has the number of dead rows of
+    each file.
     """
     groups: list[list[DataFile]] = []
     group_rows = 0
@@ -184,7 +191,7 @@ def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) ->
             group_rows = 0
         groups[-1].append(file)
         group_rows += file.record_count
-    has_dead = functools.partial(_has_many_dead, dead=dead, share=DEAD_PART)
+    has_dead = functools.partial(_has_many_dead, dead=dead, share=share)
     of_small = [group for group in groups if len(group) > 1 or has_dead(group[0])]
     of_large = [[file] for file in files if file.record_count >= SMALL_ROWS and has_dead(file)]
     return of_small + of_large

@@ -30,6 +30,7 @@ from lakeingest.lake.iceberg.merges.compaction import (
     groups_to_rewrite,
     many_files,
     small_files,
+    worth,
 )
 from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.storage.format_version import is_third
@@ -67,10 +68,11 @@ def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -
     present = _Present.of(loaded, version)
     counts = present.counts({})
     of_places = by_partition(entry.data_file for entry in present.rows.values()).values()
-    chosen = chosen_groups([all_groups_to_rewrite(files, counts) for files in of_places], counts, choose)
+    groups = [all_groups_to_rewrite(files, counts, worth(choose)) for files in of_places]
+    chosen = chosen_groups(groups, counts, choose)
     if choose is not None and not any(chosen):
         return NO_FILES
-    return present.changes({}, [group for groups in chosen for group in groups])
+    return present.changes({}, [group for of_place in chosen for group in of_place])
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
