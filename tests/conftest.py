@@ -1,6 +1,5 @@
 """Fixtures that many suites share. A server that cannot be had fails its tests, it never skips them."""
 
-import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -51,11 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Record on which platforms tests pass where a variable names the file for it."""
     if os.environ.get(platforms.VARIABLE) and not config.pluginmanager.is_registered(platforms):
         config.pluginmanager.register(platforms)
-
-
-def pytest_collection_finish() -> None:
-    """Let no collection of garbage look at the objects of thousands of tests, which stay to the end."""
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
