@@ -330,7 +330,7 @@ def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Rec
         "several chunks": list(range(45)),
     }.items(),
 )
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("keys1", "keys2", "keys3"))
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("keys1", "keys2", "keys3", "keys4"))
 def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, keys: list[int]) -> None:
     """Published once, equal to the source, and still equal after a change."""
     pipe.sql(ORDERS, *(f"INSERT INTO orders VALUES ({key}, 'v')" for key in keys))

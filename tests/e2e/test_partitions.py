@@ -167,6 +167,7 @@ def test_rows_that_move_are_once_in_the_copy(
     assert_exact(pipe, len(texts))
 
 
+@pytest.mark.long("whole runs; lake/test_partitions refuses such DDL on each format in every run")
 def test_ddl_that_takes_a_partition_away_stops_its_table_alone(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:

@@ -46,7 +46,7 @@ def assert_sorted(pipe: Pipe, *by: tuple[str, bool]) -> None:
         assert sorted_files(table, by)
 
 
-@pytest.mark.long("the same on another server", only=("MariaDB 11.4", "MariaDB 10.11"))
+@pytest.mark.long("whole runs; lake/iceberg/test_sorting sorts files by each way of a commit in every run")
 def test_every_file_of_a_sorted_copy_is_sorted(pipe_on: Callable[..., Pipe], any_server: LocalServer) -> None:
     """First copies, changes, re-snapshots, compactions and DDL; a dropped column stops the table by name."""
     pipe = pipe_on(any_server, chunk_rows=10, sort_by=["made at desc", "country"])

@@ -133,6 +133,7 @@ OF_HUDI = [
 ]
 
 
+@pytest.mark.long("a dozen copies; lake/hudi/test_damage has a damaged commit in every run")
 def test_no_crafted_commit_of_hudi_is_an_internal_error(mysql_server: LocalServer, tmp_path: Path) -> None:
     """At most its own table stops, and with a named error; no file of another folder is read."""
     names = [("crafted", f"t{number:02d}") for number in range(len(OF_HUDI))]

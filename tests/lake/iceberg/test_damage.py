@@ -70,6 +70,7 @@ def start(lake: Lake) -> Staged:
 
 
 @pytest.mark.parametrize(("spoil", "which"), [(empty, 0), (remove, 0), (shorten, 0), (remove, 1)])
+@pytest.mark.long("one damage in turn", turn=("spoil", "which"))
 def test_a_commit_with_a_damaged_file_is_not_published(lake: Lake, raw: Raw, spoil: Spoil, which: int) -> None:
     """Readers keep what they see; the next run drops the commit, and merges its changes again."""
     before = start(lake)
