@@ -62,6 +62,7 @@ TRANSACTIONS = pa.schema(
         pa.field("committed_at", INSTANT, nullable=False),
     ]
 )
+THREADS_ROWS = 100_000  # of fewer rows, threads of Arrow take longer than the work that they share
 
 
 Part = tuple[TableId | None, pa.RecordBatch]  # a table with change rows of it, or None with rows of TRANSACTIONS

@@ -32,6 +32,8 @@ OURS = {
 OURS |= {"_commit", "_staging", "_table_with", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
+    "AvroInput": {"_records"},
+    "AvroOutput": {"_contents", "_text"},
     "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
     "DatabaseCatalog": {"_known", "_next", "_swap_all", "_write"},
     "Driver": {
@@ -72,7 +74,7 @@ ADDED = {
         "_kind",
         "_manifest",
         "_removed",
-        "_third_updates",
+        "_snapshot_updates",
     },
     "TimedRestCatalog": {"_change", "_compare_clocks", "_sent"},
     "_CheckedClient": {"_locked_at", "_timed"},

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
+THREADS_BYTES = 1 << 20  # of a data file that threads decode, or read ahead
+
 
 class File(Protocol):
     """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say something else."""
@@ -322,7 +324,19 @@ def parquet(file: File) -> "pq.ParquetFile":
     """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist."""
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
-    return pq.ParquetFile(file.source())
+    is_small = isinstance(file, Local) and file.size() < THREADS_BYTES
+    return pq.ParquetFile(file.source(), pre_buffer=not is_small)
+
+
+def is_large(parquet: "pq.ParquetFile") -> bool:
+    """Whether threads should decode a data file: for a small one they take longer than the work that they share."""
+    groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
+    return sum(int(group.total_byte_size) for group in groups) >= THREADS_BYTES
+
+
+def all_rows(parquet: "pq.ParquetFile", names: Sequence[str]) -> "pa.Table":
+    """The columns `names` of a data file."""
+    return parquet.read(list(names), use_threads=is_large(parquet))
 
 
 def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "pa.Table":
@@ -330,7 +344,7 @@ def first_rows(parquet: "pq.ParquetFile", names: Sequence[str], most: int) -> "p
     import pyarrow as pa
 
     first = next(parquet.iter_batches(most, columns=list(names)), None)  # None: the file has no rows
-    return parquet.read(list(names)) if first is None else pa.Table.from_batches([first])
+    return all_rows(parquet, names) if first is None else pa.Table.from_batches([first])
 
 
 def rows_of_size(parquet: "pq.ParquetFile", size: int) -> int:

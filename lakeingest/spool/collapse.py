@@ -23,7 +23,7 @@ from lakeingest.core.tables.keys import Key, KeyRange
 from lakeingest.core.tables.schema import TableSchema
 from lakeingest.core.waves.wave import Mark
 from lakeingest.errors import UnsupportedValue
-from lakeingest.files.file import File
+from lakeingest.files.file import File, is_large
 from lakeingest.rows import with_change_metadata
 from lakeingest.spool.errors import opened_file
 
@@ -178,7 +178,9 @@ def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1  # for each row, the number of its row group
         parts = [
-            opened.read_row_group(index, [*names, *origin]).take(pa.array(rows[groups == index] - starts[index]))
+            opened.read_row_group(index, [*names, *origin], use_threads=is_large(opened)).take(
+                pa.array(rows[groups == index] - starts[index])
+            )
             for index in np.unique(groups).tolist()
         ]
     return pa.concat_tables(parts)
@@ -191,7 +193,7 @@ def _keys_of_changes(file: File, key: Sequence[str], start: int) -> Iterator[pa.
     """
     with opened_file(file) as opened:
         for groups in _parts(opened.metadata):
-            rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE])
+            rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE], use_threads=is_large(opened))
             for name in key:
                 if rows[name].null_count:
                     raise UnsupportedValue(f"the key column {name} is NULL in a change; correct the row")

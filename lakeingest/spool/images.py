@@ -19,7 +19,8 @@ from lakeingest.core.binlog.reading import ReadTo
 from lakeingest.core.tables import change
 from lakeingest.core.tables.change import DELETED, RowKind
 from lakeingest.core.tables.schema import TableId, TableSchema
-from lakeingest.files.file import File
+from lakeingest.files.file import File, is_large
+from lakeingest.rows import THREADS_ROWS
 from lakeingest.spool import archive
 from lakeingest.spool.errors import opened_file
 from lakeingest.spool.reread_files import RereadFolder, RereadRows
@@ -111,7 +112,9 @@ def _changes(
             return None, False
         first_group, first_row = _newest(opened, most)
         groups = range(first_group, opened.num_row_groups)
-        rows = opened.read_row_groups(list(groups), [*schema.key, change.KIND, *change.ORDER])
+        rows = opened.read_row_groups(
+            list(groups), [*schema.key, change.KIND, *change.ORDER], use_threads=is_large(opened)
+        )
     is_wanted = ~_is_after(rows, stop)
     if after is not None:
         is_wanted &= _is_after(rows, after)
@@ -139,7 +142,8 @@ def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[st
     # the most significant part of the order comes last; reread rows come after all changes of their place
     order = np.lexsort([changes[name].to_numpy() for name in (change.ORDINAL, _IS_REREAD, *reversed(change.PLACE))])
     ordered = changes.take(pa.array(order)).append_column(_ORDER, pa.array(np.arange(len(order))))
-    last = ordered.take(ordered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
+    of_keys = ordered.group_by(list(key), use_threads=len(ordered) >= THREADS_ROWS)
+    last = ordered.take(of_keys.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
     keys = last.select(list(key)).append_column(DELETED, _are_deletes(last[change.KIND]))
     return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy())
 
@@ -169,7 +173,7 @@ def _rows(opened: pq.ParquetFile, numbers: "np.ndarray", names: Sequence[str]) -
     groups = np.searchsorted(ends, numbers, side="right")  # for each row, the number of its row group
     # `ends - sizes` has the number of each group's first row, so the difference is the number of a row in its group
     return pa.concat_tables(
-        opened.read_row_group(group, list(names)).take(
+        opened.read_row_group(group, list(names), use_threads=is_large(opened)).take(
             pa.array(numbers[groups == group] - (ends[group] - sizes[group]))
         )
         for group in np.unique(groups).tolist()

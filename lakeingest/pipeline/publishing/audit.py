@@ -31,6 +31,7 @@ from lakeingest.lake.held import Held, HeldFile
 from lakeingest.mysql.key_values import compared_keys
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.rows import THREADS_ROWS
 from lakeingest.spool.halts import halts
 from lakeingest.spool.images import LastImages, last_images, reread_files
 from lakeingest.spool.spool import Spool
@@ -197,7 +198,7 @@ class _Reading:
         if not keys_by_file:
             return
         all_keys = pa.concat_tables(keys_by_file, promote_options="default")
-        counts = all_keys.group_by(names).aggregate([([], "count_all")])
+        counts = all_keys.group_by(names, use_threads=len(all_keys) >= THREADS_ROWS).aggregate([([], "count_all")])
         if counts.num_rows < all_keys.num_rows:
             twice = counts.filter(pa.compute.greater(counts["count_all"], 1))
             yield f"{_key_text(twice.select(names), 0)} is there more than once ({twice.num_rows} keys)"
@@ -278,7 +279,8 @@ def key_pairs(rows: pa.Table, keys: pa.Table) -> tuple["np.ndarray", "np.ndarray
     fields = pa.schema([field.with_nullable(True) for field in keys.schema])
     numbered_rows = rows.cast(fields).append_column(f"{_NUMBER}_row", pa.array(np.arange(rows.num_rows)))
     numbered_keys = keys.append_column(_NUMBER, pa.array(np.arange(keys.num_rows)))
-    pairs = numbered_rows.join(numbered_keys, keys=keys.column_names, join_type="inner")
+    in_threads = rows.num_rows + keys.num_rows >= THREADS_ROWS
+    pairs = numbered_rows.join(numbered_keys, keys=keys.column_names, join_type="inner", use_threads=in_threads)
     return pairs[f"{_NUMBER}_row"].to_numpy(), pairs[_NUMBER].to_numpy()
 
 

@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
+from lakeingest.files.file import THREADS_BYTES, all_rows
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.files.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.files.partitions import divided, place_of
@@ -226,7 +227,7 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
         yield read_vector(table, file)
         return
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
-        rows = parquet.read(_SCHEMA.names)
+        rows = all_rows(parquet, _SCHEMA.names)
     if not rows.num_rows:
         return
     paths = rows["file_path"].unify_dictionaries().combine_chunks()
@@ -235,6 +236,12 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     distinct, starts = np.unique(path_numbers[order], return_index=True)  # each path's number, and where it begins
     positions = np.split(rows["pos"].to_numpy()[order], starts[1:])  # for each path
     yield from zip(paths.dictionary.take(distinct).to_pylist(), positions, strict=True)
+
+
+def _is_small(file: DataFile) -> bool:
+    """Whether a file of this machine is so small that it is not worth reading ahead in threads."""
+    size: int | None = file.file_size_in_bytes  # None: the file is not from a manifest
+    return file.file_path.startswith("file:") and size is not None and size < THREADS_BYTES
 
 
 @contextmanager
@@ -249,7 +256,12 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
         parse_errors(file.file_path),
         table.io.new_input(file.file_path).open() as opened,
         # INT96 values of other writers can be out of the range of nanoseconds
-        pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
+        pq.ParquetFile(
+            opened,
+            read_dictionary=list(read_dictionary),
+            coerce_int96_timestamp_unit="us",
+            pre_buffer=not _is_small(file),
+        ) as parquet,
     ):
         yield parquet
 

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 from cachetools import LRUCache
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -31,6 +30,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Snapshot
 
 from lakeingest.lake.iceberg.files.data_files import Positions, drop_deleted, positions_by_path, read_rows
+from lakeingest.lake.iceberg.storage.avro_files import AvroInput, Records
 from lakeingest.lake.iceberg.storage.entry_fields import THIRD, Identity, identity, inherit_first_row_ids
 from lakeingest.lake.iceberg.storage.manifest_files import manifest_row_id
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
@@ -97,16 +97,21 @@ class KeptManifest(ManifestFile):
 
     def _read(self, io: FileIO) -> list[ManifestEntry]:
         """Read all entries, also those of files that the manifest names as removed."""
-        # PyIceberg reads only the fields of version 2
-        with AvroFile[ManifestEntry](
-            io.new_input(self.manifest_path),
-            MANIFEST_ENTRY_SCHEMAS[THIRD],
-            read_types={-1: ManifestEntry, 2: DataFile},  # by field id; -1: the whole record
-            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-        ) as reader:
+        with AvroInput[ManifestEntry](io.new_input(self.manifest_path), _ENTRIES) as reader:
             entries = [_inherit_from_manifest(entry, self) for entry in reader]
         inherit_first_row_ids(entries, manifest_row_id(self))
         return entries
+
+
+# In both, PyIceberg itself reads only the fields of version 2. By field id; -1: the whole record
+_ENTRIES = Records(
+    MANIFEST_ENTRY_SCHEMAS[THIRD],
+    {-1: ManifestEntry, 2: DataFile},
+    {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+)
+_LISTS = Records(
+    MANIFEST_LIST_FILE_SCHEMAS[THIRD], {-1: KeptManifest, 508: PartitionFieldSummary}, {517: ManifestContent}
+)
 
 
 def copied(entry: ManifestEntry) -> ManifestEntry:
@@ -124,13 +129,7 @@ def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, .
 
     Raises as PyIceberg does.
     """
-    # PyIceberg reads only the fields of version 2
-    with AvroFile[KeptManifest](
-        io.new_input(snapshot.manifest_list),
-        MANIFEST_LIST_FILE_SCHEMAS[THIRD],
-        read_types={-1: KeptManifest, 508: PartitionFieldSummary},  # by field id; -1: the whole record
-        read_enums={517: ManifestContent},
-    ) as reader:
+    with AvroInput[KeptManifest](io.new_input(snapshot.manifest_list), _LISTS) as reader:
         return _lists.put(snapshot.manifest_list, tuple(reader))
 
 

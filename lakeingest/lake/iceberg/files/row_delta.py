@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
@@ -83,31 +84,24 @@ class RowDelta(_FastAppendFiles):
     def _commit(self) -> UpdatesAndRequirements:
         """PyIceberg's updates and requirements. The branch is kept for ever; columns and partitions are asserted."""
         metadata = self._transaction.table_metadata
-        updates, requirements = (self._third_updates(), ()) if is_third(metadata) else super()._commit()
-        kept_for_ever = [
-            update.model_copy(update={"max_ref_age_ms": FOR_EVER})
-            if isinstance(update, SetSnapshotRefUpdate) and update.ref_name != MAIN_BRANCH  # main is kept anyway
-            else update
-            for update in updates
-        ]
         shape_assertions = (
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),  # type: ignore[call-arg]
         )
-        return tuple(kept_for_ever), (*requirements, *shape_assertions)
+        return self._snapshot_updates(metadata), shape_assertions
 
-    def _third_updates(self) -> tuple[TableUpdate, ...]:
-        """Write the manifests and their list in version 3, which PyIceberg cannot do. Returns the updates of the table.
+    def _snapshot_updates(self, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+        """Write the manifests and their list. Returns the updates that add the snapshot and move the branch.
 
         `lakeingest.lake.iceberg.commits.commit` asserts where the branch is.
         """
-        metadata, branch = self._transaction.table_metadata, self._target_branch
+        branch, in_third = self._target_branch, is_third(metadata)
         assert branch is not None  # noqa: S101 - each of our commits is on a branch
         manifests = self._manifests()
         location = self._transaction._table.location_provider().new_metadata_location(  # noqa: SLF001
             f"snap-{self._snapshot_id}-0-{self.commit_uuid}.avro"
         )
-        begun = Snapshot.model_validate(
+        snapshot = Snapshot.model_validate(
             {
                 "snapshot-id": self._snapshot_id,
                 "parent-snapshot-id": self._parent_snapshot_id,
@@ -115,13 +109,15 @@ class RowDelta(_FastAppendFiles):
                 "manifest-list": location,
                 "summary": self._summary(self.snapshot_properties),
                 "schema-id": metadata.current_schema_id,
-                "first-row-id": getattr(metadata, "next_row_id", None) or 0,
+                "first-row-id": (getattr(metadata, "next_row_id", None) or 0) if in_third else None,
             }
         )
-        next_row_id = write_list(self._io.new_output(location), begun, manifests, self._compression)
-        snapshot = begun.model_copy(update={"added_rows": next_row_id - (begun.first_row_id or 0)})
+        next_row_id = write_list(self._io.new_output(location), snapshot, manifests, self._compression)
+        if in_third:
+            snapshot = snapshot.model_copy(update={"added_rows": next_row_id - (snapshot.first_row_id or 0)})
         move = {"ref-name": branch, "snapshot-id": self._snapshot_id, "type": SnapshotRefType.BRANCH}
-        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(move)
+        kept = {} if branch == MAIN_BRANCH else {"max-ref-age-ms": FOR_EVER}  # main is kept anyway
+        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate({**move, **kept})
 
     def _manifests(self) -> list[ManifestFile]:
         """Write new manifests. Returns the one of new rows, those of earlier files, and the one of new deletes."""

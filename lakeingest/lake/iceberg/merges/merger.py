@@ -31,6 +31,7 @@ from lakeingest.lake.iceberg.storage.entry_fields import identity
 from lakeingest.lake.iceberg.storage.errors import storage_errors
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 from lakeingest.lake.target import Effects, Written
+from lakeingest.rows import THREADS_ROWS
 
 NO_EFFECTS = Effects(0, 0, 0)
 NUMBER = "_lakeingest_number"  # a column of candidates
@@ -135,7 +136,8 @@ def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarr
         rows, indexes = found
         return rows, numbers[indexes]
     numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
-    joined = numbered.join(candidates, keys=keys.column_names, join_type="inner").sort_by(_ROW)
+    in_threads = keys.num_rows + candidates.num_rows >= THREADS_ROWS
+    joined = numbered.join(candidates, keys=keys.column_names, join_type="inner", use_threads=in_threads).sort_by(_ROW)
     return joined[_ROW].to_numpy(), joined[NUMBER].to_numpy()
 
 

@@ -30,6 +30,7 @@ from lakeingest.lake.errors import (
     metastore_error,
     unreadable,
 )
+from lakeingest.lake.iceberg.storage.avro_files import AvroInput
 from lakeingest.lake.iceberg.storage.projection import NotProjectable
 
 # PyIceberg raises one of these errors for a missing or damaged metadata.json
@@ -126,7 +127,7 @@ def _was_reading_manifest(error: Exception) -> bool:
     """Whether PyIceberg failed to read a manifest or a manifest list. A damaged file may cause any kind of error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
-        frame.f_globals.get("__name__") == AvroFile.__module__
+        frame.f_globals.get("__name__") in {AvroFile.__module__, AvroInput.__module__}
         and "self" in frame.f_locals
         and isinstance(frame.f_locals["self"], AvroFile)
         for frame in frames

@@ -1,33 +1,64 @@
-"""Manifests and lists of manifests, as each version of Iceberg's format has them. PyIceberg writes those of version 2.
+"""Manifests and lists of manifests, as each version of Iceberg's format has them.
+
+PyIceberg writes those of version 2, but takes several times as long.
 
 Source: Iceberg's table specification, "Manifests", "Manifest Lists" and "First Row ID Assignment".
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
-from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
     ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
+from pyiceberg.types import StructType
 
+from lakeingest.lake.iceberg.storage.avro_files import AvroOutput, Form
 from lakeingest.lake.iceberg.storage.entry_fields import THIRD
 
-_LIST = MANIFEST_LIST_FILE_SCHEMAS[THIRD]
-_NAMES = [field.name for field in _LIST.fields]
+_LISTS = {
+    version: Form(MANIFEST_LIST_FILE_SCHEMAS[version], MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file")
+    for version in (2, THIRD)
+}
+_NAMES = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[THIRD].fields]  # version 3 has one more, at the end
 _NUMBER, _LEAST_NUMBER, _FIRST_ROW_ID = map(_NAMES.index, ("sequence_number", "min_sequence_number", "first_row_id"))
 
 
-class DeleteManifest(ManifestWriterV2):
+@lru_cache(256)
+def _entries(version: TableVersion, of_records: TableVersion, partition: StructType) -> Form:
+    """How the entries of a manifest are written, of files in partitions of this type."""
+
+    def schema(version: TableVersion) -> Schema:
+        files = data_file_with_partition(partition, version)
+        return manifest_entry_schema_with_data_file(version, files)
+
+    return Form(schema(version), schema(of_records), "manifest_entry")
+
+
+class RowManifest(ManifestWriterV2):
+    """A manifest of data files."""
+
+    def new_writer(self) -> AvroOutput[ManifestEntry]:
+        """The file."""
+        form = _entries(self.version, DEFAULT_READ_VERSION, self._spec.partition_type(self._schema))
+        return AvroOutput[ManifestEntry](self._output_file, form, self._meta)
+
+
+class DeleteManifest(RowManifest):
     """A manifest of files of deletes."""
 
     def content(self) -> ManifestContent:
@@ -39,7 +70,7 @@ class DeleteManifest(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-class RowManifest3(ManifestWriterV2):
+class RowManifest3(RowManifest):
     """A manifest of data files, in version 3. Its entries have all fields of this version."""
 
     @property
@@ -47,16 +78,10 @@ class RowManifest3(ManifestWriterV2):
         """The version of the format."""
         return THIRD
 
-    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+    def new_writer(self) -> AvroOutput[ManifestEntry]:
         """A writer of the manifest's file, whose entries have the fields of version 3."""
-        schema = self._with_partition(THIRD)
-        return AvroOutputFile[ManifestEntry](
-            output_file=self._output_file,
-            file_schema=schema,
-            record_schema=schema,
-            schema_name="manifest_entry",
-            metadata=self._meta,
-        )
+        form = _entries(THIRD, THIRD, self._spec.partition_type(self._schema))
+        return AvroOutput[ManifestEntry](self._output_file, form, self._meta)
 
 
 class DeleteManifest3(RowManifest3, DeleteManifest):
@@ -64,7 +89,7 @@ class DeleteManifest3(RowManifest3, DeleteManifest):
 
 
 WRITERS = {
-    (2, ManifestContent.DATA): ManifestWriterV2,
+    (2, ManifestContent.DATA): RowManifest,
     (2, ManifestContent.DELETES): DeleteManifest,
     (THIRD, ManifestContent.DATA): RowManifest3,
     (THIRD, ManifestContent.DELETES): DeleteManifest3,
@@ -80,17 +105,24 @@ def manifest_row_id(manifest: ManifestFile) -> int | None:
 def write_list(
     output: OutputFile, snapshot: Snapshot, manifests: Sequence[ManifestFile], compression: AvroCompressionCodec
 ) -> int:
-    """Write the list of a snapshot's manifests in version 3. Returns the id that the next new row of the table gets.
+    """Write the list of a snapshot's manifests. Returns the id that the next new row of the table gets.
 
-    A manifest of data files that has no first row id gets one here, from which all its rows get their ids.
+    Only in version 3 a snapshot has a first row id, and rows have ids: there a manifest of data files that has no first
+    row id gets one here, from which all its rows get their ids.
     """
+    version = 2 if snapshot.first_row_id is None else THIRD
     number, next_row_id = snapshot.sequence_number or 0, snapshot.first_row_id or 0
     records = []
     for manifest in manifests:
         values = _values(manifest)
         for place in (_NUMBER, _LEAST_NUMBER):  # unassigned in a manifest that this commit has written
-            values[place] = number if values[place] == UNASSIGNED_SEQ else values[place]
-        if manifest.content is ManifestContent.DATA and values[_FIRST_ROW_ID] is None:
+            if values[place] == UNASSIGNED_SEQ:
+                if manifest.added_snapshot_id != snapshot.snapshot_id:
+                    raise ValueError(
+                        f"{manifest.manifest_path}: another commit has written it, but it has no sequence number"
+                    )
+                values[place] = number
+        if version == THIRD and manifest.content is ManifestContent.DATA and values[_FIRST_ROW_ID] is None:
             values[_FIRST_ROW_ID] = next_row_id
             # also for files that were there before: those of an earlier version have no ids yet
             next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
@@ -100,11 +132,11 @@ def write_list(
         "snapshot-id": str(snapshot.snapshot_id),
         "parent-snapshot-id": "null" if parent is None else str(parent),
         "sequence-number": str(number),
-        "first-row-id": str(snapshot.first_row_id),
-        "format-version": str(THIRD),
+        **({"first-row-id": str(snapshot.first_row_id)} if version == THIRD else {}),
+        "format-version": str(version),
         AVRO_CODEC_KEY: compression,
     }
-    with AvroOutputFile[ManifestFile](output, _LIST, "manifest_file", record_schema=_LIST, metadata=described) as out:
+    with AvroOutput[ManifestFile](output, _LISTS[version], described) as out:
         out.write_block(records)
     return next_row_id
 

@@ -33,7 +33,7 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most:
     columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
     """
     present = _present(schema, parquet, names)
-    rows = parquet.read(present) if most is None else files.first_rows(parquet, present, most)
+    rows = files.all_rows(parquet, present) if most is None else files.first_rows(parquet, present, most)
     return _projected(schema, parquet, names, rows)
 
 
