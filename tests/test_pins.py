@@ -64,7 +64,7 @@ ADDED = {
         "_transaction",
     },
     "KeptManifest": {"_read"},
-    "OneTransaction": {"_known"},
+    "OneTransaction": {"_after", "_applied", "_context", "_known"},
     "ParsingOnceSqlCatalog": {"_is_row_of", "_swap_all"},
     "RowDelta": {
         "_added",

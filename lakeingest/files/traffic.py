@@ -6,7 +6,8 @@ disks, it counts the files that were written.
 """
 
 import threading
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from operator import add, sub
 from typing import Self
 
@@ -22,10 +23,20 @@ class Traffic:
     of_files: int = 0
 
     def __add__(self, other: Self, /) -> "Traffic":
-        return Traffic(*map(add, astuple(self), astuple(other)))
+        return self._with(add, other)
 
     def __sub__(self, other: Self, /) -> "Traffic":
-        return Traffic(*map(sub, astuple(self), astuple(other)))
+        return self._with(sub, other)
+
+    def _with(self, change: Callable[[int, int], int], other: Self) -> "Traffic":
+        # `dataclasses.astuple` copies each value: with thousands of tables, that took a thirtieth of a run
+        return Traffic(
+            change(self.requests, other.requests),
+            change(self.read, other.read),
+            change(self.written, other.written),
+            change(self.files, other.files),
+            change(self.of_files, other.of_files),
+        )
 
 
 NONE = Traffic()

@@ -70,6 +70,7 @@ class RowReader:
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
+        self._numbers: dict[int, list[int]] = {}  # by the identity of a schema, which `_tables` keeps: its tables
         self._sent: list[TableMap] = []  # by table: its TABLE_MAP event as it was sent, without names from the schema
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
         self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: index and encoding of each copied column
@@ -92,9 +93,9 @@ class RowReader:
         Returns the table's number. `where` is the event's position, for messages. Raises SchemaChanged if event and
         schema differ in columns.
         """
-        for table, ((known_schema, _), earlier_sent) in enumerate(zip(self._tables, self._sent, strict=True)):
-            has_same_description = replace(earlier_sent, id=sent.id) == sent  # only the server's table id may differ
-            if known_schema is schema and has_same_description:
+        numbers = self._numbers.setdefault(id(schema), [])  # a run may have thousands of other tables
+        for table in numbers:
+            if replace(self._sent[table], id=sent.id) == sent:  # only the server's table id may differ
                 return table
         table_and_place = f"{schema.table} {where}"
         table_map, indexes = bind_columns(sent, schema, table_and_place)  # the indexes of the copied columns
@@ -110,7 +111,8 @@ class RowReader:
         self._encodings.append(encodings)
         self._widths.append(np.array([event_width(column) for column in table_map.columns], np.int64))
         self._optional.append(np.array([name in schema.skipped for name in table_map.names], np.uint8))
-        return len(self._tables) - 1
+        numbers.append(len(self._tables) - 1)
+        return numbers[-1]
 
     def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[RowImages]:
         """Yield the images of the row events in `rows` (`follow.Row`), table by table, in binlog order within a table.

@@ -45,6 +45,8 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     whole = Segment.after(position, stop)
     possible_ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     segments = cut(whole, possible_ends, sizes, pieces, LEAST_BYTES)
+    if not segments:  # what follows asks all tables, and a first copy gets here for each of them
+        return []
     source, folder = edges.source.settings, binlog.spool.folder
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     pending = binlog.spool.pending

@@ -43,7 +43,10 @@ class Witness:
         if self._suspects is None:  # at first each table may be one; its record decides
             self._suspects = set() if stopped.is_empty else set(schemas)
         self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
-        first = frozenset(table for table, schema in schemas.items() if self._has_news(server, schema))
+        all_traits = {table: self._traits_of(schema) for table, schema in schemas.items()}
+        # once for the tables of the same traits: a run may have thousands of tables
+        has_news = {of_table: self.met.has_news(server, of_table) for of_table in set(all_traits.values())}
+        first = frozenset(table for table, of_table in all_traits.items() if has_news[of_table])
         chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
         suspects, first_rows, sample = frozenset(self._suspects), FIRST_ROWS // max(1, segments), self.met.sample_rows
         return [
@@ -59,20 +62,20 @@ class Witness:
         """
         if not stopped.is_empty and _has_disagreed(stopped, schema.table):
             return [ChunkLook(EVERY_ROW, masked=self.masked)] * chunks
-        if self._has_news(of_chunks(server), schema):
+        if self.met.has_news(of_chunks(server), self._traits_of(schema)):
             return [ChunkLook(max(1, FIRST_ROWS // chunks), masked=self.masked)] * chunks
         looks = [ChunkLook()] * chunks
         chosen = random.randrange(chunks)  # noqa: S311 - no secret
         looks[chosen] = ChunkLook(self.met.sample_rows, is_sample=True, masked=self.masked)
         return looks
 
-    def _has_news(self, server: str, schema: TableSchema) -> bool:
-        """Whether the table has a trait of which too few rows were compared on this version of the server."""
+    def _traits_of(self, schema: TableSchema) -> frozenset[str]:
+        """What the decoders can meet in the table, by its last definition."""
         known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
         if known is not schema:  # a definition is another object after DDL
             of_table = traits(schema)
             self._traits[schema.table] = schema, of_table
-        return self.met.has_news(server, of_table)
+        return of_table
 
     def suspect(self, table: TableId) -> None:
         """From now on, everything of the table is compared, until it has no record of its stop any more."""

@@ -37,6 +37,7 @@ from lakeingest.lake.iceberg.commits.creation import (
 )
 from lakeingest.lake.iceberg.commits.discarded import discard_commit, is_discarded
 from lakeingest.lake.iceberg.commits.first_publish import first_publish
+from lakeingest.lake.iceberg.commits.same_metadata import SameMetadata
 from lakeingest.lake.iceberg.commits.transaction import OneTransaction
 from lakeingest.lake.iceberg.files.partitions import assert_wanted
 from lakeingest.lake.iceberg.storage.errors import UNREADABLE
@@ -53,7 +54,7 @@ from lakeingest.lake.iceberg.tables.history import (
 )
 from lakeingest.lake.iceberg.tables.location import is_ours
 from lakeingest.lake.iceberg.tables.naming import Name, is_name_for_building, own_name
-from lakeingest.lake.iceberg.tables.properties import obeyed_properties, wanted_version, with_files_kept
+from lakeingest.lake.iceberg.tables.properties import wanted_version
 from lakeingest.lake.iceberg.tables.shape import assert_copy, assert_ours, assert_version
 from lakeingest.lake.iceberg.tables.staged_schema import number_by_name
 from lakeingest.lake.marks import OWNER
@@ -77,6 +78,7 @@ class Entries:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
+        self._same = SameMetadata(catalog)
         self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
         # by namespace: when its tables were listed, and which of their names are names for building
         self._listed: dict[str, tuple[float, list[str]]] = {}
@@ -138,10 +140,7 @@ class Entries:
         """
         try:
             loaded = self._catalog.load_table(name)
-            properties = obeyed_properties(loaded.properties)
-            if not self.is_our_place(table, loaded.location()):
-                properties = with_files_kept(properties)
-            loaded.metadata = loaded.metadata.model_copy(update={"properties": properties})
+            loaded.metadata = self._same.obeying(table, name, loaded.metadata, self.is_our_place)
             return loaded
         except BadRequestError as error:  # such as for a slash: many servers take it as a part of a path
             raise UnsupportedTable(
@@ -169,10 +168,13 @@ class Entries:
         """
         loaded = self.find_changed(table)
         if loaded is not None:
-            assert_ours(table, loaded)
-            assert_wanted(table, loaded, self.options(table).partitions)
-            assert_version(table, loaded, wanted_version(self._settings, self._options(table)))
+            self._same.check(table, loaded.metadata, lambda: self._assert_unchanged(table, loaded))
         return loaded
+
+    def _assert_unchanged(self, table: TableId, loaded: Table) -> None:
+        assert_ours(table, loaded)
+        assert_wanted(table, loaded, self.options(table).partitions)
+        assert_version(table, loaded, wanted_version(self._settings, self._options(table)))
 
     def find_changed(self, table: TableId) -> Table | None:
         """Find the table as `find` does, but raise no error if others have changed its shape.

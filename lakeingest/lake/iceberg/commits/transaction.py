@@ -1,14 +1,21 @@
-"""PyIceberg's transactions, but their metadata is computed once after each step, not at each access.
+"""PyIceberg's transactions, but each update is applied to their metadata once, not at each access.
 
-PyIceberg's own classes copy the metadata twenty times for one commit. With many snapshots the copies take seconds. They
-take half of the time in which a small table is created.
+PyIceberg's own classes apply all updates twenty times for one commit, and copy the metadata each time. With many
+snapshots the copies take seconds. They take half of the time in which a small table is created.
 """
 
+import time
+from collections.abc import Sequence
 from typing import Self, cast
 
 from pyiceberg.table import CreateTableTransaction, StagedTable, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import UpgradeFormatVersionUpdate
+from pyiceberg.table.update import (
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+)
 
 from lakeingest.lake.iceberg.storage.format_version import is_third, raised_version
 
@@ -17,6 +24,8 @@ class OneTransaction(Transaction):
     """A transaction on a table."""
 
     _known: tuple[int, TableMetadata] | None = None  # a number of updates, and the metadata after them
+    _applied: TableMetadata | None = None  # the same metadata, but maybe with the time of the update before
+    _context: _TableMetadataUpdateContext | None = None  # what PyIceberg notes of the updates that it has applied
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -25,8 +34,23 @@ class OneTransaction(Transaction):
             return self._table.metadata
         # updates are only added, so their number tells whether the known metadata is still right
         if self._known is None or self._known[0] != len(self._updates):
-            self._known = len(self._updates), super().table_metadata
+            self._known = len(self._updates), self._after(self._updates[self._known[0] if self._known else 0 :])
         return self._known[1]
+
+    def _after(self, updates: Sequence[TableUpdate]) -> TableMetadata:
+        """The metadata after these updates too, as PyIceberg's `update_table_metadata` returns it."""
+        base = self._table.metadata
+        context = self._context = self._context or _TableMetadataUpdateContext()
+        applied = self._applied or base
+        for update in updates:
+            applied = _apply_table_update(update, applied, context)
+        self._applied = applied
+        applied.spec().check_compatible(applied.schema())
+        applied.sort_order().check_compatible(applied.schema())
+        # no copy of it is made: neither the updates of PyIceberg nor ours change metadata that others have
+        if context.has_changes() and applied.last_updated_ms == base.last_updated_ms:
+            return applied.model_copy(update={"last_updated_ms": time.time_ns() // 1_000_000})
+        return applied
 
 
 class OneCreation(OneTransaction, CreateTableTransaction):

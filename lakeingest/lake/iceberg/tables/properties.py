@@ -8,6 +8,8 @@ which code writes them. So nobody can use a property to send rows elsewhere, or 
 import re
 from collections.abc import Mapping
 
+from pyiceberg.table.metadata import TableMetadata
+
 from lakeingest import config
 from lakeingest.config.table_properties import FORMAT_VERSION, PLACES, is_usable
 from lakeingest.config.tables import TableOptions
@@ -33,9 +35,14 @@ def obeyed_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
 
 
-def with_files_kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """These properties, and two that forbid every commit of ours to delete a file of the table."""
-    return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
+def as_obeyed(metadata: TableMetadata, *, keeps_files: bool) -> TableMetadata:
+    """The metadata with only the properties that our writers obey.
+
+    With `keeps_files`, two more forbid every commit of ours to delete a file of the table.
+    """
+    properties = obeyed_properties(metadata.properties)
+    kept = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"} if keeps_files else {}
+    return metadata.model_copy(update={"properties": {**properties, **kept}})
 
 
 def wanted_properties(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
