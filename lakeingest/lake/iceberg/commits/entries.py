@@ -77,8 +77,7 @@ class Entries:
     ) -> None:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
-        self._building: dict[TableId, Name] = {}
-        self._same = SameMetadata(catalog)
+        self._building, self._same = dict[TableId, Name](), SameMetadata(catalog)
         self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
         # by namespace: when its tables were listed, and which of their names are names for building
         self._listed: dict[str, tuple[float, list[str]]] = {}
