@@ -11,11 +11,12 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
 from lakeingest.core.binlog.position import FilePosition, Place, Position
+from lakeingest.core.plain import plain
 from lakeingest.core.tables.column_choice import ALL_COLUMNS, ColumnChoice
 from lakeingest.core.tables.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -112,7 +113,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     Comments and defaults are left out, because they are always taken from the source.
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
-    doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
+    doc = plain(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"], doc["_fingerprint"]  # the layout has `stored`
     # so that earlier versions can read the document
     if not schema.choices.rows:

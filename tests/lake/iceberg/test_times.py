@@ -1,5 +1,6 @@
 """Clocks that are wrong: the times in a table's metadata do not go back, and every reader can read it."""
 
+import gzip
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,7 +9,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
 from pyspark.sql import SparkSession
 
 from lakeingest import config
@@ -16,6 +22,8 @@ from lakeingest.config import Target
 from lakeingest.config.place import Place
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
+from lakeingest.lake.iceberg.storage.durable import DurableFileIO
+from lakeingest.lake.iceberg.tables import times
 from lakeingest.lake.iceberg.tables.times import OrderedCatalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.faults.clocks import clock_ahead
@@ -144,3 +152,26 @@ def test_every_catalog_takes_the_commits_of_clocks_that_jump(anywhere: Lake) -> 
             change(anywhere, number)
     assert_in_order(metadata(anywhere))
     assert anywhere.open().count(anywhere.table, anywhere.loaded().version) == len(AHEAD)
+
+
+@pytest.mark.parametrize("setting", ["false", "true"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_metadata_are_written_as_pyiceberg_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, setting: str
+) -> None:
+    """Byte for byte, also compressed, and for readers that want -1 for a table without a snapshot."""
+    times._writes_no_snapshot_as_minus_one.cache_clear()  # noqa: SLF001 - it reads the setting once for a process
+    monkeypatch.setenv("PYICEBERG_LEGACY_CURRENT_SNAPSHOT_ID", setting)
+    schema = Schema(NestedField(1, "id", LongType(), required=True))
+    found = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, tmp_path.as_uri())
+    io, (ours, theirs) = DurableFileIO(), [tmp_path / f"{who}{ending}.metadata.json" for who in ("ours", "theirs")]
+    try:
+        OrderedCatalog._write_metadata(found, io, ours.as_uri())  # noqa: SLF001 - as PyIceberg's catalogs call it
+    finally:
+        times._writes_no_snapshot_as_minus_one.cache_clear()  # noqa: SLF001 - as above
+    ToOutputFile.table_metadata(found, io.new_output(theirs.as_uri()))
+    opened = gzip.decompress if ending else bytes
+    assert opened(ours.read_bytes()) == opened(theirs.read_bytes())
+    assert ('"current-snapshot-id":-1' in opened(ours.read_bytes()).decode()) is (setting == "true")
+    with pytest.raises(FileExistsError):
+        OrderedCatalog._write_metadata(found, io, ours.as_uri())  # noqa: SLF001 - as above

@@ -89,10 +89,17 @@ class EmbeddedCatalog(DatabaseCatalog):
         return ".".join(parts).strip()
 
     @contextmanager
+    def _reading(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        """A connection for a query. Its changes are not committed."""
+        # `rw` does not make a file: if someone removes the catalog, an empty one in its place would look like a new
+        # one. A query needs it, too, because it takes back what a process that died has left half done
+        with closing(sqlite3.connect(f"{self._file}?mode={mode}", uri=True)) as connection:
+            yield connection
+
+    @contextmanager
     def _transaction(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """A connection whose changes are committed at the end of the block; after an error none of them is."""
-        # `rw` does not make a file: if someone removes the catalog, an empty one in its place would look like a new one
-        with closing(sqlite3.connect(f"{self._file}?mode={mode}", uri=True)) as connection:
+        with self._reading(mode) as connection:
             # SQLite's default, FULL, does not sync the folder from which it removes the journal. So after a power loss
             # a commit that was reported as done may be rolled back (https://www.sqlite.org/pragma.html)
             connection.execute("PRAGMA synchronous = EXTRA")
@@ -154,7 +161,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         """The table. Raises NoSuchTableError if there is none of this name."""
         namespace, name = self._names(identifier)
         row = f"SELECT metadata_location FROM iceberg_tables WHERE {_ROW} AND {self._is_table}"
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = connection.execute(row, (self.name, namespace, name)).fetchone()
         if found is None:
             raise NoSuchTableError(f"Table does not exist: {namespace}.{name}")
@@ -229,7 +236,7 @@ class EmbeddedCatalog(DatabaseCatalog):
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
         """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
         row = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_ROW}"
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found: tuple[str | None, str | None] | None = connection.execute(row, (self.name, *name)).fetchone()
         return found
 
@@ -245,7 +252,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         rows = (
             f"SELECT table_name FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND {self._is_table}"
         )
-        with self._transaction() as connection:
+        with self._reading() as connection:
             names = connection.execute(rows, (self.name, text)).fetchall()
         return [(*self.identifier_to_tuple(text), name) for (name,) in names]
 
@@ -260,7 +267,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             " UNION ALL SELECT 1 FROM iceberg_namespace_properties"
             " WHERE catalog_name = ? AND (namespace = ? OR namespace LIKE ? ESCAPE '!') LIMIT 1"
         )
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return connection.execute(rows, (self.name, text, inside) * 2).fetchone() is not None
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
@@ -272,7 +279,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             "SELECT table_namespace FROM iceberg_tables WHERE catalog_name = ?"
             " UNION SELECT namespace FROM iceberg_namespace_properties WHERE catalog_name = ?"
         )
-        with self._transaction() as connection:
+        with self._reading() as connection:
             names = [self.identifier_to_tuple(name) for (name,) in connection.execute(rows, (self.name, self.name))]
         depth = len(outer)
         return list({name[: depth + 1] for name in names if len(name) > depth and name[:depth] == outer})
@@ -304,7 +311,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         text = self.namespace_to_string(namespace)
         self._assert_namespace(namespace)
         rows = f"SELECT property_key, property_value FROM iceberg_namespace_properties WHERE {_NAMESPACE}"
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return dict(connection.execute(rows, (self.name, text)).fetchall())
 
     def update_namespace_properties(

@@ -7,15 +7,18 @@ compares nothing. So an entry by a clock that is behind gets the time of the ent
 
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
+from pyiceberg.serializers import Compressor
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
+from pyiceberg.utils.config import Config
 
 from lakeingest.core.figures.clocks import NEAR
 from lakeingest.lake.iceberg.storage.format_version import assert_following, writable
@@ -69,6 +72,12 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
     return tuple(timed(update) if isinstance(update, AddSnapshotUpdate) else update for update in updates)
 
 
+@cache
+def _writes_no_snapshot_as_minus_one() -> bool:
+    """PyIceberg's setting `legacy-current-snapshot-id`, which may be in a file or in the environment."""
+    return bool(Config().get_bool("legacy-current-snapshot-id"))
+
+
 class OrderedCatalog(MetastoreCatalog):
     """A catalog for which PyIceberg writes metadata.json: here in any version of the format, and with ordered times."""
 
@@ -88,7 +97,11 @@ class OrderedCatalog(MetastoreCatalog):
 
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        MetastoreCatalog._write_metadata(writable(metadata), io, metadata_path)  # noqa: SLF001 - of the same class
+        """As PyIceberg writes metadata.json, but the setting of the process is read once, not for each file."""
+        text = writable(metadata).model_dump_json(exclude_none=not _writes_no_snapshot_as_minus_one())
+        compressed = Compressor.get_compressor(metadata_path).bytes_compressor()(text.encode())
+        with io.new_output(metadata_path).create(overwrite=False) as file:
+            file.write(compressed)
 
 
 def _ordered(log: list[Entry]) -> list[Entry]:
