@@ -14,7 +14,7 @@ from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StaleWriter
 from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.iceberg.commits import commit, entries
-from lakeingest.lake.iceberg.tables.naming import name_to_build, own_name
+from lakeingest.lake.iceberg.tables.naming import built_names, name_to_build, own_name
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
@@ -68,14 +68,18 @@ def test_each_build_has_a_name_of_its_own() -> None:
     names = {name_to_build(NAME) for _ in range(20)}
     assert len(names) == 20
     assert {(space, own_name(name)) for space, name in names} == {NAME}
-    for name in (
+    others = (
         "orders",
         f"orders{BUILDING}",
         f"{BUILDING}_0123abcd",
         f"orders{BUILDING}_0123ABCD",
         f"orders{BUILDING}_0123abcd_x",
-    ):
+    )
+    for name in others:
         assert own_name(name) == name
+    twice = f"orders{BUILDING}_0123abcd{BUILDING}_0123abcd"  # somebody's table has a name that looks like one
+    built = [f"orders{BUILDING}_0123abcd", f"orders{BUILDING}_89abcdef", f"o{BUILDING}_0123abcd"]
+    assert built_names([*others, *built, twice]) == {"orders": built[:2], "o": built[2:], built[0]: [twice]}
 
 
 def test_a_superseded_run_leaves_a_later_build_alone(lake: Lake, catalog: Catalog) -> None:

@@ -254,7 +254,8 @@ class EmbeddedCatalog(DatabaseCatalog):
         )
         with self._reading() as connection:
             names = connection.execute(rows, (self.name, text)).fetchall()
-        return [(*self.identifier_to_tuple(text), name) for (name,) in names]
+        space = self.identifier_to_tuple(text)
+        return [(*space, name) for (name,) in names]
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is a table or a property of the namespace, or of a namespace inside of it."""

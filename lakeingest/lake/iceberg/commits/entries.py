@@ -53,7 +53,7 @@ from lakeingest.lake.iceberg.tables.history import (
     rank_of_build,
 )
 from lakeingest.lake.iceberg.tables.location import is_ours
-from lakeingest.lake.iceberg.tables.naming import Name, is_name_for_building, own_name
+from lakeingest.lake.iceberg.tables.naming import Name, built_names, own_name
 from lakeingest.lake.iceberg.tables.properties import wanted_version
 from lakeingest.lake.iceberg.tables.shape import assert_copy, assert_ours, assert_version
 from lakeingest.lake.iceberg.tables.staged_schema import number_by_name
@@ -79,8 +79,8 @@ class Entries:
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building, self._same = dict[TableId, Name](), SameMetadata(catalog)
         self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
-        # by namespace: when its tables were listed, and which of their names are names for building
-        self._listed: dict[str, tuple[float, list[str]]] = {}
+        # by namespace: when its tables were listed, and their names for building by their own names
+        self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
 
     def add_owner(self, transaction: Transaction, loaded: Table) -> Transaction:
         """Let the transaction name this pipeline as the table's owner, unless the loaded table already names it.
@@ -379,10 +379,10 @@ class Entries:
     def _names_for_building(self, table: TableId) -> list[Name]:
         """The names for building under which the catalog has the table."""
         namespace, name = self._settings.identifier(table)
-        return [(namespace, built) for built in self._all_names_for_building(namespace) if own_name(built) == name]
+        return [(namespace, built) for built in self._all_names_for_building(namespace).get(name, ())]
 
-    def _all_names_for_building(self, namespace: str) -> list[str]:
-        """The names for building of all tables in a namespace. The list is kept for some seconds."""
+    def _all_names_for_building(self, namespace: str) -> dict[str, list[str]]:
+        """The names for building in a namespace, by the own names of their tables. They are kept for some seconds."""
         now = time.monotonic()
         if (known := self._listed.get(namespace)) is not None:
             listed_at, names = known
@@ -392,7 +392,7 @@ class Entries:
             identifiers = self._catalog.list_tables((namespace,))
         except NoSuchNamespaceError:
             identifiers = []
-        names = [name for *_, name in identifiers if is_name_for_building(name)]
+        names = built_names(name for *_, name in identifiers)
         self._listed[namespace] = now, names
         return names
 

@@ -5,6 +5,7 @@ Until its first publish a table has a name with a random part, `<name>__lakeinge
 
 import re
 import secrets
+from collections.abc import Iterable
 
 from lakeingest.lake.marks import BUILDING
 
@@ -27,3 +28,15 @@ def own_name(name: str) -> str:
     """The name that a table has from its first publish on."""
     built = _BUILT.fullmatch(name)
     return name if built is None else built["own"]
+
+
+def built_names(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names for building among these names, by the names that their tables have from their first publish on.
+
+    While thousands of tables are built, each of them asks for this.
+    """
+    found = dict[str, list[str]]()
+    for name in names:
+        if (own := own_name(name)) != name:
+            found.setdefault(own, []).append(name)
+    return found
