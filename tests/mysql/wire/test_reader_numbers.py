@@ -36,7 +36,7 @@ def test_tables_that_are_described_alike_have_numbers_of_their_own() -> None:
 
 
 def test_a_table_is_compared_with_itself_alone() -> None:
-    """With 2,000 tables of which each has a change, comparing all of them took a third of the run."""
+    """With 2,000 tables of which each has a change, comparing all of them took 4.5 CPU seconds."""
     reader, compared = RowReader(), list[TableMap]()
 
     class Watched(TableMap):
