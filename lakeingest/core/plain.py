@@ -11,8 +11,9 @@ def plain(value: Any) -> Any:
     Dictionaries, lists and tuples are made anew. All other values are the same objects: `asdict` copies each of them,
     which took a thirtieth of the first copies of thousands of tables.
     """
-    if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+    kind: Any = type(value)
+    if is_dataclass(kind):
+        return {name: plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

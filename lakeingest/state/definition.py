@@ -113,7 +113,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     Comments and defaults are left out, because they are always taken from the source.
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
-    doc = plain(schema) | {"table": str(schema.table), "layout": layout}
+    doc: dict[str, Any] = plain(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"], doc["_fingerprint"]  # the layout has `stored`
     # so that earlier versions can read the document
     if not schema.choices.rows:
