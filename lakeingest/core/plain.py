@@ -11,9 +11,8 @@ def plain(value: Any) -> Any:
     Dictionaries, lists and tuples are made anew. All other values are the same objects: `asdict` copies each of them,
     which took a thirtieth of the first copies of thousands of tables.
     """
-    kind: Any = type(value)
-    if is_dataclass(kind):
-        return {name: plain(getattr(value, name)) for name in _names(kind)}
+    if (names := _names(type(value))) is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -22,5 +21,6 @@ def plain(value: Any) -> Any:
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The names of the fields of a dataclass; None for any other type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None

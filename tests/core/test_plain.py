@@ -19,6 +19,11 @@ class Leaf:
 
 
 @dataclass
+class Bare:
+    """A value without fields."""
+
+
+@dataclass
 class Tree:
     """A value with values of all kinds."""
 
@@ -31,7 +36,7 @@ class Tree:
 TREE = Tree((Leaf("a"), Leaf("b")), {"c": Leaf("c")}, [1, "x", (2.5, b"y"), [Leaf("d")], {"e": None}, True])
 
 
-@pytest.mark.parametrize("value", [TREE, Leaf("a")])
+@pytest.mark.parametrize("value", [TREE, Leaf("a"), Bare(), Tree((), {}, [Bare(), Leaf])])
 def test_it_is_what_asdict_returns(value: Any) -> None:
     """Also with the same types."""
     assert plain(value) == asdict(value)
