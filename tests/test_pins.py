@@ -58,6 +58,7 @@ ADDED = {
         "_insert",
         "_is_table",
         "_names",
+        "_reading",
         "_swap",
         "_swap_all",
         "_swap_in",
