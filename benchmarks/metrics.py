@@ -4,30 +4,28 @@ A run follows some tables twice: first without the key `metrics`, then with a te
 often as the configuration that Prometheus ships asks it. In each run some rows of each table change each second for a
 while, and then none. The CPU seconds of collecting events, of the text file and of answers to requests are added up,
 each in the thread that does the work. Runs measure their tables without the key, too, so of measuring only that counts
-which the key adds: the measures are stored, and the source is asked how long it keeps its binlog. Then runs that have
-nothing to do, and do not follow, take turns with the key and without it, as whole processes: imports count there.
+which the key adds: the measures are stored, and the source is asked how long it keeps its binlog. Then whole processes
+that have nothing to do, and do not follow, count the same parts, and what they import for metrics.
 """
 
 import argparse
 import json
-import os
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from statistics import median
 from typing import Any
 from urllib.request import urlopen
 
 import pymysql
 
+from benchmarks.part_costs import PartCosts
 from benchmarks.source import administrator, serve_orders
 from lakeingest.commands.run import run
 from lakeingest.config import Config, parse_config
@@ -43,6 +41,32 @@ _ROWS = 1_000  # of each table
 
 
 _STORING, _ASKING, _COLLECTING, _ANSWERS = "storing measures", "asking", "collecting and writing", "answers"
+
+# A run that counts itself: what it computes for metrics, and in all
+_COUNTED = """
+import sys, time
+from pathlib import Path
+import lakeingest.cli, lakeingest.commands.run
+began = time.thread_time()
+from lakeingest.monitoring.export import Export
+clock_began = time.thread_time()
+from benchmarks.part_costs import PartCosts
+from lakeingest.monitoring.run_report import RunReport
+from lakeingest.pipeline.rounds.measuring import Measuring
+clock = PartCosts()
+for owner, name in ((Export, "__init__"), (Export, "observe"), (Export, "end"), (Measuring, "_store"),
+                    (Measuring, "_binlog_seconds")):
+    clock.timed("metrics", owner, name)
+clock.timed("reports", RunReport, "observe")
+counting = time.thread_time() - clock_began
+answer = Path(sys.argv[1])
+try:
+    sys.argv[:2] = ["lakeingest"]
+    lakeingest.cli.main()
+finally:
+    metrics = clock_began - began + clock.seconds["metrics"]
+    answer.write_text(f"{metrics} {time.process_time() - counting}")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +90,6 @@ class Cost:
         )
 
 
-class Clock:
-    """The CPU seconds of the parts of a run. A part that is called by another one counts for itself alone."""
-
-    def __init__(self) -> None:
-        self.seconds = dict[str, float]()
-        self._lock, self._thread = threading.Lock(), threading.local()
-
-    def timed(self, part: str, owner: object, name: str) -> None:
-        """Let a method of a class, or a function of a module, count for a part."""
-        function: Callable[..., Any] = getattr(owner, name)
-        self.seconds[part] = 0.0
-
-        @wraps(function)
-        def counted(*arguments: Any, **named: Any) -> Any:
-            outer, self._thread.inner = getattr(self._thread, "inner", 0.0), 0.0
-            began = time.thread_time()
-            try:
-                return function(*arguments, **named)
-            finally:
-                took = time.thread_time() - began
-                with self._lock:
-                    self.seconds[part] += took - self._thread.inner
-                self._thread.inner = outer + took
-
-        setattr(owner, name, counted)
-
-
 @contextmanager
 def asked(url: str) -> Iterator[None]:
     """Something asks for the metrics meanwhile, in this process: that costs the run nothing that counts."""
@@ -110,7 +107,7 @@ def asked(url: str) -> Iterator[None]:
     thread.join()
 
 
-def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: float, clock: Clock) -> list[Cost]:
+def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: float, clock: PartCosts) -> list[Cost]:
     """Follow for twice so many seconds, first with changes."""
     following, done, found = threading.Event(), threading.Event(), list[Cost]()
 
@@ -145,26 +142,18 @@ def costs(config: Config, connection: pymysql.Connection, tables: int, seconds: 
 
 
 def idle_runs(doc: dict[str, Any], folder: Path, rounds: int) -> str:
-    """Whole processes that have nothing to do: what the key adds to their CPU seconds."""
-    took: dict[bool, list[float]] = {False: [], True: []}
-    for number in range(2 * rounds + 2):
-        has_key = bool(number % 2)
-        metrics = {"metrics": {"textfile": str(folder / "idle.prom")}} if has_key else {}
-        path = folder / f"pipeline-{has_key}.yml"
-        path.write_text(json.dumps(doc | metrics))
-        command = [sys.executable, "-m", "lakeingest", "run", "-c", str(path)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{command} has ended with {process.returncode}")
-        if number > 1:  # the first ones write what Python compiles
-            took[has_key].append((usage.ru_utime + usage.ru_stime) * 1_000)
-    usual, more = median(took[False]), median(took[True]) - median(took[False])
-    least = min(took[True]) - min(took[False])
+    """What metrics take in whole processes that have nothing to do, their imports included."""
+    path, answer, took = folder / "idle.yml", folder / "counted", list[tuple[float, float]]()
+    path.write_text(json.dumps(doc | {"metrics": {"textfile": str(folder / "idle.prom")}}))
+    for _ in range(rounds + 1):
+        command = [sys.executable, "-c", _COUNTED, str(answer), "run", "-c", str(path)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        metrics, process = map(float, answer.read_text().split())
+        took.append((metrics / process, metrics * 1_000))
+    share, milliseconds = sorted(took[1:])[rounds // 2]  # the first one writes what Python compiles
     return (
-        f"whole runs that have nothing to do: {more:.1f} CPU milliseconds more than {usual:.0f} (medians of {rounds}):"
-        f" {more / usual:.2%}; between the least ones, {least:.1f}"
+        f"a whole run that has nothing to do: {milliseconds:.1f} CPU milliseconds for metrics, {share:.2%} of the run's"
+        f" (median of {rounds}); in others {', '.join(f'{share:.2%}' for share, _ in took[1:])}"
     )
 
 
@@ -194,12 +183,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             source = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
             doc: dict[str, Any] = {"name": "metrics", "source": source, "tables": {"include": [f"{DATABASE}.*"]}}
             metrics = {"metrics": {"textfile": str(folder / "metrics.prom"), "port": port}}
-            clock = Clock()
+            clock = PartCosts()
             clock.timed(_STORING, measuring.Measuring, "_store")
             clock.timed(_ASKING, measuring.Measuring, "_binlog_seconds")
             clock.timed(_COLLECTING, Export, "observe")
             clock.timed("reports, which are not metrics", RunReport, "observe")
             clock.timed(_ANSWERS, Endpoint, "process_request_thread")
+            clock.timed(_ANSWERS, Endpoint, "_handle_request_noblock")
             usual, found = (
                 costs(parse_config(doc | more, folder, {}), connection, options.tables, options.seconds, clock)
                 for more in ({}, metrics)
