@@ -19,15 +19,15 @@ def test_deliveries_take_their_share_of_a_run_that_works(processors: float) -> N
 
 def test_a_run_that_does_nothing_delivers_each_minute() -> None:
     """Although that is more than its share."""
-    spent = {"cost": 0.002, "spent": 1.0, "run": 2.0, "is_news": False}
-    assert not is_due(waited=MOST_SECONDS - 0.1, **spent)
-    assert is_due(waited=MOST_SECONDS, **spent)
+    spent = {"cost": 0.002, "spent": 1.0, "run": 2.0}
+    assert not is_due(waited=MOST_SECONDS - 0.1, is_news=False, **spent)
+    assert is_due(waited=MOST_SECONDS, is_news=False, **spent)
 
 
 @pytest.mark.parametrize(("cost", "seconds"), [(0.0, 0.0), (0.002, 0.2), (0.2, 20.0)])
 def test_news_wait_for_no_budget(cost: float, seconds: float) -> None:
     """Only if they come again and again, and with very many tables, a second one waits for a while."""
     assert cost / NEWS_SHARE == pytest.approx(seconds)
-    spent = {"cost": cost, "spent": 1.0, "run": 2.0, "is_news": True}
-    assert is_due(waited=seconds + 1e-6, **spent)
-    assert not seconds or not is_due(waited=seconds * 0.9, **spent)
+    spent = {"cost": cost, "spent": 1.0, "run": 2.0}
+    assert is_due(waited=seconds + 1e-6, is_news=True, **spent)
+    assert not seconds or not is_due(waited=seconds * 0.9, is_news=True, **spent)
