@@ -79,8 +79,7 @@ class Entries:
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building, self._same = dict[TableId, Name](), SameMetadata(catalog)
         self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
-        # by namespace: when its tables were listed, and their names for building by their own names
-        self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
+        self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}  # by namespace: when, and its `built_names`
 
     def add_owner(self, transaction: Transaction, loaded: Table) -> Transaction:
         """Let the transaction name this pipeline as the table's owner, unless the loaded table already names it.
