@@ -25,8 +25,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield Target.model_validate({**doc, "table": "lake.all"})
 
 
-@pytest.fixture
-def shard_of(served: Target, tmp_path: Path) -> Iterator[Callable[..., Shard]]:  # type: ignore[no-redef]
+@pytest.fixture  # type: ignore[no-redef] # in place of the imported one
+def shard_of(served: Target, tmp_path: Path) -> Iterator[Callable[..., Shard]]:
     """A function that gives a shard of one table in the lake."""
     yield shards_on(served, tmp_path)
     with catalog_of(served) as catalog:
