@@ -83,8 +83,7 @@ def readers() -> Mapping[str, Read]:
             connection.execute(f"LOAD '{folder}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
 
         def read(table: Table) -> pa.Table:
-            answer = connection.execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')").arrow()
-            return answer if isinstance(answer, pa.Table) else answer.read_all()
+            return connection.execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')").to_arrow_table()
 
         found["DuckDB"] = read
     return found
@@ -167,7 +166,7 @@ class Measuring:
         reads = [best_of(read, (table, fresh)) for read in self.readers.values()]
         shown = " | ".join(f"{took * 1e3:.0f} ms, {took / beside:.2f} times" for took, beside in reads)
         counts = " | ".join(
-            f"{int(summary[name]):,}"  # type: ignore[index]
+            f"{int(summary[name] or 0):,}"  # type: ignore[index]
             for name in ("total-data-files", "total-delete-files", "total-position-deletes")
         )
         return f"| {when} | {cpu:.1f} | {counts} | {shown} |"

@@ -11,7 +11,7 @@ def plain(value: Any) -> Any:
     Dictionaries, lists and tuples are made anew. All other values are the same objects: `asdict` copies each of them,
     which took a thirtieth of the first copies of thousands of tables.
     """
-    if (names := _names(type(value))) is not None:
+    if (names := _names(type(value))) is not None:  # type: ignore[arg-type] # mypy takes no type for hashable
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
