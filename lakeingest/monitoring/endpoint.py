@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _send_head(self, body: bytes) -> None:
-        self.send_response(200)
+        self.send_response_only(200)  # without the date, and the version of Python
         self.send_header("Content-Type", self.server.content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
