@@ -66,7 +66,7 @@ def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -
     if not is_third(loaded.metadata):
         return compaction.full_compaction(loaded, version, choose)
     present = _Present.of(loaded, version)
-    counts = present.counts({})
+    counts = present.counts(applying_positions(present.table, list(present.rows.values()), present.deletes))
     of_places = by_partition(entry.data_file for entry in present.rows.values()).values()
     groups = [all_groups_to_rewrite(files, counts, worth(choose)) for files in of_places]
     chosen = chosen_groups(groups, counts, choose)
