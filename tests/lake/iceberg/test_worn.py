@@ -32,7 +32,7 @@ def test_a_worn_copy_is_tidied_for_what_its_commits_have_paid(
 ) -> None:
     """Each fourth commit looks; a look without enough credit changes nothing; a tidying spends the credit."""
     monkeypatch.setattr(wear, "LOOK_EVERY", 4)
-    monkeypatch.setattr(wear, "ROWS_A_COMMIT", 40)
+    monkeypatch.setattr(wear, "ROWS_A_COMMIT", 5)
     monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
     lake, rows, chance = make(version), dict.fromkeys(range(400), "a"), random.Random(1)
     lake.published(*rows.items())
