@@ -8,11 +8,13 @@ of publishes are those of the processor. PyIceberg reads, and DuckDB where it ca
 
 import argparse
 import gc
+import importlib
 import importlib.util
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,9 +76,8 @@ def published(target: Target, staged: Staged, schema: TableSchema, changes: pa.T
 def readers() -> Mapping[str, Read]:
     """What reads whole tables, by name."""
     found: dict[str, Read] = {"PyIceberg": lambda table: table.scan().to_arrow()}
-    if importlib.util.find_spec("duckdb") is not None:
-        import duckdb  # not a package of ours
-
+    if importlib.util.find_spec("duckdb_extension_iceberg") is not None:
+        duckdb: Any = importlib.import_module("duckdb")  # not a package of ours
         connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         for name in ("avro", "iceberg"):
             [folder] = importlib.util.find_spec(f"duckdb_extension_{name}").submodule_search_locations  # type: ignore[union-attr, misc]
@@ -158,6 +159,7 @@ class Measuring:
         """Files, dead rows, and the best read of each reader with its ratio to that of a fresh copy."""
         table = self.table()
         summary = table.current_snapshot().summary  # type: ignore[union-attr]
+        assert summary is not None  # noqa: S101 - each commit of ours has one
         for name, read in self.readers.items():
             found = read(table).sort_by("id")
             if not found.cast(self.rows.schema).equals(self.rows.combine_chunks()):
@@ -166,7 +168,7 @@ class Measuring:
         reads = [best_of(read, (table, fresh)) for read in self.readers.values()]
         shown = " | ".join(f"{took * 1e3:.0f} ms, {took / beside:.2f} times" for took, beside in reads)
         counts = " | ".join(
-            f"{int(summary[name] or 0):,}"  # type: ignore[index]
+            f"{int(summary.additional_properties.get(name, 0)):,}"
             for name in ("total-data-files", "total-delete-files", "total-position-deletes")
         )
         return f"| {when} | {cpu:.1f} | {counts} | {shown} |"

@@ -31,8 +31,8 @@ def test_the_most_dead_are_written_anew_first_as_far_as_the_credit_goes() -> Non
     """A group that is too expensive is left out, and a cheaper one is taken in its place."""
     found = [Group(90_000, 1_000), Group(100_000, 20_000), Group(0, 0), Group(30_000, 10_000)]
     assert Wear(1, 9, 10**6, 0).chosen(found) == [3, 2]
-    assert Wear(14, 9, 10**6, 0).chosen(found) == [3, 1, 2]
-    assert Wear(43, 9, 10**6, 0).chosen(found) == [3, 1, 0, 2]
+    assert Wear(20, 9, 10**6, 0).chosen(found) == [3, 1, 2]
+    assert Wear(64, 9, 10**6, 0).chosen(found) == [3, 1, 0, 2]
     assert Wear(10**9, 9, 10**9, 0).chosen([Group(MOST_ROWS, 0), Group(1, 1), Group(MOST_ROWS - 1, 0)]) == [1, 2]
 
 

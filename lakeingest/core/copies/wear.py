@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LOOK_EVERY = 32  # commits: only after so many it is looked whether the copy is worn, because a look takes time, too
-ROWS_A_COMMIT = 3_000  # may be written anew for each commit of the copy
+ROWS_A_COMMIT = 2_000  # may be written anew for each commit of the copy
 ROWS_A_DEAD = 3  # may be written anew for each deleted row that this removes
 MOST_ROWS = 1_000_000  # written anew at once: publishes wait for that
 DEAD_PART = 0.01  # a file is worth writing anew, without its dead rows, from this share of them on
