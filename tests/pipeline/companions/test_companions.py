@@ -26,8 +26,13 @@ from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
 OLD = Place(1, 1, 100)
-TODAY = datetime.now(UTC).date()
-YESTERDAY = TODAY - timedelta(days=1)
+
+
+def today() -> date:
+    """The present day, which a long run of tests may see end."""
+    return datetime.now(UTC).date()
+
+
 NOTED = Standing(1, ReadTo(OLD, log="1f0c83aa"), 5)
 OWN = replace(NOTED, of=0)
 reads_versions = pytest.mark.skipif(find_spec("pyiceberg") is None, reason="the core's environment has no PyIceberg")
@@ -84,7 +89,7 @@ class Ran:
     notes: set[Name]
     tables: tuple[Any, ...]
     takes_all: bool = True
-    tidied: date | None = TODAY
+    tidied: date | None = field(default_factory=today)
     tidies: bool = True
     kind: Kind = field(default_factory=Kind)
     present: tuple[tuple[str, str], ...] = (("shop", "a__history"),)
@@ -166,16 +171,18 @@ def test_the_companion_of_a_quiet_table_is_looked_at_if_it_may_be_gone(tmp_path:
 def test_companions_of_quiet_tables_are_tidied_once_a_day(tmp_path: Path) -> None:
     """By runs for all tables; what is noted then is the version after it."""
     quiet = (table(A, at=NOW), table(B, at=NOW))
-    assert Ran(tmp_path, {MINE}, quiet, takes_all=False, tidied=YESTERDAY).tidied_now == YESTERDAY
-    for day in (YESTERDAY, None):
+    assert Ran(
+        tmp_path, {MINE}, quiet, takes_all=False, tidied=today() - timedelta(days=1)
+    ).tidied_now == today() - timedelta(days=1)
+    for day in (today() - timedelta(days=1), None):
         ran = Ran(tmp_path, {MINE}, quiet, tidied=day)
-        assert (ran.kind.tidied, ran.tidied_now) == ([A], TODAY)
+        assert (ran.kind.tidied, ran.tidied_now) == ([A], today())
         assert ran.kept[MINE] == Standing(2, ReadTo(NOW, log="1f0c83aa"), 5)
         assert not ran.companions.tidy(quiet, lambda: False)
         assert ran.kind.tidied == [A]
     assert Ran(tmp_path, {MINE}, quiet).kind.tidied == []
-    never = Ran(tmp_path, {MINE}, quiet, tidied=YESTERDAY, kind=Kind(tidies=False))
-    assert (never.kind.asked, never.kind.tidied, never.tidied_now) == ([], [], TODAY)
+    never = Ran(tmp_path, {MINE}, quiet, tidied=today() - timedelta(days=1), kind=Kind(tidies=False))
+    assert (never.kind.asked, never.kind.tidied, never.tidied_now) == ([], [], today())
 
 
 def test_a_few_companions_are_tidied_in_a_round(tmp_path: Path) -> None:
@@ -184,13 +191,13 @@ def test_a_few_companions_are_tidied_in_a_round(tmp_path: Path) -> None:
     kind = Kind(wanted={one.id for one in tables})
     present = tuple(("shop", f"t{number}__history") for number in range(5))
     notes: set[Name] = {("history", one.id) for one in tables}
-    ran = Ran(tmp_path, notes, tables, tidied=YESTERDAY, tidies=False, kind=kind, present=present)
+    ran = Ran(tmp_path, notes, tables, tidied=today() - timedelta(days=1), tidies=False, kind=kind, present=present)
     assert not ran.companions.tidy(tables, lambda: True, at_most=2)
     assert kind.tidied == []
     asked = iter([False, True])
     assert ran.companions.tidy(tables, lambda: next(asked), at_most=2)
     assert kind.tidied == [tables[0].id]
-    for done, noted in ((3, YESTERDAY), (5, TODAY)):
+    for done, noted in ((3, today() - timedelta(days=1)), (5, today())):
         assert ran.companions.tidy(tables, lambda: False, at_most=2)
         assert kind.tidied == [one.id for one in tables[:done]]
         ran.hold()
@@ -208,7 +215,7 @@ def test_a_quiet_companion_that_has_gone_back_is_written_from_its_own_commit(tmp
     own = Standing(version, ReadTo(Place(1, 1, 50), log="1f0c83aa"))
     quiet, changed = table(A, at=NOW), table(A, at=Place(1, 9, 9999))
     changed.copy.published = 6
-    by_tidying = Ran(tmp_path, {MINE}, (quiet,), tidied=YESTERDAY, kind=Kind(own=own))
+    by_tidying = Ran(tmp_path, {MINE}, (quiet,), tidied=today() - timedelta(days=1), kind=Kind(own=own))
     assert (by_tidying.kept[MINE], by_tidying.holds) == (replace(own, version=2), True)
     assert by_tidying.events == []
     by_tidying.companions.catch_up([quiet])
@@ -223,7 +230,7 @@ def test_a_quiet_companion_that_has_gone_back_is_written_from_its_own_commit(tmp
 def test_a_companion_that_is_gone_when_it_is_tidied_begins_anew(tmp_path: Path) -> None:
     """What was noted of it does not count any more."""
     quiet = (table(A, at=NOW),)
-    ran = Ran(tmp_path, {MINE}, quiet, tidied=YESTERDAY, kind=Kind(own=None))
+    ran = Ran(tmp_path, {MINE}, quiet, tidied=today() - timedelta(days=1), kind=Kind(own=None))
     assert (ran.kind.asked, ran.kind.tidied, ran.events, ran.kept) == ([A], [], [], {})
     ran.companions.catch_up(quiet)
     assert len(ran.events) == 1
@@ -231,7 +238,7 @@ def test_a_companion_that_is_gone_when_it_is_tidied_begins_anew(tmp_path: Path) 
 
 def test_after_an_error_nobody_knows_what_a_companion_was_complete_as_of(tmp_path: Path) -> None:
     """Neither this run nor the next one."""
-    ran = Ran(tmp_path, {MINE}, (table(A, at=NOW),), tidied=YESTERDAY, kind=Kind(broken=True))
+    ran = Ran(tmp_path, {MINE}, (table(A, at=NOW),), tidied=today() - timedelta(days=1), kind=Kind(broken=True))
     assert len(ran.events) == 1
     assert (ran.kept[MINE], ran.holds) == (Standing(1, ReadTo(NOW, log="1f0c83aa"), 0), True)
 
@@ -244,13 +251,13 @@ def test_a_record_that_cannot_be_written_or_removed_does_not_stop_the_run(tmp_pa
     record.unlink()
     (record / "in the way").mkdir(parents=True)
     quiet = (table(A, at=NOW),)
-    ran = Ran(tmp_path, {MINE}, quiet, tidied=YESTERDAY, kind=Kind(broken=broken))
+    ran = Ran(tmp_path, {MINE}, quiet, tidied=today() - timedelta(days=1), kind=Kind(broken=broken))
     assert ran.kind.asked == [A]
     assert [(event.what, event.reason.split()[0]) for event in ran.events] == [
         ("history", "StateUnreadable:" if broken else "StorageFailed:"),
         ("history", "StorageFailed:"),
     ]
-    assert (ran.kept[MINE].of, ran.holds, ran.tidied_now) == (0, True, TODAY)
+    assert (ran.kept[MINE].of, ran.holds, ran.tidied_now) == (0, True, today())
     ran.companions.catch_up(quiet)
     assert ran.kind.asked == [A]  # it is tried again after a minute
 
