@@ -59,7 +59,7 @@ def metadata_of(pipe: Pipe, table: str) -> Path:
 
 def without_ages(statuses: Statuses) -> list[object]:
     """What can be compared of a status: all but times that pass, also that for which the source keeps the binlog."""
-    return [[replace(table, binlog_seconds=None) for table in statuses], statuses.notes[:-1]]
+    return [*(replace(table, binlog_seconds=None) for table in statuses), statuses.notes[:-1]]
 
 
 def test_a_copy_that_nobody_has_changed_is_not_looked_at(pair: Pipe, looks: list[str]) -> None:
@@ -74,7 +74,8 @@ def test_a_copy_that_nobody_has_changed_is_not_looked_at(pair: Pipe, looks: list
     assert looks == []
     assert [event.table.name for event in pair.seen(Published)[2:] if isinstance(event, Published)] == ["busy"]
     (pair.state / NAME).delete()
-    assert without_ages(status(pair.config)) == without_ages(after)
+    for looked_at, known_one in zip(without_ages(status(pair.config)), without_ages(after), strict=True):
+        assert looked_at == known_one
     assert sorted(looks) == ["busy", "still"]
     assert [table.rows for table in known] == [table.rows for table in after] == [3, 3]
     pair.assert_equal()

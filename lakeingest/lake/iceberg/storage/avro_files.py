@@ -58,8 +58,11 @@ class AvroInput(AvroFile[Struct]):
     def __enter__(self) -> Self:
         """Read the file, and prepare to read its records. Raises an error of any kind if it is damaged."""
         with self.input_file.open() as file:
-            self.decoder = new_decoder(file.read())
+            contents = file.read()
+        self.decoder = new_decoder(contents)
         self.header = _HEADER_READER.read(self.decoder)
+        if not contents.endswith(self.header.sync):  # PyIceberg's decoder does not notice that its last bytes are gone
+            raise ValueError("the file is cut off")
         if _SCHEMA not in self.header.meta:
             raise ValueError("no schema in the header")
         self.schema, self.reader = _reader(self.header.meta[_SCHEMA], self._records)
