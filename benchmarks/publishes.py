@@ -60,17 +60,13 @@ def copied(target: Target, schema: TableSchema, rows: pa.Table, chunk_rows: int)
 
 
 def published(target: Target, staged: Staged, schema: TableSchema, changes: pa.Table) -> Staged:
-    """Merge these rows, each in the place of the row with its key, publish the commit, and tidy a worn copy."""
+    """Merge these rows, each in the place of the row with its key, and publish the commit."""
     with_flag = changes.append_column(DELETED, pa.array([False] * changes.num_rows))
     bounds = pc.min_max(changes["id"]).as_py()
     merger = target.merger(staged, schema.key, (bounds["min"], bounds["max"]))
     parts = [merger.replace(with_flag.select([*schema.key, DELETED])), merger.write(changes)]
     staged, _ = target.commit_merge(staged, parts, lambda _: staged.progress)
-    staged = target.publish(staged, schema, {})
-    if not staged.worn:
-        return staged
-    tidied = target.maintain(staged, unasked=True)  # as a run does between two rounds
-    return staged if tidied.visible else target.publish(tidied, schema, {})
+    return target.publish(staged, schema, {})
 
 
 def readers() -> Mapping[str, Read]:

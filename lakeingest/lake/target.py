@@ -44,7 +44,6 @@ class Staged:
     the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
     is True if `version` has the same rows as `published`, and differs only in its progress. `taken_back` names the
     commits of others that our publish of `version` took out of the table: clusterings, which have changed no row.
-    `worn`: it is time to look whether reads of the table have become slower (`core.copies.wear`).
     """
 
     progress: Progress
@@ -54,7 +53,6 @@ class Staged:
     changed: float = field(default=0.0, compare=False)
     same_rows: bool = field(default=False, compare=False)
     taken_back: tuple[str, ...] = field(default=(), compare=False)
-    worn: bool = field(default=False, compare=False)
 
     @property
     def visible(self) -> bool:
@@ -373,11 +371,10 @@ class Publishing(Protocol):
 class Upkeep(Protocol):
     """Puts the same rows into fewer files, and deletes unneeded files. For maintenance."""
 
-    def maintain(self, staged: Staged, *, unasked: bool = False) -> Staged:
+    def maintain(self, staged: Staged) -> Staged:
         """Put the rows that readers see into fewer files, and remove old snapshots, in one commit on staging.
 
         Returns `staged` itself if there is nothing to do. A snapshot stays if a branch or tag of others refers to it.
-        `unasked`: only files for which the commits of the table have given a credit (`core.copies.wear`).
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:

@@ -217,14 +217,11 @@ class HudiTarget(StagedTarget[Instant]):
         return {} if published is None else published.properties
 
     @names_storage_errors
-    def maintain(self, staged: Staged, *, unasked: bool = False) -> Staged:
+    def maintain(self, staged: Staged) -> Staged:
         """Make a staging commit of progress alone. Hudi itself writes its publish, and then archives old commits.
 
-        Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish; nor
-        if it is `unasked`, because tables of Hudi never wear.
+        Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish.
         """
-        if unasked:
-            return staged
         is_behind = clock_lag(self._folder_of(staged.progress.table).current) > timedelta(0)
         return staged if is_behind else self.mark(staged, staged.progress)
 

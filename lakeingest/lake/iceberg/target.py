@@ -44,7 +44,7 @@ from lakeingest.lake.iceberg.merges.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merges.merger import IcebergMerger, IcebergWriter, files_and_effects
 from lakeingest.lake.iceberg.merges.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.merges.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
-from lakeingest.lake.iceberg.merges.tidying import needs_look, tidied
+from lakeingest.lake.iceberg.merges.vector_compaction import full_compaction
 from lakeingest.lake.iceberg.storage.errors import UNREADABLE, storage_errors
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 from lakeingest.lake.iceberg.tables import leftovers
@@ -303,15 +303,13 @@ class IcebergTarget(port.Tables):
         return self._table(table).properties
 
     @names_storage_errors
-    def maintain(self, staged: Staged, *, unasked: bool = False) -> Staged:
+    def maintain(self, staged: Staged) -> Staged:
         """Combine small files and deletes, and remove due snapshots, in one commit; no commit if nothing is to do."""
         loaded = self._table_with(staged.progress.table, staged.version)
-        changes, marks = tidied(loaded, staged.version, unasked=unasked)
-        held = self._held(staged.progress.table)
-        if changes == NO_FILES and (unasked or not due_now(loaded, self.settings.history, held)):
+        changes = full_compaction(as_staged(loaded, staged.version), staged.version)
+        if changes == NO_FILES and not due_now(loaded, self.settings.history, self._held(staged.progress.table)):
             return staged
-        write = functools.partial(mark, progress=staged.progress, base=staged.version, changes=changes, more=marks)
-        return self._commit(loaded, staged, staged.progress, write, all_due=not unasked)
+        return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
@@ -359,10 +357,12 @@ class IcebergTarget(port.Tables):
         staged: Staged,
         progress: Progress,
         changes: FileChanges = NO_FILES,
+        *,
+        all_due: bool = False,
     ) -> Staged:
         """Make one marked commit of these changes."""
         write = functools.partial(mark, progress=progress, base=staged.version, changes=changes)
-        return self._commit(loaded, staged, progress, write)
+        return self._commit(loaded, staged, progress, write, all_due=all_due)
 
     def _commit(
         self, loaded: Table, staged: Staged, progress: Progress, write: _Write, *, all_due: bool = False
@@ -390,7 +390,7 @@ class IcebergTarget(port.Tables):
         if expired:
             sweep(self._table(table), waiting)
         # `published` stays what this run has seen, so that its publish is refused if main has moved since then
-        return Staged(progress, version, published=staged.published, worn=needs_look(loaded, staged.version))
+        return Staged(progress, version, published=staged.published)
 
     def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
         return (staged := self.recover(table)) and replace(staged, lost=lost)  # None if `recover` returns None

@@ -14,7 +14,6 @@ from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_co
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.rounds.proving import Proving
-from lakeingest.pipeline.rounds.tidying import tidy_worn
 from lakeingest.pipeline.rounds.usual import Comparing
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.documents import process_signals
@@ -36,7 +35,6 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
             proving.prove(stopping)
         measuring.measure()
         if not recopy_altered(run, until):  # else a table joins again: copy and publish it, too
-            tidy_worn(run, stopping)
             _finish(run, proving)
             if run.companions.tidy(run.requested, stopping):
                 trim_spool(run)

@@ -20,7 +20,6 @@ from lakeingest.pipeline.rounds.measuring import Measuring
 from lakeingest.pipeline.rounds.one_round import Beside, take_round
 from lakeingest.pipeline.rounds.pace import Pace
 from lakeingest.pipeline.rounds.proving import Proving
-from lakeingest.pipeline.rounds.tidying import tidy_worn
 from lakeingest.pipeline.rounds.usual import Comparing
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.serving import give_up_reads, serve
@@ -55,8 +54,6 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool], proving: Proving
         """Take one round, serve signals, and do what is due after a round. True if the round or a signal had work."""
         # `|` and not `or`: signals are served even if the round had work
         worked = take_round(run, stopping, worked_at, pace, beside) | (not stopping() and serve(run, wait=False))
-        if not worked:
-            tidy_worn(run, stopping, at_most=1)
         measuring.measure_if_due(worked=worked)
         points.keep_if_due()
         proving.step()

@@ -61,8 +61,7 @@ class IcebergPrepared:
         with self.publishing.target.storage_errors():
             trim(self.loaded)
             self.publishing.entries.give_name(self.table, self.loaded)
-        version = self.staged.version
-        return Staged(self.staged.progress, version, published=version, worn=self.staged.worn)
+        return Staged(self.staged.progress, self.staged.version, published=self.staged.version)
 
 
 @dataclass(frozen=True, slots=True)

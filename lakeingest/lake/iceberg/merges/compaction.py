@@ -4,15 +4,12 @@ Each merge adds a small data file and a file of deletes. Readers and later merge
 of version 3 have vectors instead, which are never combined: `vector_compaction` has what differs.
 """
 
-import functools
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
-from lakeingest.core.copies.wear import DEAD_PART, Group
 from lakeingest.lake.iceberg.files.data_files import (
     Positions,
     drop_deleted,
@@ -25,15 +22,13 @@ from lakeingest.lake.iceberg.files.data_files import (
 from lakeingest.lake.iceberg.files.kept_files import manifests_of
 from lakeingest.lake.iceberg.files.live_rows import entries_of, positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.files.partitions import by_partition
-from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges, split_by_content
+from lakeingest.lake.iceberg.files.row_delta import FileChanges, split_by_content
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 FILES = 8  # so many small data files, or files of deletes, lead to a compaction; in some tables fewer (`many_files`)
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a merge rewrites a data file if more than this share of its rows is deleted
 ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
-
-Choose = Callable[[Sequence[Group]], Sequence[int]]  # which groups of files to rewrite, by their numbers
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
@@ -101,32 +96,24 @@ def _rewritten(
     return FileChanges(added=(*added, *combined), removed=(*replaced, *deletes))
 
 
-def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -> FileChanges:
+def full_compaction(loaded: Table, version: int) -> FileChanges:
     """Combine all small files and all deletes of a snapshot, in each partition. Returns the changes.
 
     Small files are combined in groups of up to `ROWS_AT_ONCE` rows. Each file with a deleted row is rewritten. If there
     is nothing to combine, the changes are those of `without_dangling_deletes`.
-
-    With `choose`, only the groups that it chooses are rewritten, of files with more than DEAD_PART deleted rows, and
-    nothing else is done.
     """
     table = TableFiles.of(loaded)
     added: list[DataFile] = []
     removed: list[DataFile] = []
-    places = [split_by_content(present) for present in by_partition(files_of(loaded, version)).values()]
-    dead_of = [read_deletes(table, deletes) for _, deletes in places]
-    share = worth(choose)
-    groups_of = chosen_groups(
-        [all_groups_to_rewrite(rows, counts_of(dead), share) for (rows, _), dead in zip(places, dead_of, strict=True)],
-        {path: count for dead in dead_of for path, count in counts_of(dead).items()},
-        choose,
-    )
-    for (rows, deletes), dead, groups in zip(places, dead_of, groups_of, strict=True):
-        if groups or (choose is None and len(deletes) > 1):  # one file of deletes cannot be combined
+    for present in by_partition(files_of(loaded, version)).values():
+        rows, deletes = split_by_content(present)
+        dead = read_deletes(table, deletes)
+        groups = all_groups_to_rewrite(rows, counts_of(dead))
+        if groups or len(deletes) > 1:  # one file of deletes cannot be combined
             changes = _rewritten(table, rows, deletes, groups, dead)
             added, removed = [*added, *changes.added], [*removed, *changes.removed]
     if not removed:
-        return without_dangling_deletes(loaded, version) if choose is None else NO_FILES
+        return without_dangling_deletes(loaded, version)
     return FileChanges(tuple(added), tuple(removed))
 
 
@@ -155,31 +142,10 @@ def counts_of(dead: Positions) -> Mapping[str, int]:
     return {path: len(rows) for path, rows in dead.items()}
 
 
-def chosen_groups(
-    places: Sequence[list[list[DataFile]]], dead: Mapping[str, int], choose: Choose | None
-) -> Sequence[list[list[DataFile]]]:
-    """For each partition, those of its groups that `choose` chooses among the groups of all partitions; None: all."""
-    if choose is None:
-        return places
-    counted = [
-        Group(rows_to_read(group, dead), sum(dead.get(file.file_path, 0) for file in group))
-        for groups in places
-        for group in groups
-    ]
-    numbers, chosen = itertools.count(), set(choose(counted))
-    return [[group for group in groups if next(numbers) in chosen] for groups in places]
-
-
-def worth(choose: Choose | None) -> float:
-    """The share of deleted rows above which a file is rewritten."""
-    return 0 if choose is None else DEAD_PART
-
-
-def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int], share: float) -> list[list[DataFile]]:
+def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) -> list[list[DataFile]]:
     """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or a large file with dead rows.
 
-    A file alone is rewritten only if more than this share of its rows is dead. `dead` has the number of dead rows of
-    each file.
+    A single small file is rewritten only if it has dead rows. `dead` has the number of dead rows of each file.
     """
     groups: list[list[DataFile]] = []
     group_rows = 0
@@ -191,9 +157,8 @@ def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int], sh
             group_rows = 0
         groups[-1].append(file)
         group_rows += file.record_count
-    has_dead = functools.partial(_has_many_dead, dead=dead, share=share)
-    of_small = [group for group in groups if len(group) > 1 or has_dead(group[0])]
-    of_large = [[file] for file in files if file.record_count >= SMALL_ROWS and has_dead(file)]
+    of_small = [group for group in groups if len(group) > 1 or dead.get(group[0].file_path)]
+    of_large = [[file] for file in files if file.record_count >= SMALL_ROWS and dead.get(file.file_path)]
     return of_small + of_large
 
 
@@ -202,8 +167,8 @@ def rows_to_read(files: Sequence[DataFile], dead: Mapping[str, int]) -> int:
     return sum(file.record_count for file in files if dead.get(file.file_path, 0) < file.record_count)
 
 
-def _has_many_dead(file: DataFile, dead: Mapping[str, int], share: float = DEAD) -> bool:
-    return dead.get(file.file_path, 0) > share * file.record_count
+def _has_many_dead(file: DataFile, dead: Mapping[str, int]) -> bool:
+    return dead.get(file.file_path, 0) > DEAD * file.record_count
 
 
 def needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:

@@ -16,7 +16,6 @@ from lakeingest.lake.iceberg.merges.vector_compaction import without_dangling_de
 from lakeingest.lake.iceberg.storage.format_version import raise_version
 from lakeingest.lake.iceberg.tables.history import MERGING, SAME_ROWS, STAGING, resume_point
 from lakeingest.lake.iceberg.tables.staged_schema import as_staged, schema_of, temporary_schema
-from lakeingest.lake.iceberg.tables.wear import paid
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
 
@@ -37,7 +36,7 @@ def mark(
     The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
     commit. `kind`: Iceberg's kind of the commit; None: by its files.
     """
-    marks = {**marks_of(progress, base), **paid(transaction.table_metadata, base), **more}
+    marks = {**marks_of(progress, base), **more}
     with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
         io = transaction._table.io  # noqa: SLF001 - as PyIceberg does
         RowDelta(transaction, io, STAGING, marks, changes, kind).commit()

@@ -30,7 +30,6 @@ from lakeingest.lake.iceberg.storage.metadata import TableFiles
 from lakeingest.lake.iceberg.tables.expiry import delete
 from lakeingest.lake.iceberg.tables.history import MERGING, STAGING, is_marked, tip
 from lakeingest.lake.iceberg.tables.staged_schema import as_staged
-from lakeingest.lake.iceberg.tables.wear import paid
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
@@ -136,8 +135,7 @@ def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
     table = TableFiles.of(merge.loaded)
-    # the properties of the statement's snapshot
-    marks = {**marks_of(progress, merge.version), **paid(merge.loaded.metadata, merge.version)}
+    marks = marks_of(progress, merge.version)  # the properties of the statement's snapshot
     merge_on_branch(merge.open_spark(), name, branch, merge.version, table, merge.files, marks)
     delete(merge.loaded.io, [file.path for file in merge.files])  # the changes are merged
     loaded = merge.load()

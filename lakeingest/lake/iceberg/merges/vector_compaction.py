@@ -23,15 +23,7 @@ from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.files.row_ids import rows_with_ids, with_row_ids
 from lakeingest.lake.iceberg.files.vectors import DeadRows, write_vectors
 from lakeingest.lake.iceberg.merges import compaction
-from lakeingest.lake.iceberg.merges.compaction import (
-    Choose,
-    all_groups_to_rewrite,
-    chosen_groups,
-    groups_to_rewrite,
-    many_files,
-    small_files,
-    worth,
-)
+from lakeingest.lake.iceberg.merges.compaction import all_groups_to_rewrite, groups_to_rewrite, many_files, small_files
 from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.storage.format_version import is_third
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
@@ -58,21 +50,17 @@ def with_compaction(loaded: Table, version: int, new: Sequence[Any]) -> FileChan
     return FileChanges((*new_rows, *changes.added), changes.removed)
 
 
-def full_compaction(loaded: Table, version: int, choose: Choose | None = None) -> FileChanges:
-    """Combine all small files of a snapshot, in each partition, and drop deletes of no row. Returns the changes.
+def full_compaction(loaded: Table, version: int) -> FileChanges:
+    """Combine all small files of a snapshot, in each partition, and write files with deleted rows anew.
 
-    `choose` is as in `compaction.full_compaction`.
+    Returns the changes.
     """
     if not is_third(loaded.metadata):
-        return compaction.full_compaction(loaded, version, choose)
+        return compaction.full_compaction(loaded, version)
     present = _Present.of(loaded, version)
     counts = present.counts(applying_positions(present.table, list(present.rows.values()), present.deletes))
     of_places = by_partition(entry.data_file for entry in present.rows.values()).values()
-    groups = [all_groups_to_rewrite(files, counts, worth(choose)) for files in of_places]
-    chosen = chosen_groups(groups, counts, choose)
-    if choose is not None and not any(chosen):
-        return NO_FILES
-    return present.changes({}, [group for of_place in chosen for group in of_place])
+    return present.changes({}, [group for files in of_places for group in all_groups_to_rewrite(files, counts)])
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
