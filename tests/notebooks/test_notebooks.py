@@ -150,7 +150,6 @@ def test_each_notebook_is_judged() -> None:
 
 
 @pytest.mark.parametrize("name", JUDGES)
-@pytest.mark.long("starts Spark, Great Expectations and five comparisons: 45 CPU seconds", only=("operate",))
 def test_a_notebook_runs_as_it_is_shipped(name: str, tmp_path: Path) -> None:
     """On its own shop. What writers change in it arrives, and what is broken is found."""
     cells = executed(name, tmp_path, {})
