@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _WAIT_SECONDS = 10.0  # how long a client may say nothing, or take nothing of its answer
+_PAUSE_SECONDS = 0.1  # after a connection that could not be taken
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -45,8 +46,13 @@ class Endpoint(ThreadingHTTPServer):
 
     def _listen(self) -> None:
         while self._is_open:
+            try:
+                client = self.get_request()  # waits for one
+            except OSError:  # the client is gone already, or this process has no file descriptor left
+                time.sleep(_PAUSE_SECONDS)
+                continue
             began = time.thread_time()
-            self.handle_request()
+            self.process_request(*client)
             self._spent(time.thread_time() - began)
 
     def server_bind(self) -> None:
