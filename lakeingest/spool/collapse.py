@@ -177,8 +177,9 @@ def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1  # for each row, the number of its row group
+        in_threads = is_large(opened)
         parts = [
-            opened.read_row_group(index, [*names, *origin], use_threads=is_large(opened)).take(
+            opened.read_row_group(index, [*names, *origin], use_threads=in_threads).take(
                 pa.array(rows[groups == index] - starts[index])
             )
             for index in np.unique(groups).tolist()
@@ -192,8 +193,9 @@ def _keys_of_changes(file: File, key: Sequence[str], start: int) -> Iterator[pa.
     A large transaction is a single file, so a part has about _PART_ROWS rows. Raises UnsupportedValue if a key is NULL.
     """
     with opened_file(file) as opened:
+        in_threads = is_large(opened)
         for groups in _parts(opened.metadata):
-            rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE], use_threads=is_large(opened))
+            rows = opened.read_row_groups(groups, [*key, change.KIND, *change.PLACE], use_threads=in_threads)
             for name in key:
                 if rows[name].null_count:
                     raise UnsupportedValue(f"the key column {name} is NULL in a change; correct the row")

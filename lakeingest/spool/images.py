@@ -172,8 +172,9 @@ def _rows(opened: pq.ParquetFile, numbers: "np.ndarray", names: Sequence[str]) -
     ends = np.cumsum(sizes)
     groups = np.searchsorted(ends, numbers, side="right")  # for each row, the number of its row group
     # `ends - sizes` has the number of each group's first row, so the difference is the number of a row in its group
+    in_threads = is_large(opened)
     return pa.concat_tables(
-        opened.read_row_group(group, list(names), use_threads=is_large(opened)).take(
+        opened.read_row_group(group, list(names), use_threads=in_threads).take(
             pa.array(numbers[groups == group] - (ends[group] - sizes[group]))
         )
         for group in np.unique(groups).tolist()
