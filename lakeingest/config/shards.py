@@ -67,7 +67,7 @@ def _of_target(target: Target) -> list[_Check]:
         (
             target.catalog.gives_places,
             "target.catalog of Amazon S3 Tables",
-            "it gives each table a place of its own, and nobody has tried whether it shows files of others",
+            "it gives each table its own place, and shared tables were not tested there",
         ),
         (
             target.publish_together,
