@@ -1,9 +1,12 @@
 """How two processes share the tests: tests/plugins/processes.py, tried with tests of its own."""
 
+from pathlib import Path
+
 import pytest
 
 pytest_plugins = ["pytester"]
 
+ROOT = Path(__file__).parents[1]
 FILE = """
 import os
 import pytest
@@ -17,6 +20,11 @@ def test_one(lake_format, number):
     with open(Path(__file__).with_name("done.txt"), "a") as done:
         done.write(lake_format + " " + os.environ["PYTEST_XDIST_WORKER"] + "\\n")
 """
+
+
+@pytest.fixture(autouse=True)
+def _scheduler_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the inner pytest runs in a folder of its own
 
 
 def processes_of(pytester: pytest.Pytester, *files: list[str]) -> dict[str, set[str]]:
