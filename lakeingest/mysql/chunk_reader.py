@@ -31,7 +31,7 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.binlog.position import FilePosition, GtidSet, Low
-from lakeingest.core.proofs.witness import Compared
+from lakeingest.core.proofs.witness import NO_CHUNK_LOOK, ChunkLook, Compared
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.core.waves.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.waves.splits import Split
@@ -159,12 +159,12 @@ def read_chunk(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
-    compared_rows: int = 0,
+    look: ChunkLook = NO_CHUNK_LOOK,
 ) -> ChunkRead:
     """Read one chunk, of at most `cap`. All other arguments and the errors are those of `read_rows`."""
     conditions = [chunk.range.predicate(schema.source_key)]
     what = source, schema, conditions, server_uuid, epoch
-    read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, compared_rows=compared_rows)
+    read = read_rows(*what, hooks=hooks, cap=cap, settled=settled, look=look)
     split = Split(chunk.range, read.low, read.high.place(epoch))
     return ChunkRead(read.rows, split, read.high, read.nulled, read.second_look, read.seen)
 
@@ -189,16 +189,16 @@ def read_rows(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
     settled: FilePosition | None = None,
-    compared_rows: int = 0,
+    look: ChunkLook = NO_CHUNK_LOOK,
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
     Of these rows, only those that also meet the condition of the user are returned.
 
     `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
-    position of its binlog; new read views must contain every XA COMMIT before that position. Up to `compared_rows`
-    rows of the first condition are compared with what the second decoder reads in the same view. The read opens two
-    connections to the source; with a replica, one connection to the source and two connections to the replica.
+    position of its binlog; new read views must contain every XA COMMIT before that position. The rows of
+    `look`, of the first condition, are compared with what the second decoder reads in the same view. The read opens
+    two connections to the source; with a replica, one connection to the source and two connections to the replica.
 
     Raises:
         SplitUnstable: the table or the server changed during the read, so the rows have to be read again; or XA
@@ -230,7 +230,7 @@ def read_rows(
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled, seen = _matching_rows(reading, keyed(schema, source), select, conditions, cap)
         hooks.after_rows()
-        second_look = _look_again(reading, schema, select, conditions, rows, compared_rows)
+        second_look = _look_again(reading, schema, select, conditions, rows, look)
         query(reading, "COMMIT")
         if source.replica is not None:  # the rows must not be those of a transaction that only the replica has
             require_no_more(source, primary, reading)
@@ -374,12 +374,13 @@ def _look_again(
     select: str,
     conditions: Sequence[str],
     rows: pa.Table,
-    most: int,
+    look: ChunkLook,
 ) -> SecondLook | None:
-    """Compare up to `most` of the rows that meet the first condition with what the second decoder reads.
+    """Compare rows that meet the first condition, as many as `look` says, with what the second decoder reads.
 
     None if nothing is to be compared, or if the slow decoders have read the rows.
     """
+    most = look.rows_of(rows.num_rows)
     if not most or not conditions or uses_slow_decoders():
         return None
     began, cpu = time.monotonic(), time.process_time()

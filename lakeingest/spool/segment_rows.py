@@ -43,9 +43,9 @@ class SegmentRows:
         return _Places(self._folder / self._manifest.transactions, ("file", "pos"))
 
     @property
-    def changed(self) -> list[TableId]:
-        """The tables with rows."""
-        return [table for table, file in self._manifest.tables.items() if file is not None and file[1]]
+    def changed(self) -> dict[TableId, int]:
+        """The tables with rows, and how many rows they have."""
+        return {table: file[1] for table, file in self._manifest.tables.items() if file is not None and file[1]}
 
     def first_transaction(self, tables: Collection[TableId]) -> int:
         """The number of the first transaction that changes one of the tables, which have rows."""

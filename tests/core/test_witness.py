@@ -7,18 +7,23 @@ import pytest
 
 from lakeingest.core.proofs.witness import (
     EVERY_EVENT,
+    EVERY_ROW,
     FIRST_EVENTS,
+    FIRST_PART,
     FIRST_ROWS,
     GUESSED_RATE,
+    LEAST_FIRST_ROWS,
     MOST_TABLES,
     NO_LOOK,
     PART_ROWS,
     SHARE,
+    ChunkLook,
     Difference,
     Look,
     Looked,
     Met,
     Stint,
+    first_rows,
     first_stint,
     of_chunks,
     traits,
@@ -173,15 +178,15 @@ def test_the_document_is_read_back() -> None:
         (NO_LOOK, None),
         (Look(frozenset({C}), frozenset({C})), None),  # it has no rows here
         (Look(first=frozenset({A, C}), first_rows=7), Stint(None, frozenset({A}), 7, FIRST_EVENTS)),
-        (Look(first=frozenset({A, B}), sample=5), Stint(None, frozenset({A, B}), FIRST_ROWS, FIRST_EVENTS)),
+        (Look(first=frozenset({A, B}), sample=5), Stint(None, frozenset({A, B}), LEAST_FIRST_ROWS, FIRST_EVENTS)),
         (Look(frozenset({A}), frozenset({B}), sample=5), Stint(None, frozenset({A}), PART_ROWS, EVERY_EVENT)),
         (Look(sample=5, seed=23), Stint(3, frozenset({A, B}), 5, FIRST_EVENTS)),
     ],
 )
 def test_what_matters_most_is_read(look: Look, stint: Stint | None) -> None:
     """A table about which the decoders have disagreed, then what is new, then a sample."""
-    assert first_stint(look, {A, B}, 10) == stint
-    assert first_stint(look, (), 10) is None
+    assert first_stint(look, {A: 300, B: 9}, 10) == stint
+    assert first_stint(look, {}, 10) is None
     assert look.is_empty is (look is NO_LOOK)
 
 
@@ -190,11 +195,36 @@ def test_each_of_many_tables_has_its_turn() -> None:
     tables = {TableId("shop", f"t{number}") for number in range(120)}
     seen = set[TableId]()
     for seed in range(0, 120, MOST_TABLES):
-        stint = first_stint(Look(first=frozenset(tables), seed=seed), tables, 1)
+        stint = first_stint(Look(first=frozenset(tables), seed=seed), dict.fromkeys(tables, 1), 1)
         assert stint is not None
         assert len(stint.tables) == MOST_TABLES
         seen |= stint.tables
     assert seen == tables
+
+
+@pytest.mark.parametrize(
+    ("read", "compared"),
+    [
+        (1, LEAST_FIRST_ROWS),  # it takes the rows that there are
+        (LEAST_FIRST_ROWS * FIRST_PART, LEAST_FIRST_ROWS),
+        ((LEAST_FIRST_ROWS + 1) * FIRST_PART, LEAST_FIRST_ROWS + 1),
+        (FIRST_ROWS * FIRST_PART, FIRST_ROWS),
+        (FIRST_ROWS * FIRST_PART * 2, FIRST_ROWS),
+    ],
+)
+def test_something_new_takes_a_part_of_a_long_read(read: int, compared: int) -> None:
+    """At least some rows, and never more than are wanted at all; a segment counts the rows of the chosen tables."""
+    assert first_rows(FIRST_ROWS, LEAST_FIRST_ROWS, read) == compared
+    assert ChunkLook(FIRST_ROWS, LEAST_FIRST_ROWS).rows_of(read) == compared
+    stint = first_stint(Look(first=frozenset({A})), {A: read, B: 10**9}, 1)
+    assert stint is not None
+    assert stint.rows == compared
+
+
+@pytest.mark.parametrize("rows", [0, 5, EVERY_ROW])
+def test_suspects_and_samples_do_not_depend_on_the_size_of_a_chunk(rows: int) -> None:
+    """They take as many rows as they say."""
+    assert {ChunkLook(rows).rows_of(read) for read in (0, 1, 10**9)} == {rows}
 
 
 def test_a_difference_can_be_shown_without_its_values() -> None:

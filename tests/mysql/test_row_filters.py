@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakeingest.core.proofs.witness import ChunkLook
 from lakeingest.core.tables.change import KIND, ORDINAL, POS, RowKind
 from lakeingest.core.tables.keys import EVERY_KEY, KeyRange
 from lakeingest.core.tables.row_filter import parse
@@ -109,7 +110,7 @@ def assert_agreed(db: Db, condition: str, part_of: TableSchema, everything: Part
     schema = chosen(db, condition)
     wanted = [int(row_id) for (row_id,) in query(db.connection, f"SELECT id FROM t WHERE {condition} ORDER BY id")]
     uuid = server_state(db.connection).uuid
-    read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, EPOCH, compared_rows=100)
+    read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, EPOCH, look=ChunkLook(100))
     assert read.rows["id"].to_pylist() == wanted, condition
     assert read.seen.rows == everything.read.tables[part_of.table].num_rows
     assert read.second_look is not None

@@ -1,7 +1,7 @@
 """How much of the binlog a second, independent decoder reads again, and what a difference between the decoders is.
 
-Everything is compared for the first rows of whatever this installation has not met yet: a version of lakeingest or of
-the server, a type of column, a default. After that, samples are compared, for a small share of the CPU time of runs.
+The first rows of whatever this installation has not met yet are compared: of a version of lakeingest or of the server,
+a type of column, a default. After that, samples are compared, for a small share of the CPU time of runs.
 """
 
 import hashlib
@@ -13,7 +13,9 @@ from typing import Any, Self
 from lakeingest.core.tables.default import Default, Value
 from lakeingest.core.tables.schema import Column, TableId, TableSchema
 
-FIRST_ROWS = 10_000  # so many rows of something new are compared
+FIRST_ROWS = 10_000  # so many rows of something new are compared, as fast as the next two numbers allow
+FIRST_PART = 200  # one of so many rows that are read: the second decoder then takes about a tenth of the time of a read
+LEAST_FIRST_ROWS = 2_000  # so many of the rows that are read together are compared, however few they are
 SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
 LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: the connection alone costs some
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
@@ -30,13 +32,15 @@ class Look:
     """What the second decoder reads of a segment.
 
     `everything`: tables whose every row is compared, because the decoders have disagreed about them before. `first`:
-    tables with something new, of which up to `first_rows` rows are compared. `sample`: how many rows of all tables are
-    compared, from a place that `seed` decides; 0: none. `masked`: messages do not show values.
+    tables with something new, of which up to `first_rows` rows are compared, and at least `least_rows` if a part of
+    the rows would be fewer. `sample`: how many rows of all tables are compared, from a place that `seed` decides; 0:
+    none. `masked`: messages do not show values.
     """
 
     everything: frozenset[TableId] = frozenset()
     first: frozenset[TableId] = frozenset()
     first_rows: int = FIRST_ROWS
+    least_rows: int = LEAST_FIRST_ROWS
     sample: int = 0
     seed: int = 0
     masked: bool = False
@@ -54,12 +58,21 @@ NO_LOOK = Look()
 class ChunkLook:
     """What the second decoder reads of a chunk: its first `rows` rows. `is_sample`: they are a sample.
 
-    `masked`: messages do not show values.
+    `least_rows`: so many rows if a part of the chunk would be fewer; None: always `rows`. `masked`: messages do not
+    show values.
     """
 
     rows: int = 0
+    least_rows: int | None = None
     is_sample: bool = False
     masked: bool = False
+
+    def rows_of(self, read: int) -> int:
+        """How many rows are compared of a chunk of `read` rows."""
+        return self.rows if self.least_rows is None else first_rows(self.rows, self.least_rows, read)
+
+
+NO_CHUNK_LOOK = ChunkLook()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +89,23 @@ class Stint:
     events: int
 
 
-def first_stint(look: Look, changed: Collection[TableId], transactions: int) -> Stint | None:
+def first_rows(most: int, least: int, read: int) -> int:
+    """How many of `read` rows with something new are compared: one of FIRST_PART, but from `least` to `most` rows."""
+    return min(most, max(least, read // FIRST_PART))
+
+
+def first_stint(look: Look, changed: Mapping[TableId, int], transactions: int) -> Stint | None:
     """What the second decoder reads first of a segment with `transactions` transactions; None if it reads nothing.
 
-    `changed`: the tables with rows in the segment. If the stint is for tables of `look.everything`, other stints
-    follow until the end of the segment.
+    `changed`: the tables with rows in the segment, and how many rows. If the stint is for tables of `look.everything`,
+    other stints follow until the end of the segment.
     """
     if everything := look.everything.intersection(changed):
         return Stint(None, everything, PART_ROWS, EVERY_EVENT)
     if first := look.first.intersection(changed):
-        return Stint(None, _drawn(first, look.seed), look.first_rows, FIRST_EVENTS)
+        tables = _drawn(first, look.seed)
+        rows = first_rows(look.first_rows, look.least_rows, sum(changed[table] for table in tables))
+        return Stint(None, tables, rows, FIRST_EVENTS)
     if look.sample and changed:
         return Stint(look.seed % transactions, _drawn(changed, look.seed), look.sample, FIRST_EVENTS)
     return None

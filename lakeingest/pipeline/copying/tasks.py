@@ -74,9 +74,7 @@ class CopyChunk:
         with profile.stage("chunks: read"):
             what = wave.source, wave.schema, self.chunk, wave.server_uuid, wave.epoch
             # maybe several attempts
-            read = read_stable(
-                lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled, compared_rows=self.look.rows)
-            )
+            read = read_stable(lambda: read_chunk(*what, cap=wave.cap, settled=wave.settled, look=self.look))
         seconds = time.monotonic() - began
         looked = Looked()
         if read.second_look is not None:

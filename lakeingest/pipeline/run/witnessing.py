@@ -5,7 +5,18 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakeingest.core.proofs.witness import EVERY_ROW, FIRST_ROWS, ChunkLook, Look, Looked, Met, of_chunks, traits
+from lakeingest.core.proofs.witness import (
+    EVERY_ROW,
+    FIRST_ROWS,
+    LEAST_FIRST_ROWS,
+    NO_CHUNK_LOOK,
+    ChunkLook,
+    Look,
+    Looked,
+    Met,
+    of_chunks,
+    traits,
+)
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import DecodersDisagree
 from lakeingest.files.file import File
@@ -48,9 +59,10 @@ class Witness:
         has_news = {of_table: self.met.has_news(server, of_table) for of_table in set(all_traits.values())}
         first = frozenset(table for table, of_table in all_traits.items() if has_news[of_table])
         chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
-        suspects, first_rows, sample = frozenset(self._suspects), FIRST_ROWS // max(1, segments), self.met.sample_rows
+        suspects, sample = frozenset(self._suspects), self.met.sample_rows
+        first_rows, least_rows = (rows // max(1, segments) for rows in (FIRST_ROWS, LEAST_FIRST_ROWS))
         return [
-            Look(suspects, first, first_rows, sample if number == chosen else 0, seed, self.masked)
+            Look(suspects, first, first_rows, least_rows, sample if number == chosen else 0, seed, self.masked)
             for number in range(segments)
         ]
 
@@ -63,8 +75,9 @@ class Witness:
         if not stopped.is_empty and _has_disagreed(stopped, schema.table):
             return [ChunkLook(EVERY_ROW, masked=self.masked)] * chunks
         if self.met.has_news(of_chunks(server), self._traits_of(schema)):
-            return [ChunkLook(max(1, FIRST_ROWS // chunks), masked=self.masked)] * chunks
-        looks = [ChunkLook()] * chunks
+            first_rows, least_rows = (max(1, rows // chunks) for rows in (FIRST_ROWS, LEAST_FIRST_ROWS))
+            return [ChunkLook(first_rows, least_rows, masked=self.masked)] * chunks
+        looks = [NO_CHUNK_LOOK] * chunks
         chosen = random.randrange(chunks)  # noqa: S311 - no secret
         looks[chosen] = ChunkLook(self.met.sample_rows, is_sample=True, masked=self.masked)
         return looks
