@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = "17"
+# the variable and the setting that let PySpark start a session of Spark Connect
+_REMOTE, _REMOTE_SETTING = "SPARK_REMOTE", "spark.remote"
+_NO_REMOTE = "a session of Spark Connect has no RDDs, by which tasks reach the executors"
 _MASTER_SECONDS = 5.0  # the greatest time for a connection to a master
 
 
@@ -113,6 +116,7 @@ def _start_session(config: Config) -> "SparkSession":
     except ModuleNotFoundError as error:
         raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or use a machine with Spark") from error
 
+    _assert_classic(config)
     home = java_home()
     if home is not None:  # None: Spark finds the Java on PATH
         os.environ["JAVA_HOME"] = str(home)
@@ -138,6 +142,13 @@ def _start_session(config: Config) -> "SparkSession":
     server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - PySpark has no public way
     server.handle_error = lambda *_: None
     return session
+
+
+def _assert_classic(config: Config) -> None:
+    """Raise OperatorNeeded if PySpark would start a session of Spark Connect."""
+    for name, where in ((_REMOTE, os.environ), (_REMOTE_SETTING, config.spark.conf)):
+        if name in where:
+            raise OperatorNeeded(f"{name} is set, and {_NO_REMOTE}; unset it, or give lakeingest a classic session")
 
 
 def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
@@ -178,7 +189,9 @@ def _assert_answers(master: str) -> None:
 
 
 def _misfit(session: "SparkSession", config: Config) -> str | None:
-    """The message if a session cannot be used because of settings with which it was started; None if it can be used."""
+    """The message if a session cannot be used because of the way in which it was started; None if it can be used."""
+    if not _is_classic(session):
+        return f"{_NO_REMOTE}; start a classic session, or let lakeingest start one"
     master = str(session.sparkContext.master)
     if not is_on_this_machine(master) and config.on_this_machine:  # folders that executors cannot reach
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
@@ -205,6 +218,13 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
         " Pipeline.spark_settings(), or let lakeingest start it"
     )
+
+
+def _is_classic(session: object) -> bool:
+    """Whether it is not a session of Spark Connect."""
+    from pyspark.sql import SparkSession
+
+    return isinstance(session, SparkSession)
 
 
 def _is_fixed(session: "SparkSession", key: str) -> bool:
@@ -249,6 +269,7 @@ def spark_finding(config: Config, session: "SparkSession | None" = None) -> str 
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
         if active_session() is None:  # a session would be started
+            _assert_classic(config)
             settings(config)  # raises if there are no jars for this Spark
             java_home()  # raises if there is no Java
     except OperatorNeeded as error:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -197,6 +198,21 @@ def test_a_master_that_does_not_answer_is_named(lake_config: Config) -> None:
     assert re.fullmatch(
         r"spark\.master spark://\S+ does not answer \(.*refused; nowhere.*\); start it.*", str(raised.value)
     )
+
+
+def test_spark_connect_is_refused_by_name(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a variable, the file or a session asks for it; our tasks need RDDs."""
+    monkeypatch.setattr("lakeingest.spark.session.active_session", lambda: None)
+    assert spark_finding(lake_config) is None
+    named = lake_config.spark.model_copy(update={"conf": {"spark.remote": "sc://spark.example.com"}})
+    assert "spark.remote is set" in str(spark_finding(lake_config.model_copy(update={"spark": named})))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example.com")
+    assert "SPARK_REMOTE is set" in str(spark_finding(lake_config))
+    with pytest.raises(OperatorNeeded, match="Spark Connect has no RDDs"):
+        open_session(lake_config)
+    other: Any = object()  # Spark Connect's class of sessions is not that of classic ones
+    with pytest.raises(OperatorNeeded, match="start a classic session"):
+        fit_session(other, lake_config)
 
 
 def test_a_format_without_a_known_jar_for_this_spark_is_refused(
