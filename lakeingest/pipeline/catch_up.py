@@ -45,9 +45,10 @@ def catch_up(run: OpenRun) -> None:
 def publish_together(
     run: OpenRun, tables: Sequence[TableRun], stopping: Callable[[], bool] = lambda: False
 ) -> list[TableRun]:
-    """Merge and publish tables at once, if pipeline.yml says so (`target.publish_together`), else side by side.
+    """Merge and publish tables in a joint publish, if pipeline.yml says so (`target.publish_together`).
 
-    Returns the tables that are not done: the caller merges and publishes each of them by itself, in this order.
+    Without joint publishes, and for tables that are new to readers or have failed, this is done side by side. Returns
+    the tables that are not done: the caller merges and publishes each of them by itself, in this order.
     """
     edges, binlog = run.edges, run.binlog
     joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None
@@ -58,7 +59,7 @@ def publish_together(
     shown = [table for table in tables if table.failure is None and table.staged.published is not None]
     left = publish_at_one_place(run, joint, shown, stopping)
     handled = {table.id for table in shown}
-    others = [table for table in tables if table.id not in handled]  # such as tables that are new to readers
+    others = [table for table in tables if table.id not in handled]
     return parents_first(binlog, [*left, *publish_side_by_side(edges, binlog, others, stopping)])
 
 
@@ -70,12 +71,14 @@ def publish_each(
 ) -> None:
     """Merge and publish tables one after the other, and clear their failures.
 
-    A shard whose key is in another shard is tried once more behind all others: its row may have left the other shard
-    since. `may_begin` is asked at the start of each table; after a table for which `stopping` is true, none is begun.
+    A shard is tried once more after all other tables if another shard has one of its keys: the row with this key may
+    have left the other shard by then. `may_begin` is asked at the start of each try. After a table for which `stopping`
+    is true, no further table gets its first try.
     """
     waiting = list[TableRun]()
 
     def work(table: TableRun, *, waits: bool) -> None:
+        """Try one table. With `waits`, a shard that fails with KeyDoubled is kept in `waiting` for a second try."""
         with working_on(run.edges, table):
             try:
                 if may_begin(table):
@@ -99,9 +102,9 @@ def publish_side_by_side(
 ) -> list[TableRun]:
     """Merge and publish side by side the tables that need only the lake. Returns the other tables, in their order.
 
-    A table that someone compacts at the same time is returned, too, and so is a shard with a key of another shard.
-    After `stopping`, no further table is begun. The order of the tables does not matter here: only tables whose rows
-    are read again after changes by foreign keys need their parents first, and these are among the returned tables.
+    A table that someone compacts at the same time is returned, too, and so is a shard with a key of another shard. Once
+    `stopping` returns True, no further table is begun. The order of the tables does not matter here: only tables whose
+    rows are read again after changes by foreign keys need their parents first, and these are among the returned tables.
     """
     all_tables, at_once = list(tables), edges.config.target.tables_at_once
     if at_once == 1:
@@ -110,7 +113,7 @@ def publish_side_by_side(
     together = [table for table in all_tables if table.id not in others]
 
     def merge_alone(table: TableRun) -> None:
-        """Merge and publish one table. If someone has compacted it meanwhile, add it to `others`."""
+        """Merge and publish one table. Add it to `others` if someone has compacted it, or for KeyDoubled."""
         if stopping():
             return
         with working_on(edges, table):
@@ -175,7 +178,7 @@ def trim_spool(run: OpenRun) -> None:
     if decision is None:  # no table is watched, or it is not known what a table needs
         return
     keep = edges.config.changelog.keep
-    run.companions.hold(spool)
+    run.companions.hold(spool)  # first, so that the archive keeps the changes that companions have still to read
     spool.forget(decision.forget_before, keep)
     if decision.needed is not None:
         thin(spool, decision.needed, keep)

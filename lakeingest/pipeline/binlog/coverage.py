@@ -56,7 +56,7 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Before rows of the table are read: extend the spool back to every change that the read views may not contain.
+    """Before rows of the table are read: extend the spool back until it has every change that the read views may lack.
 
     Returns the place after which the spool has all changes of the table, and of its parents by foreign keys. No low
     watermark that is read from now on is before that place. Raises SplitUnstable if DDL of the table or of a parent
@@ -70,7 +70,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
         if run.watch is not Watch.WATCHED:
             continue
         covered_from = _cover_own_changes(edges, binlog, run)
-        if since < covered_from:  # the end of the parent's DDL: the spool does not get its changes before the DDL
+        if since < covered_from:  # `covered_from` is the end of DDL: the spool lacks the parent's changes before it
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
                 f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}: without GTIDs a"
@@ -80,11 +80,11 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
 
 def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Do what `cover_lows` does for the table alone. Returns the place after which the spool has the table's changes.
+    """Do what `cover_lows` does, but for one table without its parents.
 
-    The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
-    extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run at the
-    same time as changes of the table.
+    Returns the place after which the spool has the table's changes. The place is found as in `watched_from`. If the
+    spool watches the table only from a later place on, the spool is extended back to the place. Raises SplitUnstable if
+    DDL in the binlog file may have run at the same time as changes of the table.
     """
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):

@@ -45,7 +45,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     whole = Segment.after(position, stop)
     possible_ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     segments = cut(whole, possible_ends, sizes, pieces, LEAST_BYTES)
-    if not segments:  # what follows asks all tables, and a first copy gets here for each of them
+    if not segments:  # skip the steps below: they look at all tables, and a first copy calls this for each table
         return []
     source, folder = edges.source.settings, binlog.spool.folder
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
@@ -119,7 +119,7 @@ def _decoded_rightly(
     manifests, altered, stopped = list[Manifest](), set(waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
         for table in segment.stopped.keys() - stopped.keys():
-            # of an altered table, only DDL stops it: any other error may come from the old definition
+            # an altered table stops only for DDL: any other error may come from the old definition
             errors = segment.refused if table in altered else segment.stopped
             if table in errors:
                 stopped[table] = errors[table]

@@ -66,7 +66,7 @@ def _compare(
 ) -> Stint | None:
     """Compare one part, and add to `looked` what was compared. Raises DecodersDisagree if a row differs.
 
-    Returns the next part if everything of its tables is to be compared; None after the last part.
+    Returns the next part if everything of the part's tables is to be compared and a part is left; otherwise None.
     """
     places = rows.transactions
     number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction

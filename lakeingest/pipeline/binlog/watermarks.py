@@ -20,7 +20,10 @@ def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
 
 
 def position_of_high(edges: Edges, binlog: BinlogRun, high: FilePosition) -> Position:
-    """The position of `high`, the greatest high watermark of a wave. The position's history can be proven later."""
+    """The position of `high`, the greatest high watermark of a wave.
+
+    Its history has the second in which the server began the file of `high`. This second can be compared later.
+    """
     position = binlog.spool.position
     gtids = None if position.gtids is None else GtidSet()  # empty, because the low watermarks have the GTIDs
     began = binlog.second_of(edges.source, high.file)

@@ -108,7 +108,7 @@ def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[
     key_columns = set(table.schema.key)  # `move.key` is a foreign key
     new_moves = [move for move in binlog.cascaded.moves(table.id) if move.place > cascades.to]
     moved = [move for move in new_moves if not key_columns.isdisjoint(move.key.columns)]
-    _forget_unneeded(binlog, table)  # only now: the changes above may be among them
+    _forget_unneeded(binlog, table)  # after the search above, which may need what is forgotten here
     return touched, moved
 
 
@@ -137,7 +137,7 @@ def _read_again(
     if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)
-    needed = max([change.place for change in touched] + [move.place for move in moved])  # the last change
+    needed = max([change.place for change in touched] + [move.place for move in moved])  # the place of the last change
     if _last_place_in_views(edges, binlog) < needed:  # the views may lack the last change
         raise _rotation_error(binlog, table)
     # Step 1: before the views are opened, extend the spool back: after `since` it has all changes that they may lack

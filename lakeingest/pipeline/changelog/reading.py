@@ -203,7 +203,7 @@ class Changelog:
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                batch = next(batches, None)  # until now a run may remove files; now all are open
+                batch = next(batches, None)  # opens all files: if a run removes them later, they stay readable
             except (SpoolGap, StateUnreadable):  # perhaps a run has removed a file: try again
                 if attempt == _TRIES:
                     raise

@@ -67,7 +67,7 @@ def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], en
     files = spool.files(schema.table, min(mark for _, mark in marks), end)
     if not files:
         return []
-    last_changes = collapsed(files, schema.key, marks, end, Slice())
+    last_changes = collapsed(files, schema.key, marks, end, Slice())  # without bounds: of all keys
     # the last changes are in the order of their files: `starts` has the index of the first change of each file
     file_numbers, starts = np.unique(last_changes.files, return_index=True)
     rows_of_files = np.split(last_changes.rows, starts[1:])  # cut where the second and each later file begins

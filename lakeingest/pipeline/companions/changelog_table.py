@@ -122,7 +122,7 @@ class _Writing:
             # TRUNCATE leaves all columns as they are
             origins = None if part.alteration.empties else dict(zip(ddl.after.names, ddl.origins, strict=True))
             self._follow(ddl.after, origins)
-            self._collect()
+            self._collect()  # the rows before the DDL come first
             self._add(log_rows.ddl_row(part, self._log.schema, was, self._log.columns))
             self._read_to = ReadTo(part.followed.place, log=self.reading.name)
             return
@@ -186,7 +186,7 @@ class _Writing:
         log.columns = columns
 
     def _add(self, rows: pa.Table) -> None:
-        """Let rows that have the log's columns already wait for the next file."""
+        """Let these rows wait for the next file. They have the log's columns."""
         self._rows.append(rows)
         self._count += rows.num_rows
 
@@ -221,7 +221,7 @@ class _Writing:
 
 
 def _is_alike(one: Copied | Changed, other: Copied | Changed) -> bool:
-    """Whether two parts become rows in the same way."""
+    """Whether two parts have rows of one kind and one definition, so that `_collect` can take their rows together."""
     if type(one) is not type(other) or one.schema.fingerprint != other.schema.fingerprint:
         return False
     if isinstance(one, Changed) and isinstance(other, Changed):

@@ -145,7 +145,8 @@ class Companions:
         """Note the version of a companion after it was tidied; None: it made no commit."""
         if version is not None:
             self._standings[name] = replace(self._standings[name], version=version)
-            self._must_note = True  # its commit may have an earlier position, and ends what was noted before
+            # the old note does not count for the new version, and the commit itself may have an earlier position
+            self._must_note = True
 
     def _is_due(self, kind: Companion, table: TableRun) -> bool:
         """Whether the companion lacks something, and may be tried now. Of a quiet table, only a later place is noted.
@@ -206,7 +207,8 @@ class Companions:
         self._loaded.discard(name)
         self._behind.add(name)
         if name in self._standings:
-            self._standings[name] = replace(self._standings[name], of=0)  # so it is not taken for a quiet table's
+            # 0 is no version of the copy: `_is_due` must not find that nothing was published since
+            self._standings[name] = replace(self._standings[name], of=0)
             self._must_note = True
 
     def _record(self, key: str, stopped: Stopped) -> None:
@@ -273,7 +275,10 @@ class Companions:
         self._tidied_to(name, kind.tidy(table))
 
     def _note(self, name: Name, before: Standing | None, after: Standing) -> None:
-        """Note how far a companion is now. If no commit of the companion tells this, the state folder must have it."""
+        """Note how far a companion is now.
+
+        The state folder must have this if the companion is new, or if no commit of the companion tells it.
+        """
         self._standings[name] = after
         self._loaded.add(name)
         self._behind.discard(name)
@@ -338,8 +343,8 @@ class Companions:
 
     def _least_unread(self) -> Place | None:
         """The least place of the companions that are behind, or may be behind; None if there is no such companion."""
-        unknown = self._noted.keys() - self._seen
-        places = [self._standings[name].read_to.place for name in self._behind | unknown if name in self._standings]
+        unseen = self._noted.keys() - self._seen  # they may be behind
+        places = [self._standings[name].read_to.place for name in self._behind | unseen if name in self._standings]
         return min(places, default=None)
 
     def _is_kept(self, name: Name) -> bool:
@@ -350,7 +355,7 @@ class Companions:
         kind = next((kind for kind in self.kinds if kind.key == key), None)
         if kind is None:
             return False
-        table = self.copied.get(id_)
+        table = self.copied.get(id_)  # None: pipeline.yml no longer has the table, or only this run leaves it out
         return not self.takes_all if table is None else kind.is_wanted(table)
 
 

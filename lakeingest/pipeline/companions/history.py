@@ -98,7 +98,7 @@ class Histories:
         return self._at(staged, described(schema, in_history(of)))
 
     def _created(self, table: TableRun) -> HistoryTable:
-        """A new history without rows, which no reader sees."""
+        """Make a history without rows in the lake. No reader sees it yet."""
         schema = new_history(in_history(table.schema))
         self._lake.types(schema)  # raises UnsupportedTable if the catalog cannot have the name
         keep_history(self.edges.writing, schema)

@@ -171,17 +171,16 @@ class HistoryTable:
 
 
 def _false(rows: pa.Table) -> pa.Array:
-    """A column with False for each of these rows."""
+    """The column DELETED for these rows: a history deletes no row, so it is False in each."""
     return pa.repeat(pa.scalar(value=False), rows.num_rows)
 
 
 @dataclass(slots=True)
 class HistoryWriting:
-    """Takes the parts of a changelog in order. `since`: the position up to which the history goes.
+    """Takes the parts of a changelog in order, and writes the versions that they begin or end.
 
-    If it is None, the history begins anew: all versions that it has as current end in a gap.
-
-    `log`: the name of the changelog. `time_of`: the time of a place; it is asked once for each place.
+    `since`: the position up to which the history goes. If it is None, the history begins anew: its current versions end
+    in a gap. `log`: the name of the changelog. `time_of`: the time of a place; it is asked once for each place.
     """
 
     history: HistoryTable
@@ -241,7 +240,7 @@ class HistoryWriting:
         """
         before = self._before
         if not self._has_begun and self.since is None and before is not None:
-            position = f"{before.place}~{Ended.GAP}"
+            position = f"{before.place}~{Ended.GAP}"  # `~` sorts after all positions of the place
             if isinstance(first, Copied):
                 position = min(position, f"{first.place}.rows")  # before the positions that `_write_copied` gives
             self.history.end_all(Moment(position, self.history.latest + 1), Ended.GAP, before)
@@ -260,7 +259,7 @@ class HistoryWriting:
             self._know(part.schema)
         if part.rows.num_rows:  # a copy without rows is one part without rows
             self._copied.append(part)
-        if sum(part.rows.num_rows for part in self._copied) >= _COPIED:
+        if sum(waiting.rows.num_rows for waiting in self._copied) >= _COPIED:
             self._write_copied()
         if part.last:
             self._end_copy()

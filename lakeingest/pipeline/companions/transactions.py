@@ -117,7 +117,8 @@ class Transactions:
 
     def _add(self, log: Log, rows: pa.Table, read_to: ReadTo) -> None:
         """Commit these rows of the list, up to this position."""
-        self._tables.commit(log, [self._tables.write(log, rows, 0)], rows.num_rows, read_to)
+        file = self._tables.write(log, rows, 0)  # 0: the commit has no rows before these
+        self._tables.commit(log, [file], rows.num_rows, read_to)
 
     def _transactions(
         self, held: Held, since: Place, to: Place, tables: Collection[TableId]

@@ -191,15 +191,15 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     )
     # Step 3: the gate, on the committed rows
     if not is_last:
-        keys = wave.keys
+        keys, rows_checked = wave.keys, rows
         if not keys.ordered:  # Spark cannot tell which rows are of the wave: the gate checks all rows
-            keys, rows = KeyRange(), progress.rows
+            keys, rows_checked = KeyRange(), progress.rows
 
         def staged_rows() -> "DataFrame":
             staged_table = edges.target.read(table.id, table.staged.version)
             return staged_table.where(keys.predicate(table.schema.key))
 
-        checked = gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
+        checked = gate(edges, table, f"after wave {progress.wave}", staged_rows, rows_checked, sound=sound)
         if checked.report.failures:
             # rows that may move to the quarantine do so before the publish
             reason = refusal_of(edges, table, checked.report, progress.rows, is_part=True)
