@@ -92,11 +92,11 @@ class _Merges:
         return [table for table in going_on if table.id in self.complete]
 
     def may_beside(self, table: TableRun) -> bool:
-        """Whether a thread may check the table. If its merge needs more than the lake, its gate may need that, too."""
+        """Whether a thread may check the table. If its merge needs more than the lake, its gate may need more, too."""
         return table.id not in self.alone
 
     def to_one_place(self, tables: Sequence[TableRun]) -> None:
-        """Merge these tables, and all that get changes then, until a pass of merges does not move the spool's end.
+        """Merge these tables, and all that get changes during the merges, until a pass does not move the spool's end.
 
         If each of PASSES passes moves the end, tables that need only the lake are at the end, and others may be before.
         """

@@ -254,7 +254,7 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
 
 
 def _publishes_at_once(config: Config, target: Target, held: Copies) -> Checked:
-    """The condition that the catalog can do what `target.publish_together` asks for. A REST server says if it can."""
+    """The condition that the catalog can do what `target.publish_together` asks for. Only a REST server may lack it."""
     is_refused = (
         config.target.publish_together
         and config.target.catalog.type == "rest"

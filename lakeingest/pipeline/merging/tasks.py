@@ -123,7 +123,7 @@ class WriteRows:
 
     def _counted(self, rows: pa.Table) -> usual.Written:
         """The numbers of rows that are not deleted, and of their NULLs."""
-        if DELETED in rows.column_names and pc.any(rows[DELETED]).as_py():  # not in the copy, or marked there
+        if DELETED in rows.column_names and pc.any(rows[DELETED]).as_py():  # rows that the copy lacks, or only marks
             rows = rows.filter(pc.invert(rows[DELETED]))
         nulls = {column.name: rows[column.name].null_count for column in self.schema.columns if column.nullable}
         return usual.Written(rows=rows.num_rows, nulls=nulls)

@@ -66,7 +66,8 @@ def opened(
 ) -> Iterator[OpenRun]:
     """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
-    After the block, what is known of copies is noted. Raises LeaseHeld while another run of the pipeline is at work.
+    If the block ends without an error, what is known of the copies is noted for later commands. Raises LeaseHeld while
+    another run of the pipeline is at work.
     """
     began = time.monotonic()
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:

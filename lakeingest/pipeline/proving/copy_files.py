@@ -200,9 +200,10 @@ class FileSums:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A task: keys and checksums of rows of some files: those with the first `limit` keys of a range, or of buckets.
+    """A task: read the keys and checksums of the first `limit` rows, in key order, of a range or of buckets.
 
-    Rows with NULL in their key, which only a damaged copy has, are left out: they have no key that could be named.
+    The rows are those of some files. Rows with NULL in their key, which only a damaged copy has, are left out: they
+    have no key that could be named.
     """
 
     reader: BatchReader

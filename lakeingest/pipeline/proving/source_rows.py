@@ -39,6 +39,7 @@ class SourceRows:
 
     def sums(self, buckets: int, numbers: Sequence[int] | None) -> dict[int, Checksum]:
         """The checksum of each bucket, as `mysql.checksum.range_checksums` has it."""
+        # `self` is the reader of the task, by `batches`; buckets need no numbering of ranges
         sums = FileSums(self, self._plain, self.widths, Numbering((), {}), buckets).run()
         return {number: checksum for number, checksum in sums.items() if numbers is None or number in numbers}
 

@@ -94,6 +94,7 @@ class TableComparison:
             raise
 
     def _moved(self) -> SourceMoved:
+        """The error for a definition that was changed during the comparison."""
         return SourceMoved(f"{self.schema.table}: its definition was changed meanwhile; verify again")
 
     def _has_another_definition(self) -> bool:
@@ -118,7 +119,7 @@ class TableComparison:
             if is_equal or is_confirmed:
                 return Confirmed(compared, tuple(found_twice), moved, position, plan)
             found_before = found.keys()
-            if position.gtids is None:  # a run may copy a transaction before the source has committed it
+            if position.gtids is None:  # a run may copy a transaction before the source has committed it: wait for that
                 time.sleep(COMMIT_SECONDS)
         raise SourceMoved(
             f"{self.schema.table}: each of {COMPARISONS} comparisons has found other differences; verify again"

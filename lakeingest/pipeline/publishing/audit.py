@@ -206,6 +206,7 @@ class _Reading:
             return
         keys = self.changed.keys.select(names)
         self.rows_read += keys.num_rows
+        # by changed key, how many rows have it: in all files that were read, and in the new files among them
         times, new_times = np.zeros((2, keys.num_rows), np.int64)
         for file, file_keys in zip(read, keys_by_file, strict=True):
             numbers = _numbers_of(file_keys, keys)
@@ -225,7 +226,7 @@ class _Reading:
             is_searched,
         )
         looks = np.stack(facts, axis=1).astype(int)
-        for values in np.unique(looks, axis=0):
+        for values in np.unique(looks, axis=0):  # keys with equal facts have the same fault: look at them together
             gone, may_lack, all_times, in_new, searched = values.tolist()
             if fault := fault_of(KeyLook(bool(gone), bool(may_lack), all_times, in_new, bool(searched))):
                 alike = np.flatnonzero((looks == values).all(axis=1))

@@ -106,7 +106,10 @@ def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance
 
 
 def note_published(edges: Edges, ready: Ready, published: Staged, seconds: float) -> None:
-    """Readers see the commit: go on from it. `seconds`: what its publish took, with gate and audit."""
+    """Let the table go on from a commit that readers see now, and report the publish.
+
+    `seconds`: what the publish took, with gate and audit.
+    """
     table = ready.table
     published = replace(published, progress=ready.staged.progress.published())
     table.advance(published)

@@ -42,7 +42,7 @@ def listed_chunk(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chun
 def read_keys(
     edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]]
 ) -> list[Patched]:
-    """Read the rows of these keys again, and wait until they are read."""
+    """Let tasks read the rows of these keys again and write patches, as `read_chunks` does."""
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
     return read_chunks(edges, binlog, table, signal, [listed_chunk(table.schema, group) for group in groups])
 
@@ -50,7 +50,7 @@ def read_keys(
 def read_chunks(
     edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, chunks: Sequence[Chunk]
 ) -> list[Patched]:
-    """Read these chunks again, and wait until they are read."""
+    """Let tasks read these chunks again and write patches, whose names begin with `signal`. Waits for the tasks."""
     source, server, patches = edges.source.settings, table.progress.server_uuid, patch_folder(edges, table)
     epoch, settled = binlog.spool.position.epoch, settled_position(edges, binlog)
     tasks = [
@@ -72,7 +72,7 @@ def read_chunks(
 
 
 def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
-    """The patches of the rows that were read, and new patches of keys that have no row in the source."""
+    """The patches that tasks have written, and patches that are written here, of keys without a row in the source."""
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _patch_of_listed_absent(edges, table, signal, part, epoch)
@@ -82,7 +82,7 @@ def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Pat
 
 
 def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """The patch that marks as deleted the rows of the copy whose keys were listed and have no row in the source.
+    """Write the patch that marks rows of the copy as deleted: their keys were listed, and have no row in the source.
 
     An empty list if the copy has no such row, or if deleted rows do not stay in the copy (then `to_mark` is empty).
     """
@@ -96,7 +96,7 @@ def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Pa
 def _patch_of_absent(
     edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
 ) -> list[Patch]:
-    """The patch that deletes these keys, which have no row in the source; an empty list if the patch would be empty.
+    """Write the patch that deletes these keys, which have no row in the source. An empty list if it would be empty.
 
     If deleted rows stay in the copy, the patch marks the rows of these keys as deleted.
     """

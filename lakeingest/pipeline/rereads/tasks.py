@@ -72,7 +72,7 @@ class ReadAgain:
     that differ are written: of an equal row, the copy has every change from before the request, and the next merges
     take later changes from the binlog. None: the rows are not compared, and all rows are written.
 
-    `checks`: rows of the copy were never checked, so the rows of the view are.
+    `checks`: the rows of the view are checked, because the rows of the copy never were.
     """
 
     source: Source

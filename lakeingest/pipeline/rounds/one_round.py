@@ -109,10 +109,12 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
     worked_at |= dict.fromkeys((table.id for table in due), time.monotonic())
 
     def has_worked(table: TableRun) -> bool:
+        """Note that the run has worked on the table. True if no further table is to be begun."""
         worked_at[table.id] = time.monotonic()
         return stopping()
 
     def may_begin(table: TableRun) -> bool:
+        """Whether the table can be merged; a stopped table is loaded again first."""
         return table.failure is None or _reload_stopped(edges, table)
 
     publish_each(run, parents_first(binlog, [*alone, *retried]), may_begin, has_worked)

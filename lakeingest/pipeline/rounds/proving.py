@@ -133,7 +133,7 @@ class Proving:
         """
         if self._settings is None:
             return False
-        repaired, began = len(self._repaired), time.time()  # what is due later is left to the next run
+        repaired_before, began = len(self._repaired), time.time()  # what is due later is left to the next run
         while not stopping():
             self._read_proofs()
             chosen = self._next(began)
@@ -142,7 +142,7 @@ class Proving:
             table, task, spent = chosen
             self._take(table, partial(task.run, began, spent), spent)
         self._note_wait()
-        return len(self._repaired) > repaired
+        return len(self._repaired) > repaired_before
 
     def proven_since(self, table: TableRun) -> float | None:
         """The time at which, or after which, each row of the copy was found equal to the source's; None if unknown."""
@@ -196,6 +196,7 @@ class Proving:
 
     def _tables_to_read_again(self) -> set[TableId]:
         """The tables for which a re-snapshot has been asked for, and has not ended."""
+        # before the first round, the run has no documents: those that were read at its begin are used
         documents = self.run.signals.documents.values() or self._documents_at_begin
         open_signals = (document.signal for document in documents if not document.ended)
         return {table for each in open_signals if each.action is Action.RESNAPSHOT for table in each.tables}
@@ -294,7 +295,7 @@ class Proving:
                 self.run.signals.folder.add(partial(_resnapshot, table.id, scope), self._least_number())
 
     def _least_number(self) -> int:
-        """The least number of a new signal: commits in the lake may have numbers of signals that are stored no more."""
+        """The least number of a new signal, above all numbers in commits. Their signals may not be stored any more."""
         copies = [table.progress for table in self.run.tables.values() if table.copy is not None]
         numbers = [number for progress in copies for number in progress.answered]
         numbers += [number for progress in copies if progress.reread for number in progress.reread.signals]

@@ -7,7 +7,11 @@ from lakeingest.pipeline.run.watch import Watch
 
 
 def has_changes(run: OpenRun, table: TableRun) -> bool:
-    """Whether the spool has changes of the table that are not merged, or DDL over which its rows are not lifted."""
+    """Whether the spool has something that the copy still lacks.
+
+    That is a change of the table, a change of a parent that foreign keys may have carried to the table, or DDL over
+    which the rows are not lifted.
+    """
     return (
         table.watch is Watch.AT_DDL
         or run.binlog.spool.backlog(table.id, table.progress.needed_from) > 0

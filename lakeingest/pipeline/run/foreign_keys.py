@@ -25,7 +25,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
     foreign key is dropped during the run, only more rows than necessary are read again.
     """
-    binlog.parents = None
+    binlog.parents = None  # they may have changed, too: `know_parents` asks for them again
     places = [table.needed_from for table in binlog.tables.values()]
     needed = [place for place in places if place is not None]
     lacks_needed_changes = bool(needed) and binlog.spool.lacks_cascades(min(needed))

@@ -56,8 +56,8 @@ class Witness:
         self._suspects = {table for table in self._suspects if _has_disagreed(stopped, table)}
         all_traits = {table: self._traits_of(schema) for table, schema in schemas.items()}
         # once for the tables of the same traits: a run may have thousands of tables
-        has_news = {of_table: self.met.has_news(server, of_table) for of_table in set(all_traits.values())}
-        first = frozenset(table for table, of_table in all_traits.items() if has_news[of_table])
+        has_news = {table_traits: self.met.has_news(server, table_traits) for table_traits in set(all_traits.values())}
+        first = frozenset(table for table, table_traits in all_traits.items() if has_news[table_traits])
         chosen, seed = random.randrange(max(1, segments)), random.getrandbits(60)  # noqa: S311 - no secret
         suspects, sample = frozenset(self._suspects), self.met.sample_rows
         first_rows, least_rows = (rows // max(1, segments) for rows in (FIRST_ROWS, LEAST_FIRST_ROWS))
@@ -84,11 +84,11 @@ class Witness:
 
     def _traits_of(self, schema: TableSchema) -> frozenset[str]:
         """What the decoders can meet in the table, by its last definition."""
-        known, of_table = self._traits.get(schema.table, (None, frozenset[str]()))
+        known, table_traits = self._traits.get(schema.table, (None, frozenset[str]()))
         if known is not schema:  # a definition is another object after DDL
-            of_table = traits(schema)
-            self._traits[schema.table] = schema, of_table
-        return of_table
+            table_traits = traits(schema)
+            self._traits[schema.table] = schema, table_traits
+        return table_traits
 
     def suspect(self, table: TableId) -> None:
         """From now on, everything of the table is compared, until it has no record of its stop any more."""

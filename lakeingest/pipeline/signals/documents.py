@@ -75,7 +75,7 @@ def poll_paused(run: OpenRun, table: TableRun) -> bool:
 def move(
     run: OpenRun, number: int, event: Event, *, why: str | None = None, note: str = "", result: object = None
 ) -> None:
-    """Store an event of a signal in its document.
+    """Store an event of a signal in its document. If a re-snapshot fails or is cancelled, also remove its patches.
 
     If `note` is empty, the old note stays, unless the signal is cancelled.
     """

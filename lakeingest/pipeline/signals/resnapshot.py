@@ -81,7 +81,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
     """Reads the rows of a request, wave by wave. `beside`: the run goes on while a wave is read; else it waits."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
-        super().__init__(table.id, None)
+        super().__init__(table.id, None)  # `_plan_wave` makes the planner, if chunks are to be planned
         self._edges, self._binlog, self._table = edges, binlog, table
         self.request, self.beside = request, beside
         self._is_merge_short = True  # the last wave has written few rows to merge
@@ -100,7 +100,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         """
         edges, table, scope = self._edges, self._table, self.request.scope
         schema, executors = table.schema, edges.executors
-        # before a chunk has a low watermark: from then on the spool has every change that a read view may not contain
+        # first, before a chunk has a low watermark: after `since`, the spool has every change that a read view may lack
         since = cover_lows(edges, self._binlog, table)
         at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
         if scope.keys is None:
@@ -314,7 +314,7 @@ def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request
 def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:
     """The keys of the copy that have no row in these files."""
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
-    [readers] = edges.target.readers(table.staged, key, [None])
+    [readers] = edges.target.readers(table.staged, key, [None])  # None: of all keys
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
     parts = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
     return pa.concat_tables([types.empty_table(), *parts])

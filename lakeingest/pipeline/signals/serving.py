@@ -234,7 +234,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
     document = run.signals.documents[signal.number]
     document = roll_back(open_rollbacks(edges.config), edges.lease, edges.state, folder, document, edges.observe)
     run.signals.documents[signal.number] = document
-    table = run.tables.get(signal.tables[0])
+    table = run.tables.get(signal.tables[0])  # a rollback has one table
     is_rolled_back = document.signal.state is State.DONE
     if is_rolled_back and table and table.failure and isinstance(table.failure.error, ForeignWrite):
         # the reason of the stop is gone
