@@ -26,6 +26,7 @@ def note_boundaries(source: BinlogSource, spool: Callable[[], Spool]) -> Iterato
     began: dict[str, int] = {}  # by binlog file, the second in which the server began it
 
     def note() -> None:
+        """Note positions until `stop` is set."""
         with suppress(LakeIngestError):  # an error that is not Retryable ends the notes, but not the run
             while not stop.wait(EVERY_SECONDS):
                 with suppress(Retryable):  # the source may be back the next time

@@ -74,6 +74,7 @@ def _compare(
     first = places[number]
 
     def rows_until(table: TableId, last: Place, most: int | None) -> pa.Table:
+        """The table's decoded rows from the part's first transaction to the transaction `last`, at most `most`."""
         return rows.rows(table, first, last, most)
 
     compared = second_reading(source, segment, schemas, waiting, stint, before, first, rows_until)

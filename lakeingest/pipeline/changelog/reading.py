@@ -180,7 +180,7 @@ class Changelog:
     def _oldest_of(self, published: Sequence[Published]) -> Published | None:
         """The oldest of these versions whose definition is stored; None if there is none.
 
-        Of several versions as of the same place, it is the last one. Earlier ones may lack rows that were read again,
+        Of several versions as of one place, the last one is taken. Earlier ones may lack rows that were read again,
         and the spool may have lost these rows.
         """
         known = [version for version in published if self._schema_of_version(version.version)]

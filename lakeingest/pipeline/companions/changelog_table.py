@@ -71,7 +71,7 @@ class ChangelogTable:
         return Standing(log.staged.version, reading.reached)
 
     def begin_of(self, table: TableId) -> str:
-        """The place as of which the log has the rows of a copy, as a text that sorts. The log has all later changes.
+        """A place, as a text that sorts: the log has the rows of a copy as of this place, and all later changes.
 
         Call this only if the log is there, and if this run has written it or its table is quiet.
         """

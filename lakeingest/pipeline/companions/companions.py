@@ -242,13 +242,14 @@ class Companions:
             return False
 
         def write() -> None:
+            """Write what the list lacks up to `to`, and note how far the list is now."""
             before = self._standing(name, listing.standing)
             self._note(name, before, listing.write(None if before is None else before.read_to, to, wanted))
 
         return self._tried(name, listing.name, write)
 
     def _write(self, kind: Companion, table: TableRun) -> None:
-        """Write what the companion lacks, or begin it anew if some of that is no longer stored; then tidy it.
+        """Write what the companion lacks, then tidy it. If some of what it lacks is lost, begin the companion anew.
 
         Raises NotOurTable if a table of the source has the companion's name.
         """

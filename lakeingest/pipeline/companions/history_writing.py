@@ -103,6 +103,7 @@ class HistoryTable:
         """
 
         def progress_after(effects: Effects) -> Progress:
+            """The progress that the commit carries. Called with the effects, just before the commit is made."""
             if effects.updated != ended:
                 raise StateUnreadable(
                     f"{self.schema.table} has {effects.updated} of {ended} versions that have ended now; rename or drop"

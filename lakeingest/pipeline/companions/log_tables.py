@@ -116,9 +116,9 @@ class LogTables:
         log.writes += 1
 
     def tidy(self, log: Log, *, now: bool = False) -> None:
-        """Remove rows that are too old, and combine small files: after one of TIDY_EVERY writes, and always with `now`.
+        """Remove rows that are too old, and combine small files.
 
-        It is called after each write.
+        It is called after each write. Without `now`, it does this only once in TIDY_EVERY writes.
         """
         if not now and log.writes % TIDY_EVERY != 1:
             return

@@ -9,10 +9,10 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def assert_names_known(table: TableRun, current: TableSchema) -> None:
-    """Raise SchemaChanged if a new column of `current`, the source's definition, may be a column with such a choice.
+    """Raise SchemaChanged if a new column of the source may be a column that the user does not want copied as it is.
 
-    The user leaves out, hides or renames that column in the copy, and it has another name at the source now. Only a
-    person can tell what the new column is. So no run copies the new column before a person has said so.
+    The user leaves out, hides or renames that column in the copy, and it may have got another name at the source. Only
+    a person can tell this, so no run copies the new column before a person has. `current`: the source's definition.
     """
     if names := revealed(table.schema, current):
         raise _may_be_hidden(table, names)

@@ -100,6 +100,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def progress_after(effects: Effects) -> Progress:
+        """The progress that the commit carries. Called with the effects of the merge."""
         edges.lease.assert_held()  # just before the commit
         # a change of a key has its whole row, so the key leaves the quarantine, and the gate judges the row anew
         freed = [progress.quarantine[number] for slice_ in replaced for number in slice_.freed]
@@ -125,7 +126,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
 def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:
     """The place up to which the rows have all changes by foreign keys, once the rows are merged to `stop`.
 
-    None if nobody looks for such changes.
+    It comes with the signature of the foreign keys. None if nobody looks for changes by foreign keys.
     """
     if table.options.cascades != "read":
         return None

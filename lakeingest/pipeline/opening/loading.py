@@ -59,6 +59,7 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
 
     # Step 3: the definitions by which rows are read
     def definition(table: TableId) -> TableSchema:
+        """The definition by which the rows of a table with a copy are read."""
         copy = staged[table]
         assert copy is not None  # noqa: S101 - only tables with copies are asked
         stored = stored_definition(config, target, copy)
@@ -95,6 +96,7 @@ def _answers(
     """The answer for each of the tables, and the errors of the tables whose question failed."""
 
     def answer_or_error(table: TableId) -> Answer | LakeIngestError:
+        """The answer for the table, or an error that concerns only this table."""
         try:
             return ask(table)
         except LakeIngestError as error:

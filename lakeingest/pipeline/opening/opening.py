@@ -66,8 +66,7 @@ def opened(
 ) -> Iterator[OpenRun]:
     """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
-    If the block ends without an error, what is known of the copies is noted for later commands. Raises LeaseHeld while
-    another run of the pipeline is at work.
+    After a block without an error, notes on the copies are stored. Raises LeaseHeld while another run is at work.
     """
     began = time.monotonic()
     with BinlogSource.open(config.source) as source, Executors(config, spark, nursery) as executors:
@@ -185,6 +184,7 @@ def _keep_definitions(
     state = edges.writing  # asserts once that the lease is held: each assertion is a request to a store
 
     def keep(copy: Staged) -> None:
+        """Store the definition of a copy. If the state folder says that the copy is suspect, doubt its rows."""
         table = copy.progress.table
         with working_on(edges, runs[table]):
             kept = keep_definition(state, loaded.schemas[table])

@@ -124,7 +124,7 @@ class ChunkPlan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all chunks are compared at once."""
+        """Whether all chunks are compared, and all are begun together."""
         return self.at_once is None and len(self.chosen) == self.count
 
     def waves(self, may_begin: Callable[[], bool]) -> Iterator[Sequence[int]]:
@@ -288,11 +288,13 @@ def _both_sums(
     tasks = [ChecksumRange(settings, sides.schema, keys, max(1, buckets), numbers, widths) for keys in chunks]
 
     def read_range(task: ChecksumRange) -> dict[int, Checksum]:
+        """Do the task, then tell `on_range` how many rows the range has."""
         found = task.run()
         sides.on_range(sum(checksum.rows for checksum in found.values()))
         return found
 
     def sum_source() -> list[dict[int, Checksum]]:
+        """Do all tasks, and count the time."""
         with sides.spent.counted():
             return side_by_side(read_range, tasks, sides.connections)  # in threads, which wait for the server
 

@@ -69,6 +69,7 @@ def rows_before(
                 found.select(schema.key), keys=list(schema.key), join_type="left anti", use_threads=False
             )
     changes = pa.concat_tables(first_changes)
+    # updates and deletes have the row as of the position; before an insert there was none
     takes_row_away = pa.array([RowKind(kind).is_delete for kind in changes[KIND].to_pylist()], pa.bool_())
     rows = changes.filter(takes_row_away).select(table_schema(schema).names)
     return RowsBefore(has_changes, changes.select(schema.key).cast(key_table(schema, ()).schema), rows)

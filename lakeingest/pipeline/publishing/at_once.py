@@ -48,7 +48,7 @@ def publish_at_once(
         batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)
         rest = [table for table in rest if table.id not in names]
         failed = batch.publish(moved)
-        error = error or failed
+        error = error or failed  # the first one is raised, after all batches
     if error is not None:
         raise error
     return moved
@@ -81,8 +81,8 @@ class _Batch:
     def publish(self, moved: set[TableId]) -> LakeIngestError | None:
         """Publish the tables. Adds the compacted ones to `moved`. Returns the error of a check that stops the run.
 
-        An error after the checks, such as CatalogAway, is raised at once. If `stopping` says so before all tables are
-        checked, none of them is shown, so that readers do not see only some of them.
+        An error after the checks, such as CatalogAway, is not returned, but raised. If `stopping` says so before all
+        tables are checked, none of them is shown, so that readers do not see only some of them.
         """
         parts = dict[TableId, _Part]()
         error = self._prepare_all(parts, moved)

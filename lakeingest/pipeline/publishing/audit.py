@@ -138,8 +138,8 @@ def _without_quarantine(table: TableRun, changed: LastImages | None) -> LastImag
 def _are_in_new_files(table: TableRun) -> bool:
     """Whether each row of `changed_since_shown` must be in a file that readers do not see yet.
 
-    False if this run does not know what readers see, or if the copy was started over or taken to another server since:
-    then a change may have been published before.
+    False if this run does not know what readers see. Also False if the copy was started over or taken to another server
+    since the last publish: then readers may see some of these rows already.
     """
     if table.staged.published is None:
         return True
@@ -151,7 +151,7 @@ def _are_in_new_files(table: TableRun) -> bool:
 class _Reading:
     """One audit of a commit: `most` rows are read, and `seed` decides which.
 
-    `in_full`: rows of every old file are read, too; else only of the old files that may have a changed key.
+    `in_full`: rows of all old files may be read, not only of the old files that may have a changed key.
 
     `changed`: the last images of changed keys; None: none are known. `are_in_new_files`: whether all of them are in
     files that readers do not see yet.

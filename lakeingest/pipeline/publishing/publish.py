@@ -98,6 +98,7 @@ def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance
     in_full = after_maintenance or must_be_full(edges, table, definition)
 
     def read_back(held: Held) -> None:
+        """Audit the files of the commit. After an audit in full, store its time."""
         audit(edges, spool, table, held, in_full=in_full)
         if in_full and definition is not None:  # here, because some publishes of Hudi are not audited
             keep_audit(edges.writing, definition)

@@ -123,6 +123,7 @@ def _remove(edges: Edges, table: TableRun, keys: Collection[Key], left: int) -> 
         parts.append(merger.write(rows))
 
     def progress_after(effects: Effects) -> Progress:
+        """The progress that the commit carries. Raises StateUnreadable if it does not delete exactly these rows."""
         edges.lease.assert_held()  # just before the commit
         if (effects.inserted, effects.updated, effects.deleted) != (0, 0, len(keys)):
             raise StateUnreadable(f"{table.id}: {effects} by {len(keys)} deletes; drop the table to copy it again")

@@ -41,7 +41,7 @@ def _pairs_by_key(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.nda
 
 
 def _pairs_of_integers(rows: pa.ChunkedArray, copy: pa.ChunkedArray) -> tuple["np.ndarray", "np.ndarray"] | None:
-    """The pairs as by `_pairs_by_key`, if the keys are integers, and those of `rows` ascend; else None."""
+    """The pairs of `_pairs_by_key` if the keys are integers, and ascend in `rows`; None for other keys."""
     if not pa.types.is_integer(rows.type) or rows.type != copy.type or copy.null_count or rows.null_count:
         return None
     ours, theirs = rows.to_numpy(), copy.to_numpy()

@@ -27,7 +27,8 @@ def has_new_copy(run: OpenRun) -> bool:
 
 
 def _is_never_published(table: TableRun) -> bool:
-    return table.staged.published is None and not table.progress.gap  # a copy with a gap cannot be published yet
+    """Whether readers have never seen the table. False for a copy with a gap, which cannot be published yet."""
+    return table.staged.published is None and not table.progress.gap
 
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:

@@ -155,6 +155,7 @@ class Measuring:
             return retention  # a file is kept for so long after its end, and the source still writes this file
         if not is_in_one_of(at, sizes):
             return 0  # the source has purged the file
+        # a file ends in the second in which the next file is begun
         ended_at = self._run.binlog.second_of(source, files_after(at, sizes)[0])
         return max(0, ended_at + retention - source.clock())
 

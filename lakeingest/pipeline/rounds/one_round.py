@@ -90,7 +90,7 @@ def _work(
 
 
 def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:
-    """Spool the new binlog, then merge and publish the due tables, and stopped ones worth a retry. False if none."""
+    """Spool the new binlog, then merge and publish tables that are due or worth a retry. False if there are none."""
     edges, binlog = run.edges, run.binlog
     # Step 1: spool, before it is decided which tables are due
     asked_at = time.time()
