@@ -64,7 +64,7 @@ class Keeping:
 
 
 def make_point(run: OpenRun, name: str) -> Point | str:
-    """Make a point, or say what it waits for. Raises UsageError if there is a complete point of this name."""
+    """Make a point and return it, or return what it waits for. Raises UsageError if a complete point has this name."""
     if not run.takes_new:
         return "this run is for other tables"
     standings = _standings(run)

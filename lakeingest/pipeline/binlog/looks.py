@@ -9,7 +9,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def note_looks(edges: Edges, tables: Mapping[TableId, TableRun], decoded: Sequence[Decoded]) -> None:
-    """Note how many rows of each kind of column the second decoder has compared in these segments."""
+    """Note in the state folder how many rows of each kind of column the second decoder has compared in segments."""
     looked = [look for segment in decoded for look in segment.looked]
     compared = {table for look in looked for table in look.rows}
     schemas = {table: tables[table].schema for table in compared}

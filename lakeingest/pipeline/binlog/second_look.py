@@ -64,9 +64,9 @@ def _compare(
     rows: SegmentRows,
     looked: Looked,
 ) -> Stint | None:
-    """Compare one part, and add to `looked` what was compared. Raises DecodersDisagree if a row differs.
+    """Compare the rows of `stint`, and add to `looked` what was compared. Raises DecodersDisagree if a row differs.
 
-    Returns the next part if everything of the part's tables is to be compared and a part is left; otherwise None.
+    Returns the next stint if all rows of the tables are to be compared, and transactions are left; otherwise None.
     """
     places = rows.transactions
     number = rows.first_transaction(stint.tables) if stint.transaction is None else stint.transaction

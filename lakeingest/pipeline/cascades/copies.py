@@ -51,7 +51,7 @@ class Copies:
         return self._comparison(key) is Comparison.VALUES
 
     def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
-        """The classes of values of a foreign key."""
+        """The class of each of these values of a foreign key."""
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:

@@ -28,7 +28,7 @@ class _OwnReader(Reader):
 
 
 class ShownChangelog(Changelog):
-    """A changelog that ends where readers see the table. It never has a row that they do not see yet."""
+    """A changelog up to the place as of which readers see the table. It has no row that they do not see yet."""
 
     def read_shown(self, since: ReadTo | None, shown: Place, *, rereads: bool) -> ShownParts:
         """The parts after `since`, up to the place `shown` as of which readers see the table.
@@ -54,7 +54,7 @@ class ShownChangelog(Changelog):
     def _copy_and_changes(self, reader: Reader, shown: Place, *, rereads: bool) -> ShownParts:
         """The oldest published version for which all later changes are stored, then these changes.
 
-        A copy without rows is one part without rows.
+        A copy without rows is yielded as one part without rows.
         """
         _, stretch = self._log.stretch(self.table)
         oldest = self._oldest_of([one for one in self._published() if stretch.start <= one.place <= shown])

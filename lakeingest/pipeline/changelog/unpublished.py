@@ -32,7 +32,7 @@ def unpublished_rows(
     The place is the end of the spool, or the place before the first DDL that the copy has still to follow. `staged` is
     a commit of the table, and `schema` the definition of its rows.
 
-    Raises SpoolGap if `spool` no longer has changes that the commit needs: `spool` was loaded later than the commit.
+    Raises SpoolGap if `spool`, which was loaded later than the commit, no longer has changes that the commit needs.
     """
     progress = staged.progress
     splits = progress.splits

@@ -308,7 +308,7 @@ class Companions:
         return known
 
     def _reading(self, table: TableRun, standing: Standing | None, why: str) -> Reading:
-        """What a companion with this standing has still to read. Without a standing it begins anew, and says `why`."""
+        """What a companion with this standing has still to read. Without one, it begins anew, and `why` says why."""
         place = _shown_place(table)
         assert place is not None and table.copy is not None  # noqa: S101, PT018 - `_is_due` has seen them
         if self._versions is None:
@@ -349,7 +349,7 @@ class Companions:
         return min(places, default=None)
 
     def _is_kept(self, name: Name) -> bool:
-        """Whether the notes keep how far the companion is: they do if it is wanted, or if this run cannot tell."""
+        """Whether the notes keep the companion's standing. True for a wanted companion, and if this run cannot tell."""
         key, id_ = name
         if self.listing is not None and key == self.listing.key:
             return id_ == self.listing.name

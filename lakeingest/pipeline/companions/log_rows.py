@@ -49,14 +49,17 @@ def is_reread(part: Changed) -> bool:
 
 
 def copied_rows(rows: pa.Table, schema: TableSchema, place: Place, log: Log) -> pa.Table:
-    """Rows of a copy, which have the columns of `schema`, with the columns of the log but NUMBER and LOGGED_AT."""
+    """Rows of a copy, with the columns of `schema`, as rows of the log. NUMBER and LOGGED_AT are still missing."""
     own = {change.OP: "+I", ORIGIN: COPY, change.POSITION: str(place), SCHEMA: schema.fingerprint}
     columns = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in own.items()}
     return pa.table(columns | _values(rows, log))
 
 
 def changed_rows(rows: pa.Table, schema: TableSchema, log: Log, *, reread: bool) -> pa.Table:
-    """Change rows, with the columns of the log but NUMBER and LOGGED_AT."""
+    """Change rows as rows of the log. NUMBER and LOGGED_AT are still missing.
+
+    `schema`: the definition of the rows. `reread`: they were read again, and are not from the binlog.
+    """
     count = rows.num_rows
     columns = {
         change.OP: pa.array(_OPS).take(rows[change.KIND].cast(pa.int32()).combine_chunks()),
@@ -71,7 +74,7 @@ def changed_rows(rows: pa.Table, schema: TableSchema, log: Log, *, reread: bool)
 
 
 def ddl_row(part: Altered, log: TableSchema, old: Mapping[str, str], new: Mapping[str, str]) -> pa.Table:
-    """The row of DDL, with the columns of the log but NUMBER and LOGGED_AT.
+    """The row of the log for DDL. NUMBER and LOGGED_AT are still missing.
 
     In each column that the DDL has added, the row has the value that older rows have there. `old`, `new`: the column of
     the log for each column of the table before and after the DDL.
@@ -93,7 +96,7 @@ def ddl_row(part: Altered, log: TableSchema, old: Mapping[str, str], new: Mappin
 
 
 def reset_row(place: Place, schema: TableSchema, columns: Mapping[str, str], why: str) -> pa.Table:
-    """The row after which no older row counts, with the columns of the log but NUMBER and LOGGED_AT.
+    """The row of the log after which no older row counts. NUMBER and LOGGED_AT are still missing.
 
     `columns`: the column of the log for each column of the table.
     """

@@ -27,7 +27,7 @@ CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the 
 class Planner:
     """The chunks of one table, or of a range of its keys.
 
-    `at_once`: the number of chunks that are read at a time. `short`: waves have no more chunks than that.
+    `at_once`: the number of chunks that are read at a time. `short`: no wave has more than `at_once` chunks.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def _wait_to_read(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time:
 
 
 class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
-    """Copies the missing chunks of a table, from `begin` on.
+    """Copies the missing chunks of a table, wave by wave. `begin` begins the first wave.
 
     With `beside`, its waves do not read the binlog: the rounds do that.
     """
@@ -96,7 +96,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
 
     @property
     def has_more(self) -> bool:
-        """Whether chunks are missing that can be copied."""
+        """Whether chunks are missing, and the table can be copied."""
         return self._table.has_missing_chunks and self._table.watch is not Watch.UNWATCHED
 
     def begin(self) -> None:

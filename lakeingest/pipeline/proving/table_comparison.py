@@ -37,7 +37,7 @@ COMMIT_SECONDS = 11.0  # longer than replicas usually delay a commit on a semi-s
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What comparisons have found. `compared`: the last one. `differences`: those that two comparisons have found.
+    """What comparisons have found. `compared`: the last result. `differences`: those that two comparisons have found.
 
     `moved`: rows were changed meanwhile. Then the checksums of both sides are of different moments. `position`: the
     published position with which the source was compared. `plan`: the chunks that were compared.
@@ -196,7 +196,10 @@ def _has_equal_sums(compared: Compared) -> bool:
 
 
 def _without(compared: Compared, listed: Collection[Key]) -> Compared:
-    """The comparison, in which a key of `listed` does not differ if the copy lacks its row: it is in quarantine."""
+    """The comparison, without the differences that the quarantine explains.
+
+    `listed`: the keys in quarantine. The copy must not have their rows: it is right that only the source has them.
+    """
     missing = {each for each in compared.differences if each.key in listed and each.where == ONLY_IN_SOURCE}
     differences = tuple(each for each in compared.differences if each not in missing)
     return replace(compared, differences=differences, quarantined=tuple(sorted(each.key for each in missing)))

@@ -47,7 +47,7 @@ _NUMBER = "_lakeingest_number"
 
 
 def audit(edges: Edges, spool: Spool, table: TableRun, held: Held, *, in_full: bool) -> None:
-    """Read a part of the staged commit back, as much as its time allows. Raises AuditFailed if it is not as it must be.
+    """Read a part of the staged commit back, as much as the audit's time allows. Raises AuditFailed for faults in it.
 
     Nothing is read as long as earlier audits of the table have taken more than their share of the time. `in_full`:
     everything is read, up to MOST_ROWS rows.

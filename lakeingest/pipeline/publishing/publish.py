@@ -125,7 +125,8 @@ def note_published(edges: Edges, ready: Ready, published: Staged, seconds: float
 def _passed(edges: Edges, spool: Spool, table: TableRun) -> tuple[GateReport, int]:
     """The report of the gate that the staged commit has passed, and the number of its rows.
 
-    Rows that fail are moved to the quarantine once. Raises GateFailed if they may not, or if the rest fails.
+    Rows that fail are moved to the quarantine. Then the gate checks the remaining rows. Raises GateFailed if rows that
+    fail may not move, or if remaining rows fail.
     """
     checked, count, rows = _checked(edges, table)
     if checked.report.failures:

@@ -72,7 +72,7 @@ def read_chunks(
 
 
 def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
-    """The patches that tasks have written, and patches that are written here, of keys without a row in the source."""
+    """The patches that tasks have written. For keys without a row in the source, also writes and returns patches."""
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _patch_of_listed_absent(edges, table, signal, part, epoch)

@@ -33,7 +33,7 @@ ASK_AGAIN_SECONDS = 300.0  # how often the source is asked how long it keeps its
 
 
 class Measuring:
-    """Measures all tables of a run, those that the run is for and those that it only keeps in the spool."""
+    """Measures all tables of a run: those that it brings up to date, and those of which it only spools the changes."""
 
     def __init__(self, run: OpenRun, proving: Proving, counting: Counting | None = None) -> None:
         """`counting`: counts what following costs; None: the run does not follow."""
@@ -77,7 +77,7 @@ class Measuring:
         edges.observe(measured)
 
     def _store(self, measures: tuple[Measure, ...], kept_until: float | None) -> None:
-        """Store the measures, if the run does not follow, if an error is new or gone, or if the last ones are old."""
+        """Store the measures if the run does not follow, if an error is new or gone, or if the stored ones are old."""
         errors = tuple((measure.table, measure.error, *measure.companions.values()) for measure in measures)
         is_old = time.monotonic() - self._stored_at >= STORE_SECONDS
         if self._counting is None or is_old or errors != self._errors:

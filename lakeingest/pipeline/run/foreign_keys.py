@@ -54,7 +54,7 @@ def _signature_to_read(binlog: BinlogRun, table: TableRun) -> str:
 
 
 def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
-    """Whether foreign keys change rows of the table, or whether that is not known."""
+    """True if foreign keys change rows of the table, or if nobody knows."""
     return table.id in unlogged.keys or table.id in unlogged.unknown
 
 

@@ -298,10 +298,10 @@ def _commit(
 
 
 def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
-    """Patches of the keys of the copy that are in the requested range and have no row in the source.
+    """After the last chunk, read the keys again that the copy has in the requested range, and that no chunk returned.
 
-    These patches are needed if only the server knows the order of the keys. After the last chunk, the source is asked
-    for the keys of the copy that are in the range and that no chunk has returned.
+    Returns the patches of these keys. They are needed if only the server knows the order of the keys, so that a wave
+    cannot tell which keys it covers. The source tells which of the keys are in the range.
     """
     schema, signal, requested = table.schema, request.number, request.scope.range or EVERY_KEY
     unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
