@@ -193,8 +193,8 @@ class Preflight:
     ) -> tuple[list[Checked], dict[TableId, TableSchema]]:
         """The conditions on server, tables and lake, and the definitions of the tables that can be copied.
 
-        `refused`: the tables whose name is taken in the lake by an unusable table. The keys of tables in `copied` are
-        not checked again.
+        `refused`: the tables whose name is taken in the lake by an unusable table. `copied`: tables for which the
+        conditions on new tables, such as those on keys, are not checked again.
         """
         schemas, usable = table_conditions.read_schemas(self.server.connection, self.server.tables, self.config.tables)
         new = [schema for table, schema in schemas.items() if table not in copied]

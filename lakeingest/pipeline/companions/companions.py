@@ -159,7 +159,7 @@ class Companions:
         self._seen.add(name)
         standing = self._standings.get(name)
         has_failed = not self._stopped.is_empty and self._stopped.read(kind.table_of(table.id)) is not None
-        must_look = has_failed or name in (self._dropped or ())
+        must_look = has_failed or name in (self._dropped or ())  # its table in the lake may be gone or damaged
         # nothing was published since the companion was written
         if not must_look and standing is not None and standing.of == copy.published and copy.visible:
             if standing.read_to.place < place:  # the copy is quiet: not one of its rows has changed since
@@ -187,9 +187,9 @@ class Companions:
             raise
         except LakeIngestError as error:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
-            self._changelogs.pop(table, None)
+            self._changelogs.pop(table, None)  # it may have another name at the next try
             self._forget(name)
-            self.edges.lease.assert_held()
+            self.edges.lease.assert_held()  # if another run took over, it may have caused the error
             self.edges.observe(Undelivered(key, error.line))
             self._record(key, Stopped.of(companion, error))
             return False

@@ -120,7 +120,7 @@ class LogTables:
 
         It is called after each write. Without `now`, it does this only once in TIDY_EVERY writes.
         """
-        if not now and log.writes % TIDY_EVERY != 1:
+        if not now and log.writes % TIDY_EVERY != 1:  # 1: so the first write of each run is one of those
             return
         settings, progress = self._edges.config.changelog, log.staged.progress
         read_to = read_to_of(progress)

@@ -63,7 +63,7 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
     except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(listed_included))
     unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
-    # the tables with a copy of ours that are not included, or that the source does not list
+    # the tables with a copy of ours, and no companion, that are not included, or that the source does not list
     others = absent.intersection([*held.staged, *unloadable]).difference(all_companions_of(listed_included))
     unlisted = config.tables.select(others)  # the included ones among them: these the source does not list
     hidden = frozenset(table for table in unlisted if source.is_hidden(table))

@@ -68,8 +68,8 @@ def publish(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: b
 def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance: bool = False) -> Ready | None:
     """Run the gate on the table's staging commit. None if there is nothing to publish, as `publish` says.
 
-    Rows that fail may move to the quarantine. The state folder gets the position at which the copy begins. Raises
-    GateFailed if the gate fails.
+    Rows that fail may move to the quarantine. If the publish is the first one of the copy, its position is stored in
+    the state folder. Raises GateFailed if the gate fails.
     """
     began = time.monotonic()
     if table.staged.visible:
@@ -89,7 +89,7 @@ def make_ready(edges: Edges, spool: Spool, table: TableRun, *, after_maintenance
     }
     # the gates were passed; `read_back` below audits the files
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
-    # Step 2: store where the copy begins, before the publish: so this is known for every published copy
+    # Step 2: store the position of a first publish before the publish: so it is known for every published copy
     definition = keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
     # Step 3: main is to move to the commit that the gate has checked, together with its position. Just before that, the
     # commit is audited

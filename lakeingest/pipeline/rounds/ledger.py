@@ -150,7 +150,7 @@ class Ledger:
         ends = pc.min_max(changes[KEY])
         merger = target.merger(staged, schema.key, (ends["min"].as_py(), ends["max"].as_py()))
         new = changes
-        if target.capabilities.merges_by == "rows":
+        if target.capabilities.merges_by == "rows":  # then deletes are not written as rows
             new = changes.filter(pc.invert(changes[DELETED])).drop(DELETED).cast(table_schema(schema))
         parts = [merger.replace(changes.select([KEY, DELETED])), *([merger.write(new)] if new.num_rows else [])]
         merged, _ = self.edges.committing.commit_merge(

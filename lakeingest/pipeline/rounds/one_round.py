@@ -101,7 +101,7 @@ def _publish_due(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[Tab
         stop_hidden(run)
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
-    due = [table for table in due if table.failure is None]
+    due = [table for table in due if table.failure is None]  # the look may have stopped some
     # Step 2: merge and publish. A stopped table waits from when the run last worked on it; if it never did, from now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]

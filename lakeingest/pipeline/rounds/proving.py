@@ -270,7 +270,7 @@ class Proving:
             if found := [each for each in proved.ranges if each.state is State.DIFFERS]:
                 self._react(self.run.tables[name], found, proved, is_known=found[0].keys in differed_before)
             else:
-                self.hold_back()
+                self.hold_back()  # a table that was stopped for these ranges goes on
         self._budget = replace(self._budget.spent(spent.seconds), waits="")
         store_budget(edges.writing, self._budget)
 

@@ -98,6 +98,7 @@ def _find_differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
     differing = []
     for table in watched.values():
         current = schemas[table.id]
+        # without a definition, the source refuses it, or the table is gone or hidden
         if not isinstance(current, TableSchema) or not table.schema.reads_as(current):
             differing.append(table)
         elif table.schema.layout != current.layout:

@@ -61,7 +61,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     """
     agenda = process_signals(run)
     worked = start_stopped_over(run, agenda)
-    if worked:
+    if worked:  # signals have new states, so other actions are next
         agenda = process_signals(run)
     tables = {name: run.tables[name] for name in agenda.next if name in run.tables}
     going_on = [table for table in tables.values() if table.requested and table.failure is None]
