@@ -74,7 +74,7 @@ def _compare(
     first = places[number]
 
     def rows_until(table: TableId, last: Place, most: int | None) -> pa.Table:
-        """The table's decoded rows from the part's first transaction to the transaction `last`, at most `most`."""
+        """The table's decoded rows from the stint's first transaction to the transaction `last`, at most `most`."""
         return rows.rows(table, first, last, most)
 
     compared = second_reading(source, segment, schemas, waiting, stint, before, first, rows_until)
@@ -86,6 +86,7 @@ def _compare(
         return None
     if compared.is_partial:
         looked.unread[_LONG] += 1
+    # None: no transaction could be compared, not even the one with this number
     following = number + 1 if compared.last is None else bisect_right(places, compared.last)
     return replace(stint, transaction=following) if following < len(places) else None
 

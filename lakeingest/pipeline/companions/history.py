@@ -45,7 +45,7 @@ class Histories:
 
     def write(self, table: TableRun, reading: Reading) -> Standing:
         """Write all versions that begin or end. If the history begins anew, all current versions end in a gap."""
-        # not known while it is written, so that it is loaded again after an error
+        # while the history is written, it is not in `_known`: so after an error it is loaded again
         history = self._known.pop(table.id, None) or self._loaded(table) or self._created(table)
 
         def time_of(place: Place) -> int:

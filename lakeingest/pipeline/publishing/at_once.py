@@ -131,10 +131,10 @@ class _Batch:
         self.edges.lease.assert_held()
         with self.edges.profile.stage("publishes at once"):
             answer = self.joint.show([part.prepared for part in parts])
-        seconds = (time.monotonic() - began) / len(parts)
+        share = (time.monotonic() - began) / len(parts)  # of each part in the time of the commit
         for part, is_seen in zip(parts, answer.are_seen, strict=True):
             part.is_seen = is_seen
-            part.seconds += seconds
+            part.seconds += share
         _note_answer(self.edges, answer)
 
     def _finish_all(self, parts: Sequence[_Part], moved: set[TableId]) -> None:

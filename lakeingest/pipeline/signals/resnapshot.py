@@ -239,7 +239,7 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     spool_to_now(edges, binlog)
     look_for_unseen_ddl(edges, binlog, [table])
     merge_and_publish(edges, binlog, table)
-    has_new_gap = table.progress.restarts != restarts
+    has_new_gap = table.progress.restarts != restarts  # going on over a gap counts as a restart
     if has_new_gap:
         table.cancel_reading()
     return has_new_gap
