@@ -82,7 +82,7 @@ class Ledger:
     def _write_results(self, schema: TableSchema) -> None:
         """Write the noted results of gates, then remove the notes. Once a day, old results leave the table, too."""
         paths, rows = noted_results(self.edges.state)
-        if len(paths) > MOST_GATES:  # nothing could be written for a long time: keep the newest
+        if len(paths) > MOST_GATES:  # all writes failed for a long time: keep fewer, in case this one fails, too
             remove_results(self.edges.writing, paths[:-MOST_GATES])
         complete = [row for row in rows if row.keys() >= set(schema.names)]  # another version may note other columns
         if complete:
