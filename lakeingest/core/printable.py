@@ -2,7 +2,7 @@
 
 A person who is allowed to create a table chooses the table's name, and a server chooses its messages. Such a text may
 have an escape sequence that clears the screen, a line feed before a forged line, or a character that reverses the text
-behind the character.
+after it.
 """
 
 import unicodedata
@@ -19,6 +19,7 @@ def printable_lines(text: str) -> str:
 
 
 def _printable_character(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":  # a space, of any width
+    """The character; its escape if it is neither printable nor a space."""
+    if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
         return character
     return character.encode("unicode_escape").decode()

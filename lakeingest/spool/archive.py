@@ -228,4 +228,5 @@ def _delete_files(spool: File, segment: Manifest) -> None:
 
 
 def _parts(place: Place) -> tuple[int, int, int]:
+    """The parts of a place, the most significant first."""
     return place.epoch, place.file, place.pos

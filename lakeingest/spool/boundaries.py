@@ -35,7 +35,7 @@ class Boundaries:
         store.replace(self.file, {str(at): second for at, second in self.known.items()})
 
     def keep(self, valid: Collection[FilePosition]) -> None:
-        """Drop all boundaries except those in `valid`: no transaction ends at the others any more.
+        """Drop all boundaries except those in `valid`: the dropped ones are no ends of transactions any more.
 
         The document loses them with the next `note`.
         """

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class _Moved(Exception):
-    """A listed file has been moved or removed meanwhile."""
+    """A run changed the folder after it was listed: a listed file may be moved or removed."""
 
 
 @dataclass(slots=True)

@@ -45,15 +45,15 @@ class LastImages:
 
     def images(self, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
         """The last images of the keys with these row numbers in `keys`, in order: the columns `names`, and DELETED."""
-        tables, places = [], []  # of each part: its rows, and for each row its index in `numbers`
+        tables, indexes = [], []  # of each part: its rows, and for each row its index in `numbers`
         for part in np.unique(self.at[numbers]).tolist():
             unsorted = np.flatnonzero(self.at[numbers] == part)
             of_part = unsorted[np.argsort(self.rows[numbers[unsorted]])]  # in the order of the file's rows
             with opened_file(self.parts[part]) as opened:
                 tables.append(_rows(opened, self.rows[numbers[of_part]], list(dict.fromkeys([*names, change.KIND]))))
-            places.append(of_part)
+            indexes.append(of_part)
         # the rows of all parts, put into the order of `numbers`
-        rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(places))))
+        rows = pa.concat_tables(tables, promote_options="default").take(pa.array(np.argsort(np.concatenate(indexes))))
         return rows.select(list(names)).append_column(DELETED, _are_deletes(rows[change.KIND]))
 
 

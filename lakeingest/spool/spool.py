@@ -162,7 +162,7 @@ class Spool:
             self._boundaries.note(boundary, began, self.position.place)
 
     def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
-        """Drop all boundaries except those in `valid`: no transaction ends at the others any more."""
+        """Drop all boundaries except those in `valid`: the dropped ones are no ends of transactions any more."""
         self._boundaries.keep(valid)
 
     def append(self, segments: Sequence[Manifest]) -> None:

@@ -64,7 +64,7 @@ class Evidence:
             folder.make_folder()
             (folder / f"{place}-{digest}.parquet").put(_contents(rows))
         self._stored.add(folder.name)
-        self._closed.pop(table, None)
+        self._closed.pop(table, None)  # the next `close` must look at the new file, too
 
     def close(self, table: TableId, listed: Collection[Key]) -> None:
         """Note in RELEASED_AT that the table's keys which are not `listed` have left the quarantine.

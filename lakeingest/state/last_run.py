@@ -70,6 +70,7 @@ def of_job(state: File, token: str) -> Mapping[str, Any] | None:
             last = store.read(state / name)
         except (FileNotFoundError, ValueError):
             continue
+        # "exit" is null while the run is at work
         if isinstance(last, dict) and last.get("job") == token and isinstance(last.get("exit"), int):
             return last
     return None

@@ -17,7 +17,7 @@ NAME = "measures.json"
 
 
 def read_measures(state: File) -> tuple[tuple[Measure, ...], float | None]:
-    """The last measures, and `kept_until`. Empty and None if nothing is stored, or if it is damaged."""
+    """What `store_measures` stored: the measures, and `kept_until`. Empty and None if that is missing or damaged."""
     try:
         doc = store.read(state / NAME)
         measures = tuple(Measure(**one | {"table": TableId.parse(one["table"])}) for one in doc["measures"])

@@ -52,7 +52,7 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`."""
+        """The inverse of `str`. Raises StateUnreadable for another text."""
         parts = text.split(".")
         if len(parts) != 3 or not all(part.isdecimal() for part in parts):  # noqa: PLR2004 - epoch, file, pos
             raise StateUnreadable(f"not a place: {text!r}")
@@ -89,7 +89,7 @@ class FilePosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`."""
+        """The inverse of `str`. Raises StateUnreadable for another text."""
         file, colon, pos = text.rpartition(":")
         if not colon or not pos.isdecimal() or not _FILE.fullmatch(file):
             raise StateUnreadable(f"not a binlog position: {text!r}")

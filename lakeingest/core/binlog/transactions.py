@@ -24,8 +24,8 @@ class LoggedSegment:
 class TransactionLog:
     """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
-    The memory does not grow with the number of transactions: a segment is read as a stream. It is read only if the last
-    transaction of a low watermark is in the segment or directly before it, and only up to the one after that last one.
+    The memory does not grow with the number of transactions: a segment is read as a stream. A segment is read only if
+    the last transaction of a low watermark is in it or directly before it, and only up to the transaction after that.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:
@@ -63,8 +63,8 @@ class TransactionLog:
             places[low] = max(end, covered_from)
             if whole_segments == len(self._segments):
                 continue
-            # The next segment is read if the low ends in it, which gives a later place; and if it begins before
-            # `covered_from`, to raise SpoolGap for a transaction up to there that the low lacks
+            # The next segment is read if the low ends in it: then its place is later than `end`. It is also read if it
+            # begins before `covered_from`: then SpoolGap is raised if the low lacks a transaction up to `covered_from`
             if in_next or self._segments[whole_segments].start < covered_from:
                 endings.setdefault(whole_segments, []).append((low, in_next))
         for index, in_segment in endings.items():

@@ -19,9 +19,9 @@ def name_of(first: str) -> str:
 
 
 def name_of_copied(copying: ReadTo, number: int) -> str:
-    """The name of the file with this number of a copy; `copying` is the position of the rows of the copy.
+    """The name of one of the files with a copy's rows. `copying`: the position of these rows.
 
-    All rows of a copy but the last one have the same position, so these files have numbers, from 1 on.
+    All rows of a copy but its last row have the same position, so each name also has a `number`, from 1 on.
     """
     return f"{copying}.{number:08d}{SUFFIX}"
 
@@ -32,7 +32,7 @@ def is_name(name: str) -> bool:
     if first == name:
         return False
     base, _, number = first.rpartition(".")
-    # the position of a change row ends with `-` and the name of the log; of a copy, a point and a number come after it
+    # each position ends with `-` and the name of the log. In a name of `name_of_copied`, a point and a number follow
     if "-" in base and number.isdecimal():
         first = base
     try:
@@ -53,7 +53,7 @@ def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool)
     if not positions:
         return 0
     last_place = _place(positions[-1])
-    count = len(positions)
+    count = len(positions)  # without the last transaction, which may go on
     while count and _place(positions[count - 1]) == last_place:
         count -= 1
     if count or not is_full:

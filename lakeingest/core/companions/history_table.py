@@ -63,7 +63,8 @@ def history_id(table: TableId) -> TableId:
 def in_history(schema: TableSchema) -> TableSchema:
     """The definition of a table with the names that its columns have in its history.
 
-    A column whose name the history needs for itself has a number behind it: the first that gives a free name.
+    If the history needs a column's name for itself, the column gets a number behind its name: the first one that gives
+    a free name.
     """
     names, taken = dict[str, str](), {name.casefold() for name in (*schema.names, *NAMES)}
     for name in schema.names:
@@ -84,7 +85,7 @@ def new_history(schema: TableSchema) -> TableSchema:
 
 
 def described(history: TableSchema, schema: TableSchema) -> TableSchema:
-    """The same history with the comments for readers, as the table has them now: stored definitions have none."""
+    """The same history with the table's present comments, for readers: stored definitions have no comments."""
     comments = {column.name: column.comment for column in (*schema.columns, *VALIDITY)}
     columns = (replace(column, comment=comments.get(column.name, column.comment)) for column in history.columns)
     return replace(history, columns=tuple(columns), comment=_comment(schema))
@@ -100,20 +101,20 @@ def followed(
 ) -> Lift | None:
     """The step by which the history follows its table to the definition `after`; None if nothing is to be done.
 
-    `origins`: for each column of `after`, its name in the history, whose values it goes on with; None: it is new.
+    `origins`: for each column of `after`, the column of the history whose values it goes on with; None: it is new.
     `fills`: by new column, its value in all earlier versions. A new column that `fills` does not name is NULL in them,
     because the table did not have the column.
 
     A column goes on with the values of a column of the history only if both have the same type in the lake, or if its
-    own type is wider. Otherwise it is new. `after` has the names that `in_history` gives: ValueError is raised if a
-    column of it has a name that the history needs for itself.
+    own type is wider. Otherwise it is new. `after` has the names that `in_history` gives. ValueError is raised if one
+    of these names is a name that the history needs for itself.
     """
     old_columns = {column.name: column for column in columns_of(history)}
     columns: list[Column] = []
     known: dict[str, str | None] = {}  # for each column of the next history, its name in this one
     for column in after.columns:
         stored = _stored(column)
-        old = old_columns.get(origins.get(column.name) or "")
+        old = old_columns.get(origins.get(column.name) or "")  # '' finds no column
         goes_on = old is not None and holds(old, stored)
         # the default of a new column is its value in all earlier versions
         columns.append(stored if goes_on else replace(stored, default=Value(fills.get(column.name))))
@@ -130,12 +131,13 @@ def followed(
     following = _history(history.table, after, columns)
     if following == history:
         return None
-    all_origins = tuple(known.get(name, name) for name in following.names)
+    all_origins = tuple(known.get(name, name) for name in following.names)  # the columns of VALIDITY keep their names
     # a guess: the copy has followed the step, so it only matters that the lake can store the values
     return Lift(history, following, all_origins, is_guess=True)
 
 
 def _history(id_: TableId, schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
+    """The definition of the history `id_` of the table `schema`: these columns, then those of VALIDITY."""
     return TableSchema(id_, (*columns, *VALIDITY), (KEY,), comment=_comment(schema))
 
 
@@ -144,14 +146,14 @@ def _comment(schema: TableSchema) -> str:
 
 
 def _stored(column: Column) -> Column:
-    """The column of the history for a column of the table: as the lake stores it, and NULL in versions without it."""
+    """The column of the history for a column of the table: with its type in the lake, and always nullable."""
     kind = STORED_AS.get(column.kind, column.kind)
     precision, scale = (column.precision, column.scale) if kind is Kind.DECIMAL else (0, 0)
     return Column(column.name, kind, _type(kind), precision=precision, scale=scale, comment=column.comment)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """The name with the first number behind it that gives a name which no column has."""
+    """The name with a number behind it: the first number that gives a name which is not taken."""
     names = (f"{name}__{number}" for number in count(1))
     return next(free for free in names if free.casefold() not in taken)
 

@@ -127,8 +127,8 @@ def in_order(times: Iterable[int], latest: int) -> Iterator[int]:
     """The times of changes in the order of their positions, none before `latest` or before an earlier change's time.
 
     The clocks of servers can go back, and connections can set the time. So a change whose time is before that of an
-    earlier change gets the earlier change's time. Then all rows as of a time are those as of one position: that of the
-    last change before the first one with a later time.
+    earlier change gets the earlier change's time. Then the rows as of a time are the rows as of one position:
+    that of the last change that has this time or an earlier one.
     """
     following = accumulate(times, max, initial=latest)
     next(following)  # the first one is `latest` itself

@@ -29,9 +29,9 @@ def begun(schema: TableSchema, kind: str) -> Progress:
 
 
 def written(progress: Progress, steps: int, inserted: int, deleted: int) -> Progress:
-    """The progress after one more commit, with the numbers of its rows. The position grows by `steps`."""
+    """The progress after one more commit. `inserted`, `deleted`: its numbers of rows. The position grows by `steps`."""
     position = position_at(progress.server_uuid, count_of(progress) + steps)
-    plan = MergePlan(progress.splits, (), position.place)
+    plan = MergePlan(progress.splits, (), position.place)  # (): no marks, because no spool is read
     return progress.merged(plan, position, inserted, deleted)
 
 

@@ -26,7 +26,7 @@ class Owner:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """The inverse of `to_text`. Any other text gives an owner that is no pipeline's (`is_same` is False)."""
+        """The inverse of `to_text`. For any other text, an owner that is the same as no pipeline (`is_same`)."""
         try:
             doc = json.loads(text)
             return cls(str(doc["pipeline"]), str(doc["id"]), str(doc["state"]))

@@ -81,7 +81,7 @@ def resume(
         LakeIngestError: no copy can be continued, and none of the tables is in `asked`. The error is that of one copy.
 
     """
-    has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: at least that copy is started over
+    has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: these copies can be started over
     lost_copies = _lost_copies(copied, answers)
     going_on = {table: progress for table, progress in copied.items() if table not in lost_copies}
     # where a new spool may continue these copies
@@ -97,7 +97,7 @@ def resume(
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
             raise error
-    # None: of no place it is known that the binlog up to it is not lost
+    # None: it is not known up to which place the binlog is complete
     failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
     has_no_copy_left = bool(failed) and failed.keys() == positions.keys()
     if has_no_copy_left and not has_asked:
@@ -193,8 +193,8 @@ def _lost_rereads(
 ) -> dict[TableId, LakeIngestError]:
     """The tables with patches that saw a lost part of the binlog, each with an error.
 
-    The merge that takes in a patch needs the changes up to the patch's high watermark. `proven`: the binlog up to this
-    place is not lost; None if that is not known of any place.
+    The merge that takes in a patch needs the changes up to the patch's high watermark. `proven`: up to this place, no
+    part of the binlog is lost; None if no such place is known.
     """
     waiting = {table: progress for table, progress in copied.items() if progress.patches}
     return {

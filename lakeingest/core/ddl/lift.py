@@ -79,7 +79,7 @@ class Lift:
             self._refuse_if_generated_from(changed)
 
     def _assert_chosen_alike(self, names: frozenset[str]) -> None:
-        """Refuse the lift if the condition of the user may choose other rows than before; `names`: its columns."""
+        """Refuse the lift if the condition of the user may choose other rows; `names`: its columns, casefolded."""
         old_columns = {column.name: column for column in self.before.columns}
         if not names <= {name.casefold() for name in self.after.source_names}:
             self._refuse("a column that chooses the rows has another name, or is gone")
@@ -114,7 +114,7 @@ class Lift:
         # the order of keys decides which split has a row
         if column.name in self.after.key:
             lossy += [*unfitting_properties(column, old)]  # in the other direction, too
-            is_unknown = bool(column.charset) and not old.collation
+            is_unknown = bool(column.charset) and not old.collation  # a text, whose old collation nobody knows
             if is_unknown or old.collation != column.collation:
                 lossy.append("collation")
         # a guessed old definition may be wrong in `_COMPARED`, so a difference in these means nothing

@@ -6,8 +6,9 @@ from lakeingest.core.tables.schema import TableSchema
 def revealed(before: TableSchema, now: TableSchema) -> tuple[str, ...]:
     """The columns of `now` that may be renamed columns whose old names the user leaves out or hides.
 
-    There are none if the source still has each such column of `before`. Otherwise they are all new columns that the
-    user neither hides nor includes by name, because nobody can tell from two definitions whether a column was renamed.
+    If the source still has each column of `before` that the user leaves out or hides, the result is empty. Otherwise it
+    has all new columns that the user neither hides nor includes by name, because nobody can tell from two definitions
+    whether a column was renamed.
     """
     choice = now.choices.columns
     old, new = (_all_names(schema) for schema in (before, now))

@@ -125,7 +125,7 @@ def _default(_before: Column, after: Column) -> bool:
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """Whether the charset is certainly the same. If a new charset lacks a character, only strict sessions refuse it."""
+    """Whether the charset is certainly the same. Only strict sessions refuse a new charset that lacks a character."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     is_unknown = is_text and not after.charset
     return before.charset == after.charset and not is_unknown

@@ -8,9 +8,9 @@ NEWS_SHARE = 0.01  # of a processor's time: what news cost at most, if news come
 def is_due(*, cost: float, spent: float, run: float, waited: float, is_news: bool) -> bool:
     """Whether figures are delivered now.
 
-    `cost`: the CPU seconds of the last delivery. Since it began, `waited` seconds have passed, the whole run has taken
-    `run` CPU seconds, and all metrics `spent`, with the delivery itself. `is_news`: a table has failed or recovered
-    since then.
+    `cost`: the CPU seconds of the last delivery. Since it began, `waited` seconds have passed. In this time, the whole
+    run has taken `run` CPU seconds, and all metrics, with the delivery itself, have taken `spent` of them. `is_news`: a
+    table has failed or recovered in this time.
     """
     if is_news:
         return waited >= cost / NEWS_SHARE

@@ -115,5 +115,6 @@ class Followed:
 
 
 def _values(followed: Followed) -> dict[str, Any]:
+    """The fields as a JSON document."""
     values = {"until": followed.until, "seconds": followed.seconds, "publishes": followed.publishes}
     return {**values, "bill": followed.bill.to_json()}

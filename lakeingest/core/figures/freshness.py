@@ -17,8 +17,8 @@ from lakeingest.core.tables.schema import TableId
 class Fresh:
     """A note: readers who see a copy as of `place`, or as of a later place, see every change from before `as_of`.
 
-    `as_of` is in seconds since 1970. `complete_to`: they also see every change up to this position; None if no such
-    position is known but that of the copy.
+    `as_of` is in seconds since 1970. `complete_to`: they also see every change up to this position; None if that is
+    known only of the position of the copy.
     """
 
     place: Place

@@ -1,4 +1,4 @@
-"""Moments, and how much time has certainly passed between two of them, even if someone sets a clock meanwhile."""
+"""Moments, and how much time has certainly passed between two of them, even if someone sets a clock in between."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -107,7 +107,7 @@ class KeyLook:
 def fault_of(look: KeyLook) -> str | None:
     """The fault of a changed key; None if no fault is known.
 
-    A key that is there twice is found elsewhere, because all keys that are read are checked for that, changed or not.
+    Keys that several living rows have are found elsewhere, because that is checked for all keys that were read.
     """
     if look.is_gone:
         return "is still there, although its row was deleted" if look.times else None

@@ -93,7 +93,7 @@ class Difference:
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
     """The keys whose rows differ between source and target, in key order.
 
-    If the target has a key more than once, the key differs, too, and may be in the result more than once.
+    A key that the target has more than once always differs, and may be in the result more than once.
     """
     unequal: list[Difference] = []
     seen: set[Key] = set()

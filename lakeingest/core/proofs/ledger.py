@@ -51,7 +51,7 @@ def quality_table(database: str) -> TableSchema:
 
 
 def result_id(checked_at: datetime, rest: str = "") -> str:
-    """The id of a gate's result: the time, then `rest`. Without `rest`, a text that sorts before all its ids."""
+    """The id of a gate's result: time, then `rest`. Without `rest`, a text that sorts before all ids of this time."""
     return f"{checked_at:%Y%m%dT%H%M%S.%fZ} {rest}"
 
 

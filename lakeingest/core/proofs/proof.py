@@ -141,7 +141,7 @@ class Facts:
     signal: int
 
     def doubt(self, before: Self) -> tuple[Turn, str] | None:
-        """The event that ends proofs from the time of the facts `before`, and its reason; None if such proofs hold."""
+        """The event that ends the proofs from the time of the facts `before`, and its reason; None if they hold."""
         if (self.server, self.epoch) != (before.server, before.epoch):
             return Turn.DOUBTED, "the source is another server now"
         if (self.begun, self.restarts) != (before.begun, before.restarts):
@@ -226,7 +226,7 @@ class TableProof:
     def end_after(self, first: RangeProof) -> Key | None:
         """The upper bound of a comparison that begins with the range `first`; None if it goes to the last key.
 
-        A range that differs is compared alone, so that it does not hold up the others.
+        A range that differs is compared alone, so that it does not hold up other ranges.
         """
         if first.state is State.DIFFERS:
             return first.keys.upper
@@ -252,7 +252,7 @@ class TableProof:
 
     @property
     def seconds(self) -> float | None:
-        """The source's time for all ranges; None if it is not known for each of them."""
+        """The source's time for all ranges together; None if it is not known for one of them."""
         known = [proof.seconds for proof in self.ranges if proof.seconds is not None]
         return sum(known) if len(known) == len(self.ranges) else None
 

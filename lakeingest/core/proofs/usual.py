@@ -117,13 +117,14 @@ class Usual:
 
         Empty while too few counts are known, and while the span of the last counts is too short.
         """
+        # the last counts are compared with at least LEAST_COUNTS earlier ones
         if len(self.counts) <= LEAST_COUNTS or self.counts[-1].seconds < LEAST_SECONDS:
             return []
         *earlier, last = self.counts
         return [*_of_changes(earlier, last), *_of_rows(self.counts), *_of_nulls(earlier, last)]
 
     def pause(self, now: float) -> str | None:
-        """The finding if no key has changed from the last counts until `now`.
+        """The finding about the time from the last counts until `now`, in which no key has changed.
 
         None if a pause of this length is usual, or if too few counts are known.
         """

@@ -150,7 +150,7 @@ class Met:
     sampled: int = 0
 
     def under(self, version: str) -> Self:
-        """What `version` of lakeingest has compared: nothing yet, if it is another version than before."""
+        """What `version` of lakeingest has compared: nothing yet, if it is a new version. The cost of samples stays."""
         return self if version == self.version else replace(self, version=version, rows={}, unread={})
 
     def has_news(self, server: str, of_table: Iterable[str]) -> bool:
@@ -278,11 +278,13 @@ _SHOWN = 60  # characters of a value in a message
 
 
 def _shown(value: object) -> str:
+    """The value in a message; a long one is cut."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _type_of(value: object) -> str:
+    """The type of the value, and the length of a text or of bytes."""
     size = f" of {len(value)}" if isinstance(value, str | bytes) else ""
     return type(value).__name__ + size
 

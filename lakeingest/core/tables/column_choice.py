@@ -59,11 +59,13 @@ class ColumnChoice:
     def without_column(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The names in this choice that none of the `columns` has, each once."""
         present = tuple(columns)
+        # of `cast` and `rename`, the names at the source, which come first in the pairs
         named = (*self.include, *self.exclude, *self.hash, *self.mask, *dict(self.cast), *dict(self.rename))
         return tuple(name for name in dict.fromkeys(named) if not _has(present, name))
 
 
 def _has(names: Iterable[str], name: str) -> bool:
+    """Whether `name` is one of the names, in any case of letters."""
     return name.casefold() in map(str.casefold, names)
 
 

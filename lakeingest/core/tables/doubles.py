@@ -1,11 +1,12 @@
-"""Doubles: one key in two shards, where pipeline.yml says that no two shards have one (`target.global_key`).
+"""Doubles: one key in two shards, where pipeline.yml says that no two shards have the same key (`target.global_key`).
 
 Shards are published one by one, but a row may move from shard to shard, and two rows may change places. So what readers
-see is decided apart from what a shard has published: a commit of the shared table shows a shard's last publish only if
-no other shard that it shows has one of its keys. A key that has left the other shard with that shard's last publish is
-no double: one commit shows both publishes together. A key that has not left is a double, or the other shard is not yet
-published as of the same time: then readers go on to see the shard as it was, and the next publish of either shard, or
-the next run, tries again.
+see is decided apart from what a shard has published. A commit of the shared table shows a shard's last publish only if
+none of the keys in this publish is also in another shard, as the commit shows that shard.
+
+If the other shard's last publish lacks the key, the key is no double: one commit shows both publishes together. If that
+publish has the key, the key is a double, or the other shard is not yet published as of the same time. In both cases,
+readers still see the first shard as it was. The next publish of either shard, or the next run, tries again to show it.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,16 +32,16 @@ class StillDoubled(ValueError):
 
 
 def shown_together(shard: str, find: Callable[[str, AbstractSet[str]], Iterable[Double]]) -> frozenset[str]:
-    """The shards whose last publishes one commit has to show, so that it shows that of `shard` without a double.
+    """The shards whose last publishes one commit must show together, so that `shard` is shown without a double.
 
-    `find` looks for doubles of a shard's last publish with other shards. Of those in its second argument the last
-    publish counts; of all others what readers see. Raises StillDoubled.
+    `find` returns the doubles of one shard's last publish with other shards. Its second argument names the shards whose
+    last publishes are shown together. Of all other shards, it compares what readers see. Raises StillDoubled.
     """
     together, examined = {shard}, set[str]()
-    while left := sorted(together - examined):
-        for double in find(left[0], frozenset(together)):
+    while unexamined := sorted(together - examined):
+        for double in find(unexamined[0], frozenset(together)):
             if not double.has_left:
                 raise StillDoubled(double)
             together.add(double.other)
-        examined.add(left[0])
+        examined.add(unexamined[0])
     return frozenset(together)

@@ -21,8 +21,8 @@ class Matched:
 def match(foreign: Sequence[str], wanted: Sequence[str], drop: Sequence[str]) -> Matched:
     """Match the columns of a `foreign` table with the `wanted` columns of a copy.
 
-    `drop`: patterns of foreign columns that the user drops. If the copy has a column with the name of a dropped column,
-    it is a new column. Names match if they are equal, or else if they differ only in their case.
+    `drop`: patterns of foreign columns that the user drops. A column of the copy with the name of a dropped column is a
+    new column. Names match if they are equal, or else if they differ only in their case.
     """
     dropped = tuple(name for name in foreign if any(fnmatch.fnmatchcase(name, pattern) for pattern in drop))
     left = [name for name in foreign if name not in dropped]
@@ -33,7 +33,7 @@ def match(foreign: Sequence[str], wanted: Sequence[str], drop: Sequence[str]) ->
         in_other_case = by_folded.get(name.casefold())
         if name in exact:
             origins[name] = name
-        else:  # a foreign column with the exact name of another wanted column has its values there, and only there
+        else:  # a foreign column that has exactly the name of another wanted column becomes only that column
             origins[name] = None if in_other_case in exact else in_other_case
     used = {origin for origin in origins.values() if origin is not None}
     return Matched(origins, dropped, tuple(name for name in left if name not in used))

@@ -60,6 +60,7 @@ def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str]
 
 
 def _is_numeric(word: str) -> bool:
+    """Whether the word never turns a number into a text."""
     return word in _NUMERIC or word.isdecimal()
 
 

@@ -122,9 +122,9 @@ def _at_or_after(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _compared(column, ">=", value)
-    # the first term, `>=`, bounds the part of the index that MySQL reads. It excludes lesser values, so `=` in the OR
-    # changes no result. But only with `=`, MySQL reads no other keys than the wanted ones: a condition on a later
-    # column then stands beside conditions on all columns before it
+    # the first term, `>=`, bounds the part of the index that MySQL reads. It excludes lesser values, so the result
+    # would be the same without `=` in the OR. But only with `=`, MySQL reads no other keys than the wanted ones,
+    # because a condition on a later column then stands beside conditions on all columns before it
     on_other_columns = _at_or_after(columns[1:], key[1:])
     exact = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {on_other_columns}))"
     return f"{_compared(column, '>=', value)} AND {exact}"

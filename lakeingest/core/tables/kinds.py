@@ -50,8 +50,8 @@ _KINDS: dict[str, Kind] = {
 }
 _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
-# Kinds whose values have one exact text, or are bytes: how values are read to be hashed. Dates, also those with a time
-# of day, are read as texts, because a text can have a zero date
+# Kinds whose values have one exact text, or are bytes, each with the kind in which the values are read to be hashed.
+# Dates, also those with a time of day, are read as texts, because a text can have a zero date
 _HASHED_AS: Mapping[Kind, Kind] = {
     **{kind: kind for kind in (Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.NUMERAL, Kind.STRING)},
     **{kind: kind for kind in (Kind.JSON, Kind.UUID, Kind.ADDRESS, Kind.TIME, Kind.BINARY)},

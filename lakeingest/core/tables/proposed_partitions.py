@@ -22,7 +22,7 @@ class Dates:
     """How the values of a column are spread over time.
 
     `least` and `greatest`: the first and the last day. `parts`: the weight of the rows in each of several equal parts
-    of the time between. `undated`: the weight of the rows that have no date. `seen`: how this is known, in words.
+    of the time between these days. `undated`: the weight of the rows without a date. `seen`: how all this is known.
     """
 
     column: str

@@ -154,6 +154,7 @@ def _fault(leaf: Comparison | OneOf | IsNull, column: Column, *, is_mariadb: boo
     literals = leaf.literals if isinstance(leaf, OneOf) else (leaf.literal,)
     if column.is_hidden:
         return "its values are hashed or masked"
+    # no YEAR, because MySQL reads the number 70 as the year 1970
     is_number = column.kind in INTEGERS | {Kind.DECIMAL} and column.source_type.name != "year"
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     if is_number or is_flag:

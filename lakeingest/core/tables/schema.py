@@ -152,7 +152,7 @@ class Column:
     `fraction`: the number of digits of a second.
     `length`: the n of a BINARY(n), whose zero padding the binlog leaves out; 0 for other types.
     `choice`: a choice of the user that the kind does not express: NULL_DATES, EWKB, HASHED, MASKED or, without one, ''.
-    `renamed_from`: the name at the source; '' if the copy has that name.
+    `renamed_from`: the name at the source; '' if the column has the same name in the copy.
 
     Columns that differ only in the following fields are equal, because these fields change no row.
 
@@ -218,7 +218,7 @@ class Column:
 
 LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
 _MAPPED = tuple(entry.name for entry in fields(Column) if entry.compare)
-_LATER = {"choice", "renamed_from"}  # copies of earlier versions, which had neither, stay valid
+_LATER = {"choice", "renamed_from"}  # in no fingerprint while empty: so copies of versions without them stay valid
 UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")

@@ -64,6 +64,7 @@ def wider(one: str, other: str) -> str:
         return one
     if one in _INTEGERS:
         return _INTEGERS[1]
+    # two decimals of one scale: no other family has several types
     precisions = [int(decimal[1]) for decimal in map(_DECIMAL.fullmatch, (one, other)) if decimal is not None]
     return one if precisions[0] > precisions[1] else other
 
@@ -73,8 +74,9 @@ def joined(
 ) -> tuple[SharedColumn, ...]:
     """The columns of the shared table, now `shared`, once it also has the rows of a shard with the columns `shard`.
 
-    `key` and `key_of_shard` are the names of the columns of their keys. A column of the shared table keeps its name,
-    and stays if the shard lacks it. Raises ShardsDiffer if the keys, or columns of one name, do not fit.
+    `key` and `key_of_shard`: the names of the key columns of the shared table and of the shard. A column of the shared
+    table keeps its name, and stays if the shard lacks it. Raises ShardsDiffer if the keys, or columns of one name, do
+    not fit.
     """
     if {name.casefold() for name in key} != {name.casefold() for name in key_of_shard}:
         raise ShardsDiffer(f"its key is {_listed(key_of_shard)}, and that of the other shards is {_listed(key)}")

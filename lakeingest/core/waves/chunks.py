@@ -94,10 +94,10 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they are fewer than that.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether the wave is the last one.
 
-    If they are fewer than `count`, the wave is the last one. The caller reads `maximum` again for every wave, so that
-    rows that were added meanwhile do not make the last chunk long.
+    The wave is the last one if there are fewer than `count` boundaries. The caller reads `maximum` again for every
+    wave, so that rows that were added after the first wave do not make the last chunk long.
     """
     boundaries: list[Key] = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
     return boundaries, len(boundaries) < count

@@ -123,7 +123,7 @@ def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Ma
 
 
 def _joined(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """The same marks, which are in key order. Neighbouring ranges with the same place become one range."""
+    """The same marks, whose ranges touch, in key order. Neighbouring ranges with the same place become one range."""
     joined: list[Mark] = []
     for range_, mark in marks:
         if joined and joined[-1][1] == mark:
