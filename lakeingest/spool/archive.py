@@ -47,7 +47,7 @@ class Archived:
         return cls(file, Place.parse(start), Place.parse(stop), int(level))
 
     def read(self) -> Manifest:
-        """The manifest. Raises FileNotFoundError if it was removed meanwhile, StateUnreadable if it is damaged."""
+        """The manifest. Raises FileNotFoundError if a run has removed it, StateUnreadable if it is damaged."""
         try:
             return Manifest.from_json(store.read(self.file))
         except DAMAGED as error:
@@ -103,10 +103,10 @@ def give_name(spool: File) -> None:
 def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
     """Move segments from the spool into the archive; or delete them, if `kept_for` is zero and no reader is at work.
 
-    Then archived segments that nobody needs are removed, and small neighbours are joined. A segment is needed for the
-    time `kept_for` after it was spooled, and while a reader at work has not read it yet. In an object store the time
-    counts from the move into the archive, because the move gives the manifest a new time. Archived segments before a
-    gap are not needed.
+    `segments`: the file of each manifest, and the manifest. Afterwards, archived segments that nobody needs are removed,
+    and small neighbours are joined. A segment is needed for the time `kept_for` after it was spooled, and while a
+    reader at work has not read it yet. In an object store the time counts from the move into the archive, because the
+    move gives the manifest a new time. Archived segments before a gap are not needed.
 
     After a crash each segment is in the spool's folder, in the archive, or in both; the next call finishes the work.
     """
@@ -115,13 +115,13 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
     read_up_to = needed_by_readers(spool)
     must_archive = bool(kept_for) or read_up_to is not None
     with store.storage_errors(folder):
-        for manifest, segment in segments:
+        for file, segment in segments:
             if must_archive:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
-                manifest.move_to(_file(folder, segment, epoch, level))
+                file.move_to(_file(folder, segment, epoch, level))
                 folder.sync()  # the new name must be durable before the old one is gone
             else:
-                manifest.delete()
+                file.delete()
                 _delete_files(spool, segment)
         archived = all_archived(spool)
         _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))

@@ -31,7 +31,7 @@ from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.reread_files import RereadFolder
 from lakeingest.spool.spool import Spool
 
-_TRIES = 20  # how often the folder is listed at most, if a run changes it meanwhile
+_TRIES = 20  # how often the folder is listed at most, if a run changes it during each listing
 _PAUSE_SECONDS = 0.05
 
 Result = TypeVar("Result")
@@ -68,13 +68,13 @@ class StoredChangelog:
         """The segments of one listing of the folder; None without a spool.
 
         If there is a gap and `allow_gap` is true, the result has only the segments after the last gap. Raises `_Moved`
-        if there is a gap and `allow_gap` is false, or if a run changed the folder meanwhile.
+        if there is a gap and `allow_gap` is false, or if a run changed the folder during the listing.
         """
         path = self.folder / "opened.json"
         if not path.exists():
             return None
         name = name_of(self.folder)
-        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
+        # the spool is listed before the archive: a segment that moves to the archive in between is not missed
         paths = (self.folder / "segments").listed("*.json")
         paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}
@@ -124,7 +124,7 @@ class StoredChangelog:
         stretch = held.stretch(table, lost=self._lost)
         if stretch.ends_watch or not stretch.segments:
             # The result depends on the place that readers see. Once this place is known, the segments are listed again:
-            # the first list may end before a commit that was published meanwhile, and seem to lack changes.
+            # the first list may end before a commit that was published after it, and seem to lack changes.
             shown = self.shown()
             held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)
@@ -270,7 +270,7 @@ class StoredChangelog:
         none is sought, and None if a lost file may have the first sought transaction.
         """
         place = held.start  # the place up to which no transaction is sought
-        # The present segments are searched, because a run may have joined the segments of `held` meanwhile. But if the
+        # The present segments are searched, because a run may have joined the segments of `held`. But if the
         # present segments begin later, the first segments of `held` were removed: then `held` itself is searched.
         present = self.held()
         segments = held.segments if present is None or present.start > held.start else present.segments

@@ -63,8 +63,8 @@ class Changes:
         Reread rows as of a place come after all changes up to this place. Those as of `stop` are yielded only if
         `rereads_at_stop` is true.
 
-        Raises ChangelogGone if a file of reread rows was removed meanwhile. That happens to slow readers that do not
-        report that they are at work (`spool.readers`).
+        Raises ChangelogGone if a file of reread rows was removed before its turn. That happens to slow readers that do
+        not report that they are at work (`spool.readers`).
         """
         since = since or self.since
         # the files of reread rows whose turn is still to come

@@ -278,7 +278,7 @@ def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray
 
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
-    """For each key, whether it is at or after the bound. Only the columns of the bound are compared: it may have fewer."""
+    """For each key, whether it is at or after the bound. If the bound has fewer columns, other ones do not count."""
     column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)

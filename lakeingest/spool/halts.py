@@ -69,8 +69,8 @@ def unwatched_segments(spool: Spool, table: TableId, after: Place, stop: Place) 
 def is_watched_to_halt(spool: Spool, table: TableId, after: Place) -> bool:
     """True if the spool lacks changes of the table after `after`, and the table has a halt before the first of them.
 
-    Then the missing changes are still to be read, with the definition after the halt. False also if the spool lacks no
-    change, or if `after` is not in the spool.
+    Then the missing changes are still to be read, with the definition after the halt. False if there is no such halt,
+    if the spool lacks no change, or if `after` is not in the spool.
     """
     if not spool.start <= after <= spool.position.place:
         return False

@@ -72,7 +72,7 @@ def last_images(
     stop: Place,
     most: int,
 ) -> LastImages | None:
-    """The last image of each key that was changed after `after` and up to `stop`; None: there is no such change.
+    """The last image of each key that was changed after `after` and up to `stop`; None if no key was changed.
 
     `changed` are the files of the spool, in order, that have the table's changes between these places (`Spool.files`).
     If there are more than about `most` change rows, only the newest row groups are read. Files with rows of another
@@ -92,7 +92,8 @@ def last_images(
     if not is_whole:  # reread rows from before the changes that were read do not count: a change left out may be later
         after = min((_first_place(rows) for rows in tables if rows.num_rows), default=stop)
     for reread in rereads:
-        rows, _ = _changes(reread.path, schema, None, stop) if reread.first.place >= after else (None, False)
+        counts = reread.first.place >= after  # also at `after`: reread rows come after all changes of their place
+        rows, _ = _changes(reread.path, schema, None, stop) if counts else (None, False)
         if rows is not None:
             tables.append(rows)
             parts.append(reread.path)

@@ -91,7 +91,7 @@ class RereadFolder:
     def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
         """The files with rows that are after the position `since` and as of places up to `end`, in order.
 
-        These are files of the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        These are files of the changelog that `since` names. Raises FileNotFoundError if the folder changes in between,
         and StateUnreadable if a document is damaged.
         """
         named_files: list[RereadRows] = []  # the files that the documents name, in order

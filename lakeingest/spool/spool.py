@@ -309,7 +309,7 @@ class Spool:
         """The size in bytes of the table's files in segments that end after the place `after`."""
         entries = (segment.tables.get(table) for segment in self._segments_between(after, self.position.place))
         paths = (self.folder / entry[0] for entry in entries if entry is not None)
-        return files.total(paths)  # a file that a run removes meanwhile counts as 0
+        return files.total(paths)  # a file that a run has just removed counts as 0
 
     def forget(self, place: Place, keep: timedelta = NO_TIME) -> None:
         """Take the segments that end at or before this place out of the spool: no mark needs them any more.

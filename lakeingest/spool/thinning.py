@@ -20,7 +20,7 @@ LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count ro
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
     """Remove from segments the files that their tables do not need any more. The last segment keeps all its files.
 
-    `needed` has the place from which on a table needs the spool; the files of tables without such a place stay. Each
+    `needed` has, by table, the place from which on the table needs the spool; the files of other tables stay. Each
     file stays for the time `keep` after it was spooled, because readers of the changelog may need it. Nothing is
     removed while a reader is at work.
     """

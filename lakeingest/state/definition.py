@@ -172,7 +172,7 @@ def _choices(doc: Mapping[str, Any]) -> Choices:
     return Choices(**{**doc, **key_and_metadata, "columns": columns})
 
 
-_MADE: Latest[str, Definition] = Latest()
+_MADE: Latest[str, Definition] = Latest()  # by the path of a document, what was made of its contents last
 
 
 def definition(state: File, table: TableId) -> Definition | None:
@@ -234,7 +234,7 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 
 
 def _form(schema: TableSchema) -> tuple[object, ...]:
-    """All of a definition but the choices that concern none of its columns: the fingerprint has the other choices."""
+    """A definition without the choices that concern none of its columns: the fingerprint has all other choices."""
     return schema.fingerprint, schema.layout, replace(schema, choices=Choices())
 
 

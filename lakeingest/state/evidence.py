@@ -130,7 +130,7 @@ def _files(folder: File) -> Iterator[tuple[File, "pa.Table"]]:
     for path in paths:
         try:
             yield path, pq.read_table(io.BytesIO(path.read()))
-        except FileNotFoundError:  # somebody has dropped it meanwhile
+        except FileNotFoundError:  # somebody has dropped it since the listing
             continue
         except (OSError, ValueError, pa.ArrowException) as error:
             raise StateUnreadable(

@@ -5,7 +5,7 @@ last_run.refused.json   the outcome of the last run that could not begin, becaus
                         the record of the other run, last_run.json, as it is
 
 A submitted job stores its token with the outcome. By the token, the submitter recognises the outcome of its job. The
-process is stored, too, so that others can tell whether the record is that of the run which holds the lease.
+process is stored, too, so that other processes can tell whether the record is that of the run which holds the lease.
 """
 
 import json

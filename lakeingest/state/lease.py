@@ -147,6 +147,7 @@ class Lease:
 
     @property
     def _is_expired(self) -> bool:
+        """Whether the last renewal is too old, by this process's clock."""
         return time.monotonic() - self._renewed > VOID_SECONDS
 
     def _is_ours(self) -> bool:

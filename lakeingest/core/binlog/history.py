@@ -38,7 +38,7 @@ class History:
     """The parts of the binlog's history that a reader saw at a position. A part that is not known is None.
 
     `began`: the second (since 1970) in which the server began the position's file, from the header of the file's
-    FORMAT_DESCRIPTION event. `event`: the event that ends at the position; None also at the start of a file. `last`:
+    FORMAT_DESCRIPTION event. `event`: the event that ends at the position; None, too, at the start of a file. `last`:
     the last transaction that was read before the position, in the position's file or in an earlier file.
     """
 

@@ -272,7 +272,7 @@ class GtidSet:
         return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
 
     def __le__(self, other: Self) -> bool:
-        """Whether every GTID of this set is in the other."""
+        """Whether every GTID of this set is in `other`."""
         return not self - other
 
     def __or__(self, other: Self) -> Self:
@@ -287,7 +287,7 @@ class GtidSet:
         return self - (self - other)
 
     def __sub__(self, other: Self) -> Self:
-        """The GTIDs of this set that are not in the other."""
+        """The GTIDs of this set that are not in `other`."""
         theirs = dict(other.members)
         return type(self).of({origin: _minus(ours, theirs.get(origin, ())) for origin, ours in self.members})
 

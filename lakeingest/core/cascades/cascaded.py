@@ -158,8 +158,8 @@ class Cascaded:
     def moves(self, table: TableId) -> set[Move]:
         """The values that foreign keys gave to rows of the table, as the last call of `changes` found them.
 
-        If a foreign key has columns of the table's key, such a row may be in no chunk: the chunk of the new key may
-        have been read before the foreign key changed the row, and the chunk of the old key after that.
+        If a foreign key has columns of the table's key, a row with such values may be in no chunk: the chunk of the new
+        key may have been read before the foreign key changed the row, and the chunk of the old key after that.
         """
         return self._known[table].moves
 
@@ -174,8 +174,8 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
 
     These are the `kept` changes, if there are any. With the added changes, the result has all changes after `since`.
     But the copy in the lake has only current rows. If the copy was merged beyond the place up to which changes are
-    known, the changes in between cannot be found any more. Then `since` is `stop`: the kept changes stay, but others up
-    to `stop` may be missing.
+    known, the changes in between cannot be found any more. Then `since` is `stop`: the kept changes stay, but other
+    changes up to `stop` may be missing.
     """
     # without `kept`: the copy has all changes up to `standing.to`, so that no search has to find them
     known = kept or _Known(since=standing.to, upto=standing.to, version=standing.version, changes=set())

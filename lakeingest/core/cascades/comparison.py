@@ -67,7 +67,7 @@ def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
 def _is_exact(column: Column) -> bool:
     """Whether two values of the source that differ in any byte also differ in the lake."""
     if column.members:
-        return "" not in column.members  # an invalid value also has the text ''
+        return "" not in column.members  # the text of an invalid value is '', as that of this member
     match column.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return False  # zero has two signs

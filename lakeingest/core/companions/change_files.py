@@ -47,13 +47,14 @@ def rows_of_file(positions: Sequence[str], ops: Sequence[str], *, is_full: bool)
 
     `positions` and `ops` have the position and the kind of each waiting row, in order.
 
-    The file ends where a transaction ends. If all rows are of one transaction, which may go on, the file waits, unless
-    `is_full`: then it takes all rows, but never the old row of an update without the new row.
+    The file ends where a transaction ends. If all rows are of one transaction, which may go on, the file waits. But
+    with `is_full`, it takes all rows; only the old row of an update still waits for the new row.
     """
     if not positions:
         return 0
     last_place = _place(positions[-1])
-    count = len(positions)  # without the last transaction, which may go on
+    count = len(positions)
+    # the rows of the last transaction are left out, because the transaction may go on
     while count and _place(positions[count - 1]) == last_place:
         count -= 1
     if count or not is_full:

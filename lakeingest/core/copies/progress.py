@@ -132,7 +132,7 @@ class Progress:
         )
         if not splits.complete:
             return following
-        # the last wave of a copy that was started over answers the signals that asked for that
+        # the last wave of a copy that was started over answers the signals that asked for the new start
         asked = self.reread.signals if self.reread else ()
         return replace(following, reread=None, answered=united(self.answered, asked, done=()))
 

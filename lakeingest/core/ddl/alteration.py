@@ -361,12 +361,12 @@ def _schema(
 ) -> TableSchema:
     """The table's definition between two alterations: with the key of `before`, and `columns` in the order of `copied`.
 
-    `names`: the names of all columns at that time; `copied`: those of copied columns. Raises NotLiftable if a column
+    `names`: the names of all columns between the two; `copied`: those of copied columns. Raises NotLiftable if a column
     of the key was dropped, or is left out, or if two columns of the copy get one name.
     """
     if len({column.name.casefold() for column in columns}) < len(columns):
         raise NotLiftable(f"{before.table}: two columns of its copy get one name")
-    # by the name in `before`, the name at that time
+    # by the name in `before`, the name between the two alterations
     new_name = {
         identity.first.name: column.name
         for identity, column in zip(copied, columns, strict=True)
@@ -374,7 +374,7 @@ def _schema(
     }
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
-    # `names` lacks hidden columns, so it gives places only if nothing is hidden
+    # `names` lacks columns that only the binlog shows (`hides`), so it gives places only if there are none
     has_places = all(identity.placed for identity in names) and not before.hides and not now.hides
     return replace(
         now,

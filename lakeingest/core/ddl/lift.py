@@ -93,7 +93,7 @@ class Lift:
         """Whether the column certainly has its old definition, apart from its name."""
         renamed = replace(old, name=column.name, renamed_from=column.renamed_from)
         was_defined = self.defined is None or column.name in self.defined
-        # if the statement did not define the column, also the parts that nobody knows are as they were
+        # if the statement did not define the column, even the parts that nobody knows are as they were
         return is_same(renamed, column) if was_defined else renamed == column
 
     def _assert_keeps_values(self, old: Column, column: Column) -> None:
@@ -173,6 +173,7 @@ class Lift:
         return None  # the guess: NULL
 
     def _refuse(self, reason: str) -> NoReturn:
+        """Raise NotLiftable."""
         raise NotLiftable(f"{self.after.table}: {reason}")
 
 

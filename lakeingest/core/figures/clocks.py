@@ -29,7 +29,7 @@ def lead(now: float, source: float) -> timedelta:
 
 
 def disagreement(now: float, source: float, changed: Mapping[TableId, float]) -> str | None:
-    """A finding about this machine's clock, with its fix; None if the clock agrees with the others.
+    """A finding about this machine's clock, with its fix; None if the clock agrees with the other clocks.
 
     `changed` has for each copy the time of the last change, by the clock of the machine that made the change. All times
     are in seconds since 1970.

@@ -28,7 +28,7 @@ class Round:
         return min(max(self.cpu / SHARE - self.wall, self.wall * LEAST), MOST_SECONDS)
 
     def then(self, last: Self) -> Self:
-        """The usual round that also counts `last`, with the weight WEIGHT; `self` is the usual round before it."""
+        """The new usual round: `last` counts in it with the weight WEIGHT. `self` is the old usual round."""
         return type(self)(self.wall + WEIGHT * (last.wall - self.wall), self.cpu + WEIGHT * (last.cpu - self.cpu))
 
 

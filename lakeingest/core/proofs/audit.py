@@ -44,7 +44,7 @@ class Cost:
         """The number of rows that the next audit may read; 0: the next publish has no audit."""
         if self.owed > 0:
             return 0
-        if not self.seconds:
+        if not self.seconds:  # before the first audit
             return LEAST_ROWS
         rows_per_second = self.rows / self.seconds  # of the last audit
         return max(LEAST_ROWS, int(SHARE * self.publish_seconds * rows_per_second))

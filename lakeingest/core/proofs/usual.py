@@ -20,7 +20,7 @@ LEAST_SECONDS = 600.0  # shorter spans are joined
 LEAST_ROWS = 20  # of fewer written rows, the share of NULLs says nothing
 DISTANCES = 6.0  # up to so many median distances from the median are usual
 # However small the median distance is, these are usual, too:
-TIMES = 3.0  # up to so many times as many changed keys as the median, and down to the median divided by so many
+TIMES = 3.0  # a number of changed keys from the median divided by this to the median multiplied by this
 SHARE_OF_ROWS = 0.2  # a change of the number of rows by up to this share
 SHARE_OF_NULLS = 0.05  # a difference of the shares of NULLs in a column up to this
 # A pause is usual if it is shorter than one of these:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A key in the last publish of `shard` that `other` has, too, by the shards' names (`core.tables.shards.text_of`).
+    """A key in the last publish of `shard` that `other` has, too.
 
-    `key` is a text for people. `has_left`: readers see the key in `other`, but the last publish of `other` lacks it.
+    Both are names of shards (`core.tables.shards.text_of`). `key` is a text for people. `has_left`: readers see the key
+    in `other`, but the last publish of `other` lacks it.
     """
 
     shard: str

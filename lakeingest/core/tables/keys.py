@@ -57,7 +57,7 @@ class KeyRange:
         return self.upper is not None and self.upper == following.lower
 
     def covers(self, other: Self) -> bool:
-        """True if it is known, without asking the server, that every key of the other range is in this range."""
+        """True if it is known, without asking the server, that every key of the range `other` is in this range."""
         if self in {other, KeyRange()}:
             return True
         if not (self.ordered and other.ordered):
@@ -108,12 +108,12 @@ EVERY_KEY = KeyRange()
 
 
 def _lesser(upper: Key | None, other: Key) -> Key:
-    """The lesser of two upper bounds. If `upper` is None, there is no bound but `other`."""
+    """The lesser of two upper bounds. If `upper` is None, which is no bound, the result is `other`."""
     return other if upper is None else min(upper, other)
 
 
 def _greater(lower: Key | None, other: Key) -> Key:
-    """The greater of two lower bounds. If `lower` is None, there is no bound but `other`."""
+    """The greater of two lower bounds. If `lower` is None, which is no bound, the result is `other`."""
     return other if lower is None else max(lower, other)
 
 

@@ -238,12 +238,12 @@ class TableSchema:
 
     Names of copied columns are those of the copy. The names in `skipped` and `stored` are those of the source.
 
-    `skipped`: the names of columns that the user left out, by name or as generated ones; rows in the binlog may have
-    them.
+    `skipped`: the names of columns that the user left out, by name or as generated ones. The binlog may have them.
     `generated`: the names of generated columns that are copied.
     `index`: the name of the unique index that is the key; '' if it is not known, or if the user named the key columns.
     `comment`: the table's comment, for readers of the copy.
-    `stored`: the names of all columns in MySQL's order, also of skipped or hidden columns; () if they are not known.
+    `stored`: the names of all columns in MySQL's order, with the skipped ones and those that information_schema does
+    not show; () if they are not known.
     """
 
     table: TableId
@@ -287,8 +287,8 @@ class TableSchema:
     def layout(self) -> tuple[tuple[str, ...], ...]:
         """The parts of a definition that are not in the fingerprint, but are needed to read rows without column names.
 
-        The first part has the names of all columns in MySQL's order, also of skipped or hidden columns; () if they are
-        not known. Then comes one part for each name in LAID_OUT, with that field of each copied column.
+        The first part has the names of all columns, as `stored`; () if they are not known. Then comes one part for each
+        name in LAID_OUT, with that field of each copied column.
         """
         # if `stored` is not known and no column was skipped, the copied columns are taken for all columns
         stored = self.stored or (() if self.skipped else self.source_names)

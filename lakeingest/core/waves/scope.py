@@ -39,7 +39,7 @@ class Scope:
         return self.range == KeyRange()
 
     def covers(self, other: Self) -> bool:
-        """True if it is known, without asking the server, that this scope has all rows of the other."""
+        """True if it is known, without asking the server, that this scope has all rows of the scope `other`."""
         if self.whole or self == other:
             return True
         if self.keys is not None:

@@ -105,7 +105,8 @@ def plan_merge(
         raise ValueError(f"a merge to {stop} would end before {least_stop}, which a split has already seen")
     low_places = log.places({patch.low for patch in patches}, covered_from)
     marks: Iterable[Mark] = zip((split.range for split in splits.all), marks_of(splits, log, covered_from), strict=True)
-    for patch in patches:  # all changes of its keys after its low are applied, also those that were merged already
+    for patch in patches:  # all changes of its keys after its low are applied, even those that were merged already
+        # the list keeps the generators of many patches from being nested
         marks = _lowered(list(marks), patch.within, low_places[patch.low])
     return MergePlan(splits, _joined(marks), stop, tuple((patch, low_places[patch.low]) for patch in patches))
 
