@@ -103,7 +103,7 @@ def give_name(spool: File) -> None:
 def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
     """Move segments from the spool into the archive; or delete them, if `kept_for` is zero and no reader is at work.
 
-    `segments`: the file of each manifest, and the manifest. Afterwards, archived segments that nobody needs are removed,
+    `segments`: the manifest of each segment, with its file. Then archived segments that nobody needs are removed,
     and small neighbours are joined. A segment is needed for the time `kept_for` after it was spooled, and while a
     reader at work has not read it yet. In an object store the time counts from the move into the archive, because the
     move gives the manifest a new time. Archived segments before a gap are not needed.

@@ -111,7 +111,7 @@ def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     epoch = opened.epoch
     chained: list[Manifest] = []
     # The chain is built from its last segment back to its first one. `end` is the place that its next segment must
-    # reach. A segment that reached an earlier `end` is of no more use: it begins at or after the new `end`.
+    # reach. A segment that reached the `end` of an earlier step is of no more use: it begins at or after the new `end`.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     waiting = deque(sorted(segments, key=lambda segment: _stop(segment, opened), reverse=True))
     while True:

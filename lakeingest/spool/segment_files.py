@@ -109,7 +109,7 @@ class SegmentFiles:
 
 def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
     """The GTIDs of a batch of transactions; empty if the source has no GTIDs."""
-    with_gtid = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
+    with_gtid = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()  # NULL: no GTID
     intervals = {}
     for row in with_gtid.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
         numbers = np.sort(np.array(row["number_list"], np.int64))

@@ -43,7 +43,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
     """Join small neighbours that watch the same tables, `JOIN` at a time. The last segment is not joined.
 
-    Only neighbours of one level are joined. New segments have the level 0, a joined one has one more than its parts.
+    Only neighbours of one level are joined. The level of a new segment is 0. A joined segment has the next level.
 
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.

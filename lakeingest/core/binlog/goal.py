@@ -28,7 +28,7 @@ def is_seen(goal: Goal, complete_to: Position | None, as_of: float | None) -> bo
     """Whether readers see all that the goal has.
 
     They see every change up to the position `complete_to`, and every change from before the time `as_of` (seconds since
-    1970); None if unknown. Byte positions are compared on the server that wrote them; after a failover, GTIDs are.
+    1970); None if unknown. On the server that wrote them, byte positions are compared; after a failover, GTIDs.
     """
     if isinstance(goal, Before):
         return as_of is not None and as_of >= goal.moment

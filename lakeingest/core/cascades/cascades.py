@@ -174,7 +174,7 @@ class Affected:
     1. The caller calls `add_changes` for each parent.
     2. As long as `sought` returns classes of values, the caller looks up the rows with values of these classes, and
        calls `add_rows`.
-    3. In the end, `changes` has each change that may have happened. It does not depend on the order of the calls.
+    3. In the end, `changes` has each change that may have happened, whatever the order of the calls was.
     """
 
     def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:

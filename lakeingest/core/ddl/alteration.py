@@ -322,12 +322,12 @@ def _definition_after(
     defined: Mapping[_Identity, Sequence[int]],
     current: Mapping[_Identity, Column],
 ) -> Column:
-    """The definition of a column after the statement of this number; its names may be those of another time.
+    """The definition of a column after the statement of this number. The names in it may be from another time.
 
     `name`: the column's name after the statement, for the error.
     `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
     The result is the current definition if no later statement defined or dropped the column. It is `column.first` if
-    the table had the column before all statements, and only later ones defined it. Otherwise NotLiftable is raised.
+    the table had the column before all statements, and only later statements defined it. Else NotLiftable is raised.
     """
     definers = defined.get(column, ())
     is_defined_later = any(definer > statement for definer in definers)

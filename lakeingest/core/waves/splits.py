@@ -62,8 +62,8 @@ class Splits:
 
     If only the server knows the order of keys, all splits are joined to one split, because nobody else can tell which
     of several splits has a key. The low of this one split is the least low. So a merge may apply changes again that a
-    chunk has seen already, which keeps the last row of each key. The one split cannot be merged before it has every key
-    of the table: otherwise the merge would apply changes of keys that a later chunk brings.
+    chunk has seen already. That does not change the last row of a key. The one split cannot be merged before it has
+    every key of the table: otherwise the merge would apply changes of keys that a later chunk brings.
     """
 
     all: tuple[Split, ...] = ()
