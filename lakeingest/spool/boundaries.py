@@ -20,7 +20,7 @@ class Boundaries:
 
     @classmethod
     def load(cls, folder: File) -> "Boundaries":
-        """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged."""
+        """The boundaries of the spool in a folder. Raises OSError, StateUnreadable or an error of `errors.DAMAGED`."""
         file = folder / "boundaries.json"
         known: Mapping[str, int] = store.read(file) if file.exists() else {}
         return cls(file, {FilePosition.parse(at): int(began) for at, began in known.items()})

@@ -153,7 +153,7 @@ class Spool:
         return self._boundaries.after(self.position.place)
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Store the end of a transaction for `boundaries` if it is after `position`. Then drop ends that are not after it.
+        """Store the end of a transaction for `boundaries`, if it is after `position`, and drop ends up to `position`.
 
         `began` is the second (since 1970) in which the binlog file of `boundary` began.
         """

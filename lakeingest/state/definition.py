@@ -190,15 +190,18 @@ def definition(state: File, table: TableId) -> Definition | None:
 def defined_tables(state: File) -> list[TableId]:
     """The tables whose definition is stored. These are all copied tables, unless the state folder was lost.
 
-    Raises StorageFailed if the folder cannot be listed.
+    Raises StorageFailed if the folder cannot be listed, and StateUnreadable as `_table_of` does.
     """
     with store.storage_errors(state / FOLDER, "read"):
-        files = (state / FOLDER).listed("*.json")
-    return [_table_of(state, file) for file in files]
+        documents = (state / FOLDER).listed("*.json")
+    return [_table_of(state, document) for document in documents]
 
 
 def _table_of(state: File, file: File) -> TableId:
-    """The table of a document: from the file's name, or from the contents if the name was shortened."""
+    """The table of a document: from the file's name, or from the contents if the name was shortened.
+
+    Raises StateUnreadable if these contents are damaged.
+    """
     with suppress(ValueError):
         table = TableId.parse(unquote(file.stem))
         if _file(state, table).name == file.name:

@@ -30,7 +30,7 @@ def note_results(state: File, moment: str, rows: Sequence[Row]) -> None:
 def noted_results(state: File) -> tuple[list[File], list[Row]]:
     """The files that `note_results` has written and nobody has removed, the oldest first, and their rows.
 
-    A damaged file has no rows. Raises StorageFailed if they cannot be read.
+    A damaged file gives no rows. Raises StorageFailed if the files cannot be read.
     """
     folder, rows = _results(state), list[Row]()
     with store.storage_errors(folder, "read"):

@@ -51,7 +51,7 @@ class Found:
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
     """The epoch of this server: the last known epoch or, if another server has that epoch, the next epoch.
 
-    `known`: the servers and epochs in everything that the pipeline has stored. If it is empty, the epoch is FIRST_EPOCH.
+    `known`: the servers and epochs in everything that the pipeline has stored. If empty, the epoch is FIRST_EPOCH.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
     servers_of_last = {server for server, epoch in known if epoch == last}

@@ -203,6 +203,7 @@ def _implicit(column: Column) -> object:
 
 def _may_name(expression: str, column: str) -> bool:
     """Whether an expression may name a column; True in doubt."""
+    # the name alone, between backquotes, and between double quotes
     spellings = {column, column.replace("`", "``"), column.replace('"', '""')}
     text = expression.casefold()
     return any(re.search(rf"(?<![\w$]){re.escape(spelling.casefold())}(?![\w$])", text) for spelling in spellings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Load:
     """The load of the server that rows are read from, or the greatest load at which rows are read.
 
-    None: there is no limit, so the load is not measured. `replica_lag`: how many seconds ago the source had executed
+    A field without a limit is None, and is not measured. `replica_lag`: how many seconds ago the source had executed
     a transaction that the replica lacks.
     """
 

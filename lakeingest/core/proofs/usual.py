@@ -43,7 +43,7 @@ class Written:
 
     def __add__(self, other: Self) -> Self:
         """What both have written. The NULLs of a column are known only if they are known for the rows of both."""
-        if not self.rows or not other.rows:
+        if not self.rows or not other.rows:  # a side without rows has no NULLs
             nulls = self.nulls if self.rows else other.nulls
         else:
             nulls = {name: self.nulls[name] + count for name, count in other.nulls.items() if name in self.nulls}

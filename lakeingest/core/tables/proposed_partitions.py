@@ -82,7 +82,7 @@ def propose(rows: int, columns: Iterable[Dates]) -> ProposedPartitions | None:
 
 
 def _is_spread(dates: Dates) -> bool:
-    """Whether most of the parts have rows, and at most half of all rows are in one part, or have no date."""
+    """Whether rows are in most of the parts, at most half of them in one part, and at most half without a date."""
     half = (sum(dates.parts) + dates.undated) / 2
     filled = sum(weight > 0 for weight in dates.parts)
     return 2 * filled > len(dates.parts) and max(*dates.parts, dates.undated) <= half
