@@ -26,7 +26,7 @@ from lakeingest.rows import INSTANT, change_schema, table_schema
 from lakeingest.spool.errors import spool_errors
 
 BY_FOREIGN_KEYS = 999_999  # stands for a signal's number if rows are read again because of foreign keys
-FOR_QUARANTINE = 999_998  # the same for keys whose rows failed a gate; such a file lasts until the commit
+FOR_QUARANTINE = 999_998  # the same for keys whose rows failed a gate; their file is removed after the commit
 _GROUP_ROWS = 100_000
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have no commit time
 

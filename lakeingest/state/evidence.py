@@ -109,7 +109,7 @@ def read_evidence(state: File, table: TableId) -> list[Mapping[str, object]]:
 def drop_released(state: File, table: TableId) -> int:
     """Remove the files whose rows have all left the quarantine. Returns the number of these rows.
 
-    This is safe while a run is at work, because a run replaces only files with rows that are still in quarantine.
+    This is safe while a run is at work, because a run replaces only files with rows whose RELEASED_AT is NULL.
     """
     dropped = 0
     for path, rows in _files(folder_of(state, table)):

@@ -63,8 +63,8 @@ class TransactionLog:
             places[low] = max(end, covered_from)
             if whole_segments == len(self._segments):
                 continue
-            # The next segment is read if the low ends in it: then its place is later than `end`. It is also read if it
-            # begins before `covered_from`: then SpoolGap is raised if the low lacks a transaction up to `covered_from`
+            # The next segment is read if the low ends in it: then the low's place is later than `end`. It is also read
+            # if it begins before `covered_from`: SpoolGap is raised if the low lacks a transaction up to `covered_from`
             if in_next or self._segments[whole_segments].start < covered_from:
                 endings.setdefault(whole_segments, []).append((low, in_next))
         for index, in_segment in endings.items():

@@ -1,4 +1,4 @@
-"""The files that have the changelog of a table: their names, and which rows a file ends with.
+"""The files that have the changelog of a table: their names, and with which row a file ends.
 
 A file is named by the position of its first row. Names sort as the rows do. The file that begins where another one ends
 has only one possible name, whoever writes it: so it is made once, and each row is in one file.

@@ -41,15 +41,15 @@ def begun(schema: TableSchema) -> Progress:
 def written(progress: Progress, read_to: ReadTo, inserted: int, deleted: int = 0, steps: int = 1) -> Progress:
     """The progress after one more commit, which goes up to the position `read_to` in the changelog.
 
-    `inserted`, `deleted`: the numbers of rows. `steps`: by how much the companion's own position, a
-    count, grows; 0 is taken for 1.
+    `inserted`, `deleted`: the numbers of rows. `steps`: by how much the companion's own position, a count, grows. It
+    grows by 1 even if `steps` is 0.
     """
     after = counted.written(progress, max(1, steps), inserted, deleted)
     return replace(after, read_after=str(read_to))
 
 
 def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = None) -> Progress:
-    """The progress after a commit that gives the companion other columns, and no rows.
+    """The progress after a commit that gives the companion other columns, and adds no rows.
 
     `read_to`: the position after the DDL that does this; None: the companion stays where it is.
     """

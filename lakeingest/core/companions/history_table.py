@@ -2,8 +2,8 @@
 
 Its columns are those that the table has or had, then those that say where a version begins and ends. No column is ever
 removed. A new column of the table, or one with a new type, may have the name of a column of the history that cannot
-hold its values or that belongs to a dropped column. Then the older column gets a number behind its name, such as
-`price__1`, and keeps its values. If a column of the table has a name that the history needs for itself, that column
+hold its values or that belongs to a dropped column. Then the column of the history gets a number behind its name, such
+as `price__1`, and keeps its values. If a column of the table has a name that the history needs for itself, that column
 gets a number, such as `is_current__1`.
 """
 

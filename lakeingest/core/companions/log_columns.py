@@ -1,8 +1,8 @@
 """The columns of a changelog as a table: those that say what a row is, then those of the table whose changes it has.
 
 A column is only ever added. A dropped column stays, and a renamed one is a new column. If a new type does not hold the
-old values, the column gets another name, with a number. A new column with the name of a dropped one gets such a name,
-too. So older rows keep their values, and no column of the log has values of two columns of the table. A row of DDL
+old values, the column gets another name, with a number. A new column with the name of a dropped one also gets a
+number. So older rows keep their values, and no column of the log has values of two columns of the table. A row of DDL
 tells which column of the table is in which column of the log; the log itself knows this only for the definition of its
 last row.
 """

@@ -1,6 +1,6 @@
 """Prepared transactions (XA): which transactions are prepared at a place of the binlog, and where their rows are.
 
-In the binlog, XA PREPARE and the XA COMMIT or XA ROLLBACK of it are two transactions, perhaps in two segments. The rows
+In the binlog, an XA PREPARE and its XA COMMIT or XA ROLLBACK are two transactions, perhaps in two segments. The rows
 are stored at XA PREPARE, and take effect at XA COMMIT. So the reader of a segment tells the readers of later segments
 which transactions are prepared at the segment's end.
 """
