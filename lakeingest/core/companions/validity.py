@@ -1,8 +1,8 @@
 """Validity: where and when each version of a row begins and ends, for a table with the history of a table.
 
 A version begins with a change of its row, and ends with the next change of its key. If nobody knows since when a
-row has had its values, its version begins where the row was read. So a history never says that a row was valid where nobody
-has seen it.
+row has had its values, its version begins where the row was read. So a history never says that a row was valid where
+nobody has seen it.
 """
 
 import enum

@@ -2,8 +2,9 @@
 
 A key in quarantine has no row in the copy, not even the row that it had before. The list of these keys stands in the
 progress of the commit that has removed their rows, so the list is always that of the rows which readers see. A key
-leaves the list with the merge that applies a change of the key, because a change has the whole row: a change in the binlog,
-or a row that was read again. The gate judges that row anew. TRUNCATE and a copy that is started over empty the list.
+leaves the list with the merge that applies a change of the key, because a change has the whole row: a change in the
+binlog, or a row that was read again. The gate judges that row anew. TRUNCATE and a copy that is started over empty the
+list.
 
     gate fails -> evidence is stored -> the rows are removed and listed, in one commit -> gate -> publish
     a change of a listed key is merged and the key freed, in one commit -> gate -> publish -> evidence is closed
