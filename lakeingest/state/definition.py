@@ -122,7 +122,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
         del doc["choices"]["columns"]["cast"]
     if not schema.choices.columns.rename:
         del doc["choices"]["columns"]["rename"]
-        if schema.choices.columns == ALL_COLUMNS:
+        if schema.choices.columns == ALL_COLUMNS:  # this does not compare `rename`, which is empty here
             del doc["choices"]["columns"]
     for column in doc["columns"]:  # of the UNMAPPED fields, the document has only those in the layout
         for name in UNMAPPED:

@@ -205,7 +205,8 @@ def _names_of(schema: TableSchema) -> Names:
     If nobody knows the places of the columns that are left out, they come last.
     """
     copied = {column.source_name: column for column in schema.columns}
-    known = [name for name in schema.stored if name in copied or name in schema.skipped]  # without hidden columns
+    # `stored` may also have columns that only the binlog shows (`TableSchema.hides`)
+    known = [name for name in schema.stored if name in copied or name in schema.skipped]
     computed = {*schema.skipped} - {*schema.left_out}
     return {
         _Identity(number, copied.get(name), computed=name in computed, placed=bool(known) or name in copied): name

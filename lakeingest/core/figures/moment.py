@@ -34,7 +34,7 @@ class Moment:
         return self.boot != now.boot and self.wall > now.wall
 
     def seconds_since(self, earlier: "Moment") -> float:
-        """The seconds that have passed at least since an earlier moment, never less than 0.
+        """How many seconds have passed, at least, since an earlier moment; never less than 0.
 
         The number is exact if the machine was not restarted in between. After a restart, or on another machine, the
         number is the difference of the wall clocks, but at most the time since this machine's start, because a wall
