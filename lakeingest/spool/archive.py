@@ -11,9 +11,10 @@ with one file for each table.
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from itertools import groupby
 
 from lakeingest.core.binlog.position import Place
@@ -124,7 +125,7 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
                 file.delete()
                 _delete_files(spool, segment)
         archived = all_archived(spool)
-        _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
+        _remove(spool, _unneeded(archived, kept_for, cache(spool.now), read_up_to))
         # `_join` reads all manifests, so it is called only if the levels in the files' names show that it has work
         levels = [segment.level for segment in archived]
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
@@ -132,9 +133,13 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
 
 
 def _unneeded(
-    archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None
+    archived: Sequence[Archived], kept_for: timedelta, now: Callable[[], float], read_up_to: Place | None
 ) -> list[Archived]:
-    """The archived segments that nobody needs: covered by a larger segment, before a gap, or old and read already."""
+    """The archived segments that nobody needs: covered by a larger segment, before a gap, or old and read already.
+
+    `now` returns the time by the clock that sets the times of files. An object store takes three requests for it, so it
+    is asked only about segments that are old by this machine's clock.
+    """
     # Step 1: segments that a larger segment covers; the larger segment is before them in `archived`
     unneeded, chain = list[Archived](), list[Archived]()
     for segment in archived:
@@ -154,7 +159,8 @@ def _unneeded(
     # make a gap.
     for segment in reversed(connected):
         is_unread = read_up_to is not None and segment.stop > read_up_to
-        if is_unread or now - segment.file.changed() < kept_for.total_seconds():  # unread, or too young
+        kept_until = segment.file.changed() + kept_for.total_seconds()
+        if is_unread or time.time() < kept_until or now() < kept_until:
             break
         unneeded.append(segment)
     return unneeded

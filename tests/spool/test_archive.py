@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -174,6 +175,14 @@ def test_old_segments_are_removed(local_spool: Spool) -> None:
     assert read(local_spool) == rows(range(2, 5))
     with pytest.raises(ChangelogGone, match=r"shop\.t: the changes after 000001\.0000000007\.0+10\.rows\.end are no"):
         read(local_spool, ReadTo(place(1)))
+
+
+def test_a_fast_clock_of_this_machine_removes_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store, times of files are of the store's clock."""
+    fast = SimpleNamespace(time=lambda: time.time() + 2 * DAY.total_seconds())
+    monkeypatch.setattr(archive, "time", fast)
+    grow(spool, range(3))
+    assert read(spool) == rows(range(3))
 
 
 def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
