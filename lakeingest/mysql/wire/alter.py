@@ -103,6 +103,7 @@ class _AlterReader(DdlReader):
         return self._read_one_table()
 
     def _actions(self) -> "list[_ActionReader]":
+        """A reader for each action of the ALTER TABLE: the tokens after the table's name, split at commas."""
         actions = split_at_commas(self._tokens[self._at :])
         return [_ActionReader(tokens, self._database, self._copied) for tokens in actions]
 
@@ -205,7 +206,7 @@ class _ActionReader(Action):
         return Change(Act.ADD, name, name, self._read_definition())
 
     def _read_definition(self) -> str | None:
-        """Read a column's definition; return FIRST or the name after AFTER at its end, None without both.
+        """Read a column's definition. Returns FIRST, or the name after AFTER, if the definition ends so; None otherwise.
 
         Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
         default that is no literal.

@@ -133,8 +133,8 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
         count = min(stop - at, _WORD)
         word = load64(data, at)
         if count < _WORD:
-            used = (1 << 8 * count) - 1
-            word = word & used | _SPACES & ~used  # spaces, which are not escaped, in the bytes after the string
+            used = (1 << 8 * count) - 1  # the bits of the string's bytes
+            word = (word & used) | (_SPACES & ~used)  # spaces, which are not escaped, in the bytes after the string
         if _has_escapes(word):
             for i in range(count):
                 to = _write_byte(data[at + i], text, to)
@@ -226,7 +226,7 @@ def _decimal(content: bytes) -> str:
         raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
     # undo the inversions: first that of the first bit, then that of a negative decimal
-    packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (total_size - 1)
+    packed = int.from_bytes(content[2:]) ^ (_SIGN_BIT << 8 * (total_size - 1))
     if is_negative:
         packed ^= (1 << 8 * total_size) - 1  # every bit
     digits = ""

@@ -353,7 +353,7 @@ def _find_content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, 
     size = _SIZES[kind] if kind <= _OPAQUE else -1
     if size == 0:  # the size precedes the content; before it, an opaque value has the type of a MySQL column
         at, size = _read_size(data, at + 1 if kind == _OPAQUE else at, end)
-    return at, size if size <= end - at else -1
+    return at, (size if size <= end - at else -1)
 
 
 @compiled_step

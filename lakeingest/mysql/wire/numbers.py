@@ -177,7 +177,7 @@ def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
     # a product of 32 and 30 bits fits into 64 bits
     first = (low & _LOW) * power + part
     second = (low >> 32 & _LOW) * power + (first >> 32)
-    return first & _LOW | second << 32, high * power + (second >> 32)
+    return (first & _LOW) | (second << 32), high * power + (second >> 32)
 
 
 @step
@@ -228,7 +228,7 @@ def _read_decimal_texts(
         negative = False
         if at >= 0:
             negative = data[at] == _MINUS
-            at += negative
+            at += negative  # skips the sign
             # before the point: at least one digit, which is 0 if the type has no digits there
             whole_digits = end - at - (scale + 1 if scale else 0)
             if whole_digits < 1 or whole_digits > max(whole, 1) or (whole == 0 and data[at] != _ZERO):

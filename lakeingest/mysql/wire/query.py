@@ -149,7 +149,7 @@ def _databases_size(data: bytes) -> int:
     """The size of a count, and of as many names, each ending with a NUL; more than `data` has if a name is cut."""
     if data[0] > _DATABASES_MAX:  # the count alone, without names
         return 1
-    name_end = 0
+    name_end = 0  # the offset of the last NUL; before the first name, that of the count
     for _ in range(data[0]):
         name_end = data.find(0, name_end + 1)
         if name_end < 0:

@@ -144,8 +144,7 @@ class SegmentDecoder:
             index = follow(buffer.data, offset, size, index, framed, checksum, int(is_inner), *arrays)
             if index == framed:
                 return
-            # the kernel has left this event to this class
-            start = int(offset[index])
+            start = int(offset[index])  # of the event that the kernel has left to this class
             raw = buffer.data[start : start + int(size[index])].tobytes()
             if is_inner:
                 yield from self._act(Event.from_data(raw), buffer, start)
@@ -257,6 +256,7 @@ class SegmentDecoder:
         return State(self.reader[ReaderState.STATE])
 
     def _handle_query(self, event: Event) -> Iterator[Part]:
+        """Move the state by a statement. If it is an XA COMMIT, yield the rows of the prepared transaction first."""
         is_mariadb = not self.reader[ReaderState.ENDS]  # only MySQL's GTID event has the length of its transaction
         has_rows = bool(self.reader[ReaderState.HAS_ROWS])
         begun = self._transaction_begins if self._state is State.BEGUN else None
@@ -266,7 +266,7 @@ class SegmentDecoder:
 
     def _handle_prepare(self, event: Event) -> Iterator[Part]:
         stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)  # 0: not known
-        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))
+        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))  # None: no ONE PHASE
         self._move_state(Sign.XA_PREPARE, event)
 
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:

@@ -133,7 +133,7 @@ def _read_column(type_: int, metadata: Cursor) -> Sent:
             if first in _WITH_MEMBERS:  # the server gives an ENUM or a SET the type STRING, and its own type here
                 return Sent(FieldType(first), size=second)
             # two bits of the first byte (0x30) are the highest bits of the greatest length, inverted
-            return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
+            return Sent(field_type, size=_length_bytes((((first & 0x30) ^ 0x30) << 4) | second))
         case FieldType.BIT:
             more_bits, whole_bytes = metadata.number(1), metadata.number(1)
             return Sent(field_type, size=whole_bytes + 1 if more_bits else whole_bytes)
@@ -168,7 +168,7 @@ def _set_signs(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
     for order, i in enumerate(numeric_indexes):
         if order // 8 >= len(signs):
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
-        columns[i] = replace(columns[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
+        columns[i] = replace(columns[i], unsigned=bool(signs[order // 8] & (0x80 >> order % 8)))
 
 
 def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:

@@ -78,6 +78,7 @@ def _first_differing(
             if differing_columns({name: theirs}, {name: ours}):
                 found.append((index, order, what, ours, theirs))
                 break
+    # a lost value is ordered after the parts of its row that were compared
     found += [(index, len(expected), f"column {name}", rows[name][index].as_py(), LOST) for index, name in lost]
     if not found:
         return None
