@@ -125,7 +125,7 @@ def answering_soon(connection: pymysql.Connection) -> Iterator[None]:
     So a server that hangs is noticed soon. Outside the block it has READ_SECONDS, because a query may take long.
     """
     driver: Any = connection
-    driver.opened(ANSWER_SECONDS)
+    driver.opened(ANSWER_SECONDS)  # the session is open already: this only sets the seconds
     try:
         yield
     finally:
@@ -177,7 +177,7 @@ def create_statement(connection: pymysql.Connection, table: TableId) -> str:
     """The text of SHOW CREATE TABLE. Bytes that are not UTF-8, as in MariaDB's binary defaults, become surrogates."""
     connection.use_unicode = False  # so that the driver returns bytes
     try:
-        text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]  # [0] is the table's name
+        text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]  # the first column is the table's name
     finally:
         connection.use_unicode = True
     return bytes(text).decode(errors="surrogateescape")

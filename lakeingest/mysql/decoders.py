@@ -117,7 +117,7 @@ def stretch_differences(
     stretch = read_stretch(raw_events, segment, watched, tables, most_rows, most_events)
     last, differences = stretch.last, []
     for table in sorted(tables):
-        if last is None:
+        if last is None:  # no transaction was read, so there is nothing to compare
             break
         image_count = len(stretch.images.get(table, ()))
         # If the table was cut, only its first rows have images, and the other rows are not needed. But if transactions

@@ -21,8 +21,8 @@ from lakeingest.mysql.row_stream import stream_rows
 def with_default_values(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
     """The definition, with the values of the constant defaults of the columns `names`.
 
-    A default stays CONSTANT, without a value, if the table has no row, if the column changed meanwhile, or if a copy
-    cannot hold the value.
+    A default stays CONSTANT, without a value, if the table has no row, if the column is no longer as in `schema`, or if
+    a copy cannot hold the value.
     """
     columns = (
         replace(column, default=_read(source, schema, column))

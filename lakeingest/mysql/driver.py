@@ -94,7 +94,7 @@ class Driver(BoundedConnection):
         """
         driver: Any = self
         offered: int = driver.server_capabilities
-        if offered & _NEEDED != _NEEDED:
+        if (offered & _NEEDED) != _NEEDED:  # a capability is missing
             raise Surprise("the greeting of a server that is too old, or of none")
         wants_tls, offers_tls = self._context is not None, bool(offered & CLIENT.SSL)
         if wants_tls and not offers_tls and self.source.tls_mode != "preferred":  # this mode does without TLS

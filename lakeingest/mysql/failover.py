@@ -83,7 +83,7 @@ class ThisServer:
     def takes_over(self, saved: Position) -> bool:
         """Whether this server continues the history of a position, as far as its GTIDs tell.
 
-        True, too, for a server that still replicates and does not have all transactions of the position yet.
+        Also True for a server that still replicates, and does not have all transactions of the position yet.
         """
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
@@ -158,7 +158,7 @@ class ThisServer:
         micros = int(moment.timestamp() * 1_000_000)
         if micros // 1_000_000 > clock(self._connection):
             raise OperatorNeeded(f"{moment.isoformat()} is in the future, by the source's clock")
-        # from then on, nothing is committed before the moment any more; the clock has whole seconds
+        # after this wait, nothing more is committed before the moment; the clock has whole seconds
         wait_until_over(self._connection, micros // 1_000_000)
         if dialect(self._connection) is MARIADB:
             micros -= micros % 1_000_000

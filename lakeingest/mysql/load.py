@@ -27,7 +27,7 @@ class LoadMeter:
 
     def __init__(self, settings: Source, limit: Load) -> None:
         self._settings, self._limit = settings, limit
-        # what the source had executed, and when, oldest first: only sets that the replica did not contain yet
+        # a time, and what the source had executed by then; oldest first, and only sets that the replica did not contain
         self._missing: deque[tuple[float, GtidSet]] = deque()
 
     def measure(self, primary: pymysql.Connection) -> Load:

@@ -24,7 +24,7 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
     """Yield the rows of `sql`, a SELECT of `text_columns`, as `row_stream.stream_rows` does."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
-    fetch_rows = 1
+    fetch_rows = 1  # because the size of the rows is not known before the first fetch
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(sql)
         while rows := cursor.fetchmany(fetch_rows):

@@ -77,7 +77,7 @@ def _header(data: bytes) -> tuple[int, int]:
     Raises ValueError for anything but DER, because in an element of indefinite length the TLS library might find
     another public key than this module. Raises ValueError also for a tag of several bytes.
     """
-    if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
+    if len(data) < 2 or (data[0] & 0x1F) == 0x1F:  # noqa: PLR2004 - tag and length
         raise ValueError("an element of a certificate is cut, or has a long tag")
     if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
         return 2, data[1]

@@ -36,7 +36,7 @@ class ShownKey:
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
     """The rules of each known foreign key of these tables; and the tables of which a key or its rules are hidden.
 
-    A table of the second part may have other keys, which are known: these are in the first part.
+    A table with a hidden key may also have known keys. The first part of the result has these keys.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
     rules: dict[ShownKey, Rules | None]  # None if the rules are not known

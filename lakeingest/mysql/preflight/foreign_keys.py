@@ -121,7 +121,7 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     """
     try:
         chain = family(table, unlogged.keys)  # the keys of the table, of its parents, …
-    except OperatorNeeded as error:
+    except OperatorNeeded as error:  # the foreign keys form a ring
         return str(error)
     if unseen := sorted({table, *(key.parent for key in chain)} & unlogged.unknown):
         return (

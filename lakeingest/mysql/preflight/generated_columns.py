@@ -64,7 +64,7 @@ class GeneratedColumns:
 
     @cached_property
     def is_logged(self) -> bool | None:
-        """The result of the function `is_logged`, read once."""
+        """What the function `is_logged` returns. It is called once."""
         return is_logged(self.source, self.connection)
 
 

@@ -14,7 +14,7 @@ from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, versi
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
-# Those that `retention_seconds` and `service` go by
+# The variables that `retention_seconds` and `service` read
 RETENTION_VARIABLES = (
     "aurora_version",
     "basedir",
@@ -42,7 +42,7 @@ class Server:
 
     @classmethod
     def with_retention(cls, connection: pymysql.Connection) -> Self:
-        """The server of a connection, with only the variables for `retention_seconds`; all of them are hundreds."""
+        """The server of a connection, with only RETENTION_VARIABLES, because a server has hundreds of variables."""
         names = ", ".join(f"'{name}'" for name in RETENTION_VARIABLES)
         return cls(connection, _variables(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"), ())
 
@@ -103,7 +103,7 @@ def _finding(name: str, condition: Condition, server: Server) -> Finding:
     try:
         return condition(server)
     except (LakeIngestError, pymysql.err.Error) as error:
-        return f"{name} cannot be checked: {error.args[-1]}"
+        return f"{name} cannot be checked: {error.args[-1]}"  # [-1]: the text; before it, the driver has a number
 
 
 def version(server: Server) -> Finding:
@@ -214,7 +214,7 @@ def replica(server: Server) -> Finding:
 
 
 def prepared_xa(server: Server) -> Finding:
-    """A finding if XA transactions are prepared now, and those of this server cannot be copied."""
+    """A finding if XA transactions are prepared now, on a server whose XA transactions cannot be copied."""
     if copies_xa(server.connection):
         return None
     try:

@@ -57,8 +57,8 @@ def read_schemas(
 
     If the condition is not met, it has the reasons.
     """
-    free = [table for table in tables if not table.is_reserved]
-    answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in free})
+    not_reserved = [table for table in tables if not table.is_reserved]
+    answers = schema_reader.read_schemas(connection, {table: options.of(table).choices for table in not_reserved})
     reasons = [str(answer) for answer in answers.values() if isinstance(answer, OperatorNeeded)]
     reasons += [
         f"{table}: databases whose names begin with {RESERVED} are for tables that lakeingest itself makes; exclude it"

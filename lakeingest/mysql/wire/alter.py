@@ -206,7 +206,7 @@ class _ActionReader(Action):
         return Change(Act.ADD, name, name, self._read_definition())
 
     def _read_definition(self) -> str | None:
-        """Read a column's definition. Returns FIRST, or the name after AFTER, if the definition ends so; None otherwise.
+        """Read a column's definition. Returns FIRST, or the name after AFTER, if it ends with these; None otherwise.
 
         Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
         default that is no literal.

@@ -158,10 +158,11 @@ def follow(
             end += size[event]
             flags = data[start + 17]
             declared = number(data, start + 13, 4)
+            lowest_bits = end & 0xFFFFFFFF  # a header has only 32 bits of the end
             # in MariaDB 11 only the last event of a transaction has an end position
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
             # for `segment`: a wrong end position, an event that the server made up, an event before the segment's start
-            if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
+            if (declared != lowest_bits and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
             if end >= reader[_STOP]:  # the segment's last event: `segment` proves that a transaction ends here
                 return event

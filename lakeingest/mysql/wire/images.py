@@ -31,7 +31,7 @@ def missing_columns(event: bytes, names: Sequence[str]) -> frozenset[str]:
     image_count = 2 if event_type in _UPDATES else 1  # of each row
     bitmaps = [body.number((column_count + 7) // 8) for _ in range(image_count)]  # a bit is 1 if the column is there
     in_each = bitmaps[0] & bitmaps[-1]  # a single bitmap is both the first and the last one
-    return frozenset(name for index, name in enumerate(names) if not in_each >> index & 1)
+    return frozenset(name for index, name in enumerate(names) if not (in_each >> index & 1))
 
 
 def not_full_message(schema: TableSchema, lacking: frozenset[str]) -> str:

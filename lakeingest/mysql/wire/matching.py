@@ -79,10 +79,9 @@ def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def matching_changes(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The change rows of a copy that has only rows which meet the condition of the user.
+    """The rows of `batch` that meet the condition of the user, with the kinds that `kinds_of_matching` gives them.
 
-    They are those of `batch` that meet the condition, with the kinds of `kinds_of_matching`. The new row of an update
-    must follow its old row in `batch`.
+    In `batch`, the new row of an update must follow its old row.
     """
     if not schema.choices.rows:
         return batch
@@ -94,7 +93,7 @@ def matching_changes(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBat
 
 
 def kinds_of_matching(kinds: np.ndarray, is_match: np.ndarray) -> np.ndarray:
-    """The kind of each row image for a copy that has only rows which meet the condition (`is_match`).
+    """The kind of each row image, for a copy of only the rows that meet the condition (`is_match`).
 
     An update of which only the new row meets the condition is an insert for the copy. An update of which only the old
     row meets the condition is a delete. In `kinds`, each new row follows its old row.

@@ -93,7 +93,7 @@ class RowReader:
         Returns the table's number. `where` is the event's position, for messages. Raises SchemaChanged if event and
         schema differ in columns.
         """
-        numbers = self._numbers.setdefault(id(schema), [])  # a run may have thousands of other tables
+        numbers = self._numbers.setdefault(id(schema), [])  # only these are searched: a run may have thousands
         for table in numbers:
             if replace(self._sent[table], id=sent.id) == sent:  # only the server's table id may differ
                 return table

@@ -176,7 +176,7 @@ class SegmentDecoder:
             return
         state_before, begins = self._state, int(self.reader[ReaderState.POS])
         end = begins + event.size
-        if end & 0xFFFFFFFF != event.end and not is_inside:  # a header has only 32 bits of the end
+        if (end & 0xFFFFFFFF) != event.end and not is_inside:  # a header has only 32 bits of the end
             raise Damaged(f"an event that should end at {end} says {event.end}")
         if end > self.reader[ReaderState.START]:  # else the event is skipped, because it is before the segment
             yield from self._act(event, self._outer, start)

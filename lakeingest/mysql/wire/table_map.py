@@ -39,7 +39,8 @@ _NUMERIC = {
     FieldType.YEAR,
 }
 _CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
-_OF_MARIADB = {FieldType.GEOMETRY, FieldType.BLOB_COMPRESSED, FieldType.VARCHAR_COMPRESSED}  # with a charset, too
+# Further types that have a charset in the events of MariaDB
+_OF_MARIADB = {FieldType.GEOMETRY, FieldType.BLOB_COMPRESSED, FieldType.VARCHAR_COMPRESSED}
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
 _ONE_BYTE_MAX = 255
 _LENGTHS = frozenset(range(1, 5))  # the possible sizes of the length before a value

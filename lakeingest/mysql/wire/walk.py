@@ -48,9 +48,9 @@ def walk_row(
         if at > end:  # the bitmap of NULLs is cut
             return -1
         # a column that the row does not have counts as NULL; it has no bit in the bitmap of NULLs
-        is_null = present >= 0 and not data[present + (column >> 3)] >> (column & 7) & 1
+        is_null = present >= 0 and not (data[present + (column >> 3)] >> (column & 7) & 1)
         if not is_null:
-            is_null = data[nulls + (bit >> 3)] >> (bit & 7) & 1 == 1
+            is_null = (data[nulls + (bit >> 3)] >> (bit & 7) & 1) == 1
             bit += 1
         if is_null:
             start[column, row] = -1

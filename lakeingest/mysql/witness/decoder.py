@@ -192,7 +192,7 @@ class Decoder:
         """Move the position to the end of the event. Raises Damaged if the event names another end."""
         end = self._pos + event.size
         # an event has only the last four bytes of its end: a file may be longer
-        if end & 0xFFFFFFFF != event.end and not is_inside:
+        if (end & 0xFFFFFFFF) != event.end and not is_inside:
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
