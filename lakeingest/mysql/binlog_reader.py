@@ -66,7 +66,7 @@ def read_segment(
     Transactions in `segment.skip` are left out. The rows of each table are in binlog order, and so are the rows of
     transactions. All rows are valid only if the iterator ends without an error; then `facts` describe the whole
     segment. If `segment.history` is given, it is compared with the binlog before the first part is yielded. DDL of
-    tables in `schemas` or `waiting` is refused by an error. Its `ddl` is this DDL, if a copy can be lifted over it.
+    tables in `schemas` or `waiting` is refused by an error, whose `ddl` is this DDL if a copy can be lifted over it.
     `prepared` has the XA transactions that were prepared at the segment's start, or at an earlier position. Without
     `prepared`, the XA PREPARE of a transaction that the segment commits is searched for in the binlog.
 
@@ -105,7 +105,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        # a version that cannot log changes by foreign keys never sets the flag of row events: that says nothing there
+        # a version that cannot log changes by foreign keys never sets the flag of row events: its lack says nothing
         facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise dump_error(error, f"{segment.start} to {segment.stop}") from error

@@ -9,7 +9,7 @@ from lakeingest.core.tables.keys import quote
 from lakeingest.mysql.connection import literal, query, query_row
 from lakeingest.mysql.dialect import Dialect
 
-_GIVES = ("GRANT ", "SET DEFAULT ROLE ")
+_GIVES = ("GRANT ", "SET DEFAULT ROLE ")  # the beginnings of lines of SHOW GRANTS that take no right away
 _GRANT = re.compile(r"GRANT (?P<rights>[A-Z, ]+) ON (?P<place>\*|`(?:[^`]|``)*`)\.\* TO ")
 _READS = {"SELECT", "ALL PRIVILEGES"}
 

@@ -86,7 +86,7 @@ def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_who
             continue
         values = zip(made[name].to_pylist(), wanted[name].to_pylist(), strict=True)
         for index, (our_value, their_value) in enumerate(values):
-            if differing_columns({name: their_value}, {name: our_value}):
+            if differing_columns({name: their_value}, {name: our_value}):  # not `!=`: here NaN equals NaN
                 yield _difference(schema, wanted, index, f"column {name}", our_value, their_value)
                 break  # one difference for each column is enough
 

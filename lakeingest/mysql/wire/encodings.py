@@ -172,7 +172,7 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
     """The values as texts. In result sets, values of ENUM and SET are texts, too."""
-    # the members of a key differ as texts (`mysql.key_choice`), so they need not be read as keys, which is stricter
+    # not for ENUM and SET: the values of a key differ as texts (`mysql.key_choice`), and `key_texts` refuses more
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 

@@ -66,7 +66,7 @@ class SegmentDecoder:
         self._last: Committed | None = None  # the last transaction, without those that were skipped
         self._event_at_stop: LastEvent | None = None
         self._enter_file(begin)
-        self._checksums = True  # as requested from the server; then as each file says
+        self._checksums = True  # as requested from the server; after a FORMAT_DESCRIPTION event, as this event says
         self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
         self._outer, self._inner, self._prepared_buffer = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
         self._row_buffer = self._outer  # the buffer that the offsets of the row events refer to
@@ -193,7 +193,7 @@ class SegmentDecoder:
         """Whether an event has no end position because in MariaDB 11 only the last event of a transaction has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
-        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # then the state is not known
+        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # `_state` is not that of the event
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
     def _handle_made_up(self, event: Event) -> Iterator[Part]:

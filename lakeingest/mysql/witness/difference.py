@@ -41,7 +41,7 @@ def first_difference(schema: TableSchema, rows: pa.Table, stretch: Stretch) -> D
     if counts[0] != counts[1]:  # then the rows after the missing image are compared with wrong ones
         file, pos = place
         return Difference(table, f"the transaction {file}:{pos}", "the number of row images", *counts)
-    return Difference(table, str(images[index].at), what, our_value, their_value)
+    return Difference(table, str(images[index].at), what, our_value, their_value)  # equal counts: both have the row
 
 
 def _first_differing(
@@ -75,7 +75,7 @@ def _first_differing(
         if wanted.equals(made):
             continue
         for index, (theirs, ours) in enumerate(zip(wanted.to_pylist(), made.to_pylist(), strict=True)):
-            if differing_columns({name: theirs}, {name: ours}):
+            if differing_columns({name: theirs}, {name: ours}):  # not `!=`: here NaN equals NaN
                 found.append((index, order, what, ours, theirs))
                 break
     # a lost value is ordered after the parts of its row that were compared

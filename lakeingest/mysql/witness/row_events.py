@@ -184,7 +184,7 @@ class RowEvents:
 
 
 def _decoded(decode: Callable[[], Any], where: str) -> Any:
-    """The result of `decode`, which calls the library. Its errors become UnsupportedValue or UnsupportedEvent."""
+    """The result of `decode`, which calls the library. Errors become UnsupportedValue or UnsupportedEvent."""
     try:
         return decode()
     except ValueError as error:  # for example for bytes that are not valid in the column's charset
