@@ -41,7 +41,7 @@ def read_changes(
 
 
 class BinlogSource(Source):
-    """A source whose binlog can be read. Each read opens a connection."""
+    """A source whose binlog can be read. Each read of the binlog opens a connection."""
 
     def file_began(self, file: str) -> int:
         """The second (since 1970) in which a binlog file was begun.

@@ -33,7 +33,7 @@ class Dialect:
     `double_widths`: the greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression.
     `weight`: the SQL expression for a text's sort weight; {} stands for the text. On MariaDB the weight leaves out
     accents and case, because their weights depend on spaces at the end.
-    `xor`: the SQL expression for the hexadecimal digits of the XOR over all values of the column `hash`, 16 bytes.
+    `xor`: the SQL expression for the hexadecimal digits of the XOR of all values of `hash`, which have 16 bytes.
     `computes_once`: what a subquery ends with so that its expressions are computed once for each row.
     """
 

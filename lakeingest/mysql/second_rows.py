@@ -39,7 +39,8 @@ def compare_rows(
     gaps = {column.name: gap for column in schema.columns if (gap := gap_of_column(column))}
     needed = (*schema.key, *compared_columns(schema))  # no row is found without these columns
     if gaps.keys() & set(needed):
-        return Compared(Counter(), Counter(gaps[name] for name in needed if name in gaps), None, False, ())
+        unread = Counter(gaps[name] for name in needed if name in gaps)
+        return Compared(Counter(), unread, None, is_partial=False, differences=())
     readable = replace(schema, columns=tuple(column for column in schema.columns if column.name not in gaps))
     sql = f"{select} {text_columns(readable)} FROM {table_name(table)} WHERE {condition} LIMIT {most}"
     try:

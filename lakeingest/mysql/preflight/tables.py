@@ -112,7 +112,7 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
 
 
 def chosen_columns(schemas: Iterable[TableSchema]) -> Checked:
-    """A warning that names the columns in tables.options → columns that no table with this choice has."""
+    """A warning that lists wrong names in tables.options → columns: no table with this choice has such a column."""
     tables_of: dict[tuple[ColumnChoice, Sequence[tuple[str, str]]], list[TableSchema]] = {}
     for schema in schemas:
         choice = schema.choices.columns  # choices that differ only in `rename` are equal

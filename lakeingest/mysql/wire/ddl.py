@@ -101,7 +101,7 @@ class DdlReader:
         return False
 
     def _read_drop(self) -> bool:
-        """Read a DROP. Returns whether it may drop a copied table, its database or its key's index, or change values."""
+        """Read a DROP. Returns whether it may drop a copied table, its database or key's index, or change values."""
         if self._skip("DATABASE", "SCHEMA"):
             self._skip_all("IF", "EXISTS")
             return self._has_copied_tables(self._read_name())

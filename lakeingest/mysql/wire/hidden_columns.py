@@ -29,5 +29,5 @@ def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]
 
 
 def is_hidden(name: str) -> bool:
-    """Whether the column with this name is a hidden column, if the table's definition does not have the column."""
+    """Whether a column is a hidden column, by its name. The table's definition must not have the column."""
     return _NAME.fullmatch(name) is not None

@@ -23,7 +23,7 @@ _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 def uuids(values: Values) -> pa.Array:
     """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`. Raises ValueError for a value of more than 16 bytes."""
     padded = charsets.binary(values, _UUID_BYTES)
-    data = np.frombuffer(padded.buffers()[2] or b"", np.uint8)
+    data = np.frombuffer(padded.buffers()[2] or b"", np.uint8)  # [2]: the bytes; [0] and [1]: validity and offsets
     is_present = values.start >= 0  # NULL has no bytes in `data`, and no text
     uuid_count = int(is_present.sum())
     uuid_bytes = data[: uuid_count * _UUID_BYTES].reshape(uuid_count, _UUID_BYTES)

@@ -149,7 +149,7 @@ class RowReader:
                 self._optional[table],
                 start,
                 size,
-                self._event[:capacity],
+                self._event[:capacity],  # its length limits the images of a call
                 self._within,
                 self._kind,
             )

@@ -41,7 +41,7 @@ class Values:
         return pa.py_buffer(np.packbits(self.start >= 0, bitorder="little"))
 
     def column(self, arrow_type: pa.DataType, *buffers: np.ndarray) -> pa.Array:
-        """An Arrow column; `buffers` are all of its buffers but the validity. NULL where the value is NULL."""
+        """An Arrow column of `buffers`, which are all its buffers except the validity. NULL where the value is NULL."""
         return pa.Array.from_buffers(
             arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(buffer)) for buffer in buffers)]
         )

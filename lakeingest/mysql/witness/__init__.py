@@ -6,8 +6,8 @@ LAKEINGEST_WIRE=reference, a run uses the witness in place of the fast decoder (
 chooses between the two.
 
 The library drops or misreads XA transactions, compressed transactions, and the columns that `gaps` lists. A stretch
-leaves them out, and says so by name. The decoder of a whole segment refuses them, and with them tagged GTIDs, GTIDs of
-MariaDB, and row events of version 1; it cannot lift a table over DDL.
+leaves them out, and says so by name. The decoder of a whole segment refuses them. It also refuses tagged GTIDs, GTIDs
+of MariaDB, and row events of version 1, and it cannot lift a table over DDL.
 """
 
 from lakeingest.mysql.witness.decoder import rows_in
