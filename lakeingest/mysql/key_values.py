@@ -89,7 +89,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
         seconds = Decimal(text.removeprefix("SEC_TO_TIME(").removesuffix(")"))
         return int(seconds.scaleb(6))
     if column.members:
-        number = int(text.partition("/")[0])  # without the last number, if the part has it, too
+        number = int(text.partition("/")[0])  # the part is `number/last number`, or the number alone
         if column.source_type.name == "enum":
             return column.members[number - 1] if number else ""  # members are counted from 1, and 0 is ''
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)

@@ -22,7 +22,7 @@ LOGIN_BYTES = 1 << 20  # for everything that a server sends until the session is
 RESULT_BYTES = 1 << 30  # for a result that is kept in memory: the definitions of 100,000 tables take less
 PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, with a reserve; no row and no event is larger
 COLUMNS = 0xFFFF  # the most columns of a result: other parts of the protocol count them in two bytes
-_PACKET_COST = 256  # bytes that a packet, such as a row, takes in this process beside its content: they count, too
+_PACKET_COST = 256  # bytes that each packet takes in this process beside its content; the limits include these bytes
 
 # The errors of the driver for an answer that breaks the protocol. RuntimeError: the answer asks for a local file.
 _PARSING = (

@@ -37,8 +37,8 @@ _LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNOR
 _RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
 _BYTES = {"", "binary"}  # the charset that MySQL or MariaDB shows for an ENUM or SET whose members are bytes
-_OF_KEYS = "bigint"  # the only type to which columns of a key are cast: it keeps their order, too
-# `*` would have the server find out the user's rights on each column, too
+_OF_KEYS = "bigint"  # the only type to which columns of a key are cast: the cast keeps their order
+# Not `*`, for which the server would also find out the user's rights on each column
 _COLUMNS = (
     "TABLE_NAME, COLUMN_NAME, COLUMN_DEFAULT, IS_NULLABLE, CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,"
     " DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE, EXTRA, COLUMN_COMMENT, GENERATION_EXPRESSION"

@@ -176,7 +176,7 @@ class Source:
         return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
 
     def parents(self, tables: Collection[TableId]) -> Mapping[TableId, frozenset[TableId]]:
-        """The tables to which these tables refer by foreign keys, as far as the server shows it."""
+        """The tables to which these tables refer by foreign keys, as far as the server shows the keys."""
         return parents_of(Server.of(self.connection), tables)
 
     def is_hidden(self, table: TableId) -> bool:

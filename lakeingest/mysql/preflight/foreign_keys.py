@@ -148,7 +148,7 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
 def _changing_keys(
     server: Server, tables: Collection[TableId]
 ) -> tuple[Mapping[TableId, tuple[ForeignKey, ...]], frozenset[TableId]]:
-    """The foreign keys that change rows of these tables, by table; and the tables whose keys are not known."""
+    """The foreign keys that change rows of these tables, by table; and the tables that have hidden keys or rules."""
     all_rules, unknown = known_keys(server, tables)
     keys_of: dict[TableId, list[ForeignKey]] = {}
     for shown_key, rules in all_rules.items():

@@ -187,7 +187,7 @@ def _geometries(values: Values, of: Encoding) -> pa.Array:
 
 
 def _ewkb(raw: bytes) -> bytes:
-    """A geometry in PostGIS's form: a bit of its type says that the SRID follows. With the SRID 0 it is plain WKB."""
+    """A geometry in PostGIS's form: a bit of its type says that the SRID follows. The SRID 0 gives plain WKB."""
     srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
     if srid == bytes(SRID_BYTES):
         return wkb

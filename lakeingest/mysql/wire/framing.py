@@ -194,7 +194,7 @@ def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> in
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:
         return _CUT
-    if data[start + _TYPE] == _FORMAT_DESCRIPTION:  # the event says itself whether it has a checksum, not `checksums`
+    if data[start + _TYPE] == _FORMAT_DESCRIPTION:  # it says itself whether it has a checksum
         return _LOOK
     body = stop - CHECKSUM_BYTES
     if checksums and crc32(data, start, body) != number(data, body, 4):

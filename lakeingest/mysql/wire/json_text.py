@@ -358,7 +358,7 @@ def _find_content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, 
 
 @compiled_step
 def _read_size(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Read the size of a string or an opaque value. Returns the offset behind it, and the size; −1 if it is cut."""
+    """Read the size of a string or an opaque value. Returns the offset behind it, and the size (−1: invalid)."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):
         if at >= end:

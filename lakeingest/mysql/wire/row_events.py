@@ -176,7 +176,7 @@ class RowReader:
         """The Arrow column of a column's values; `positions` has the position of each value's event in the file.
 
         Raises UnsupportedValue for a value that cannot be copied exactly. The message has the position of the value's
-        event, or the first of `positions` if it is not known which value it is.
+        event, or the first of `positions` if the row of the value is not known.
         """
         try:
             return encoding.array(values)

@@ -80,7 +80,7 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 def classify(query: Query) -> Statement:
     """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog.
 
-    With MariaDB's `SET STATEMENT … FOR`, it is the kind of the statement after the FOR; UNKNOWN if that is unclear.
+    With MariaDB's `SET STATEMENT … FOR`, the result is the kind of the statement after FOR; UNKNOWN if it is unclear.
     """
     text = query.text
     if not query.is_mariadb:  # to MySQL, a comment that MariaDB executes is a plain comment

@@ -203,7 +203,7 @@ def _read_collations(count: int, default: bytes | None, each: bytes | None) -> l
         body = Cursor(default)
         collations = [body.packed()] * count
         while body.left:
-            order, collation = body.packed(), body.packed()  # `order`: the index of the column among these columns
+            order, collation = body.packed(), body.packed()  # `order`: the column's index, from 0 to `count` - 1
             if order >= count:
                 raise Damaged("a TABLE_MAP event with a charset for a column that does not exist")
             collations[order] = collation

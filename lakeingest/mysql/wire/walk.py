@@ -74,7 +74,7 @@ def walk_row(
 
 @step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
-    """Read a length-encoded number. Returns its size, 1 to 9 bytes, and the number itself; −1 if it is invalid."""
+    """Read a length-encoded number. Returns its size, 1 to 9 bytes; and the number itself, −1 for an invalid one."""
     first = int64(data[at])
     if first < _NULL:
         return 1, first
