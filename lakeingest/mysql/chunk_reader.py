@@ -95,7 +95,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """What the second decoder found in rows of a read view, and its cost: seconds of the CPU, and by the clock."""
+    """What the second decoder found in rows of a read view, and the cost: seconds of the CPU, and by the clock."""
 
     compared: Compared
     cpu: float

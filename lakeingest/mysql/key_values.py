@@ -25,7 +25,7 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
     digits. Raises UsageError if the text does not have these values for the columns of the key.
     """
     try:
-        parsed = json.loads(text, parse_float=Decimal)
+        parsed = json.loads(text, parse_float=Decimal)  # a float would lose digits
     except ValueError:
         parsed = text  # no JSON: one text without quotes
     values = parsed if isinstance(parsed, list) else [parsed]

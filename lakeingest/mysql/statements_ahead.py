@@ -48,7 +48,7 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
                 at = FilePosition(*read_rotate(event))
             elif event.type == Type.QUERY:
                 try:
-                    sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)
+                    sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)  # False: rows are not followed
                 except UnsupportedEvent as error:
                     if error.alterations is None:  # it is no DDL; a run can follow DDL, or halt at it
                         return str(error)

@@ -69,7 +69,7 @@ class GeneratedColumns:
 
 
 def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
-    """Whether the row images of UPDATE and DELETE have generated columns; None if the binlog has no such image.
+    """Whether the row images of UPDATE and DELETE have generated columns; None if no image in the binlog shows it.
 
     Files that another version of the server has written are left out. The result is False if one image lacks exactly
     the generated columns of its table. An image of INSERT with all columns proves nothing, because a plain INSERT

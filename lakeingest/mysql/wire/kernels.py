@@ -53,7 +53,7 @@ def _compile_segments() -> None:
     """Compile the kernels that only the binlog needs, by decoding an empty segment, and empty values."""
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
-    Maps().table(0, 0)
+    Maps().table(0, 0)  # compiles `map_index`
     # empty arrays of the types that the decoder uses: a kernel is compiled for the types of its arguments
     offsets, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
     frame_bare_events(bytes_, 0, 0, offsets, offsets)
