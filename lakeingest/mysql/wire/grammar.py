@@ -204,7 +204,8 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
 
 def _unclear_error(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
     """The error for a statement that may change rows of these tables; `what` says why, `fix` avoids it."""
-    first_word = "".join(query.text.split(maxsplit=1)[:1])  # '' for no text; the rest may have values: not to be logged
+    # only the first word ('' for an empty text), because the rest may have values, which must not be logged
+    first_word = "".join(query.text.split(maxsplit=1)[:1])
     error = refusal(f"{what} ({first_word} … in database {query.database or '-'}{_unread(query)})", fix, at)
     error.tables = frozenset(tables)
     return error
