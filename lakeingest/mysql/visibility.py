@@ -36,7 +36,7 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    A table that does not exist counts as hidden if the user has no right on it, because the server denies access. The
+    A table that does not exist is hidden only if the user has no right on it: then the server denies the access. The
     definition is asked for as well, because a user who may read only some columns sees neither the other columns nor,
     on MariaDB, the foreign keys.
     """

@@ -193,7 +193,7 @@ class SegmentDecoder:
         """Whether an event has no end position because in MariaDB 11 only the last event of a transaction has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
-        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # `_state` is not that of the event
+        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]  # then `_state` is not moved
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
     def _handle_made_up(self, event: Event) -> Iterator[Part]:
@@ -266,7 +266,7 @@ class SegmentDecoder:
 
     def _handle_prepare(self, event: Event) -> Iterator[Part]:
         stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)  # 0: not known
-        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))  # None: no ONE PHASE
+        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))  # no rows without ONE PHASE
         self._move_state(Sign.XA_PREPARE, event)
 
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
