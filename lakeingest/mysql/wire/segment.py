@@ -266,7 +266,7 @@ class SegmentDecoder:
 
     def _handle_prepare(self, event: Event) -> Iterator[Part]:
         stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)  # 0: not known
-        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))  # no rows without ONE PHASE
+        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))  # only with ONE PHASE
         self._move_state(Sign.XA_PREPARE, event)
 
     def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
