@@ -91,7 +91,7 @@ class BothSides(Report):
 def both_sides(config: Config, table: str, key: Any) -> BothSides:
     """The row with this key on both sides. `key` is a value of the key's column, or a list of values in key order.
 
-    The files of the copy are read until the row is found. Values are written as for `resnapshot`.
+    The files of the copy are read until the row is found. The values in `key` have the forms that `resnapshot` takes.
 
     Raises:
         UsageError: the pipeline has no such table, or its key cannot have this value.
@@ -125,7 +125,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
 
 
 def _unlogged(config: Config, source: BinlogSource, table: TableId) -> Any:
-    """The foreign keys that may change rows of the table outside the binlog, if tables.options says to read these."""
+    """The foreign keys that may change rows of the table outside the binlog; none without `cascades: read`."""
     tables = [table] if config.tables.of(table).cascades == "read" else []
     return source.unlogged_keys(tables, are_logged=True).keys
 

@@ -37,7 +37,7 @@ def positions(part: Part, name: str) -> list[str]:
         texts = []
         for epoch, file, pos, ordinal, committed_at in zip(*columns, strict=True):
             place = Place(epoch, file, pos)
-            is_reread = committed_at is None
+            is_reread = committed_at is None  # only a row that was read again has no commit time
             read_to = ReadTo(place, reread=ordinal, log=name) if is_reread else ReadTo(place, ordinal, log=name)
             texts.append(str(read_to))
         return texts

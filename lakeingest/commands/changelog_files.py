@@ -108,7 +108,7 @@ class ChangelogFiles:
             self._read_to = None
 
     def note(self, read_to: ReadTo) -> None:
-        """Note that the table has no changes up to this position but those in the files."""
+        """Note that the files have all changes of the table up to this position."""
         self.folder.note(read_to)
         self._noted = time.monotonic()
 
@@ -179,7 +179,7 @@ def write_files(
         UsageError: the folder has files already and `since` is not None, or it has Parquet files of others.
         Retryable: the table is not published yet, or another process writes into the folder.
         ChangelogGone: changes after the last file are not kept any more.
-        StateUnreadable: the last file is gone, or it or the document of progress is damaged.
+        StateUnreadable: the last file is gone or damaged, or the document of progress is damaged.
 
     """
     changelog = changelog_of(config, table)

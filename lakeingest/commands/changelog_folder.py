@@ -5,8 +5,8 @@ part of a copy that is never finished. So its files are staged first in `_copies
 and then they get their names, in order. If a process dies in between, the next process gives the rest of the names.
 
 The last file says how far the files go, so it has to stay in the folder. Readers may move the earlier files away, and
-no process writes these once more. `_progress.json`, which is written after each file, says up to where the table has no
-more changes than the files have. By this document, and by those of copies, a process notices that the last file is
+no process writes these once more. `_progress.json`, which is written after each file, says up to where the files
+have all changes of the table. By this document, and by those of copies, a process notices that the last file is
 gone. Engines ignore files whose names begin with `_` or `.`.
 """
 
@@ -66,7 +66,7 @@ class ChangelogFolder:
         self.folder.make_folder()
         (self.folder / _COPIES).make_folder()
         copied = self._finish_copies()
-        noted = self._progress()  # before the listing, which then has the file that is noted
+        noted = self._progress()  # read before the listing, so that the listing has the noted file
         noted_last = "" if noted is None else noted["last_file"] or ""
         names = [file.name for file in self.folder.listed(f"*{SUFFIX}")]
         if foreign := next((name for name in names if not is_name(name)), None):
@@ -111,6 +111,7 @@ class ChangelogFolder:
             copy.drop()
             raise Retryable(f"{self.folder / _COPIES}: files of a copy that was not complete are gone; run again")
         after = "nothing" if self.read_to is None else str(self.read_to)
+        # two processes that go on after the same position make the same name: only one of them commits its copy
         doc = self.folder / _COPIES / f"after-{after}.json"
         if not doc.create({"version": _VERSION, "attempt": copy.attempt, "last": names[-1]}):
             copy.drop()
@@ -121,7 +122,7 @@ class ChangelogFolder:
         return [self.folder / name for name in names]
 
     def note(self, read_to: ReadTo) -> None:
-        """Note that the table has no changes up to this position but those in the files."""
+        """Note that the files have all changes of the table up to this position."""
         if self.read_to is None or self.read_to.order < read_to.order:
             self.read_to = read_to
         self._note()
@@ -139,7 +140,7 @@ class ChangelogFolder:
         )
 
     def _progress(self) -> Any:
-        """The document of progress; None without one. Raises StateUnreadable if it is damaged, or if it is newer."""
+        """The document of progress; None without one. Raises StateUnreadable for a damaged or a newer document."""
         file = self.folder / _PROGRESS
         try:
             doc = document(file)

@@ -51,7 +51,7 @@ class CompanionStatus:
 
 
 def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
-    """The companions that pipeline.yml asks for: of each, the key there, and the companion's table."""
+    """The companions that pipeline.yml asks for: of each, the key that asks for it, and its table."""
     if config.changelog.table:
         yield CHANGELOG_KEY, companion_of(table, "changelog")
     if config.tables.history_of(table, config.history) == "scd2":
@@ -61,6 +61,7 @@ def wanted(config: Config, table: TableId) -> Iterator[tuple[str, TableId]]:
 def without_companions(config: Config, tables: Iterable[TableId]) -> set[TableId]:
     """The tables, without those that are companions of copies in the lake."""
     all_tables = set(tables)
+    # only tables with such a name can be companions, so the lake is asked about no others
     named_so = {table for table in all_tables if table.name.endswith(tuple(f"__{suffix}" for suffix in SUFFIXES))}
     found = copies(open_companions(config), named_so).staged if named_so else {}
     return all_tables.difference(table for table, staged in found.items() if is_companion(staged.progress))
@@ -88,7 +89,7 @@ class CompanionsInLake:
         return cls(config, copies(open_companions(config), names), read_companions(state), stopped)
 
     def beside(self, table: TableId, staged: Staged | None, shown: Shown | None) -> tuple[CompanionStatus, ...]:
-        """The companions of a copy. `staged`: its last commit. A copy that was never published has none yet."""
+        """The companions of a copy. `staged`: its last commit. A copy that was never published has no companions."""
         if staged is None or staged.published is None:
             return ()
         return tuple(self._status(key, name, table, staged, shown) for key, name in wanted(self.config, table))

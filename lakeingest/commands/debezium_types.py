@@ -96,7 +96,7 @@ _TIME_TYPE = _named_type("int64", "io.debezium.time.MicroTime")
 _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
     Kind.INT32: _integer_type,
     Kind.INT64: lambda _: {"type": "int64"},
-    Kind.UINT64: lambda _: _decimal_type(20, 0),
+    Kind.UINT64: lambda _: _decimal_type(20, 0),  # the greatest value, 2**64 - 1, has 20 digits
     Kind.DECIMAL: lambda column: _decimal_type(column.precision, column.scale),
     Kind.NUMERAL: lambda column: _decimal_type(column.precision, column.scale),
     Kind.FLOAT: lambda _: {"type": "float"},

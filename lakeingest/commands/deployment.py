@@ -176,7 +176,7 @@ def _job_file(asked: _Asked, ids: Mapping[str, str]) -> DeploymentFile:
 
 
 def _moved(asked: _Asked, ids: Mapping[str, str]) -> dict[str, Any]:
-    """The document for the service: warehouse and state in its bucket, password in its secret, the jars that it has.
+    """The document for the service: warehouse and state in its bucket, the password in a secret, its own jars.
 
     The embedded catalog is a file of this machine, so it is left out: Iceberg on EMR Serverless uses Glue instead. On
     other services, `assert_job` refuses a document that needs a catalog and has none.

@@ -29,7 +29,7 @@ from lakeingest.pipeline.run.throttle import Throttle
 from lakeingest.rows import lake_schema, with_read_metadata
 
 ROWS = 10_000  # of a sample, if nobody says how many
-SAMPLE_BYTES = 256 << 20  # on the server's disk: a sample of wide rows has fewer rows
+SAMPLE_BYTES = 256 << 20  # of a sample, by the server's estimate: a sample of wide rows has fewer rows
 RANGE_ROWS = 50  # of a range: so few that the ranges are many
 DECLARED_RANGES = 10  # in a table whose key has no index: few, because each boundary takes a scan of the table
 RANGES_AT_ONCE = 20  # the most that are read in one read view
@@ -94,7 +94,7 @@ def spread(estimated_rows: int, estimated_bytes: int, wanted: int, *, declared: 
 def draw_rows(config: Config, source: BinlogSource, schema: TableSchema, rows: int, seed: int | None) -> DrawnRows:
     """Read about `rows` rows of a table, or all rows if the table has fewer. Without a `seed`, one is drawn.
 
-    The reads wait for `throttle`, and take one range after the other, over the connections of a single chunk.
+    The reads wait for `throttle`. Each read takes some ranges in one read view; no two reads run at the same time.
 
     Raises:
         UsageError: `rows` is less than 1.
@@ -145,18 +145,18 @@ def _starts(
 ) -> list[Key] | None:
     """The first keys of ranges, by arithmetic, in order; None if the server has to walk over its index.
 
-    The keys between the least and the greatest are divided into `plan.count` equal parts, and one of each is drawn.
+    The numbers from the least to the greatest key are divided into `plan.count` equal parts. In each, one is drawn.
     """
     bounds = source.key_bounds(schema, EVERY_KEY) if schema.countable and plan.skipped else None
     if bounds is None or even_step(*bounds, estimated_rows, plan.rows) is None:
-        return None
+        return None  # the keys are no integers, all rows are read, or too few numbers between the ends are in use
     least, greatest = bounds
     edges = [least + (greatest + 1 - least) * number // plan.count for number in range(plan.count + 1)]
     return [(chance.randrange(low, high),) for low, high in pairwise(edges) if low < high]
 
 
 def _from_starts(source: Source, schema: TableSchema, rows: int, starts: Sequence[Key]) -> Iterator[KeyRange]:
-    """A range of `rows` rows from each start on. A start within the previous range is replaced by the end of that."""
+    """A range of `rows` rows from each start on. A start in the previous range is replaced by the end of this range."""
     end: Key | None = None
     for start in starts:
         lower = start if end is None or start > end else end
@@ -176,9 +176,9 @@ def _walked(source: Source, schema: TableSchema, plan: Spread, chance: random.Ra
     skipped, end = plan.skipped, None
     is_whole = not skipped
     while True:
-        skip = chance.randint(0, 2 * skipped)
+        skip = chance.randint(0, 2 * skipped)  # `skipped` rows on average
         lower = source.next_boundary(schema, end, skip) if skip else end
-        if skip and lower is None:  # fewer rows follow
+        if skip and lower is None:  # no row is left after those that were skipped
             break
         end = source.next_boundary(schema, lower, plan.rows)
         ranges.append(KeyRange(lower, end))

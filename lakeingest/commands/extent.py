@@ -111,6 +111,6 @@ def column_names(text: str) -> list[str]:
 
 
 def share_text(compared: int, every: int) -> str:
-    """The share as a text in percent, rounded down: the text is `100 %` only if nothing is left out."""
+    """`compared` as a share of `every`, in percent, rounded down: the text is `100 %` only if nothing is left out."""
     tenths = 1000 * compared // every
     return f"{tenths / 10:g} %" if tenths or not compared else "less than 0.1 %"

@@ -160,13 +160,13 @@ def _read_tables(source: Source, database: str | None) -> _Answers:
         partitions = {
             table: proposed for table in copied if (proposed := proposed_partitions(connection, schemas[table]))
         }
-        patterns = has_patterns(connection)
+        names_are_patterns = has_patterns(connection)
     if not tables:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    return _Answers(copied, refused, partitions, dialects, patterns)
+    return _Answers(copied, refused, partitions, dialects, names_are_patterns)
 
 
 def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:

@@ -43,7 +43,7 @@ def published_versions(config: Config, table: str) -> PublishedVersions:
 
 
 def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
-    """All rows of a version of the copy, in the order of the key; without a `version`, of that which readers see.
+    """All rows of a version of the copy, in the order of the key; without a `version`, of the one that readers see.
 
     Raises UsageError if the table has no copy, or if the version cannot be read. Raises StateUnreadable if the
     definition of the version is not stored any more.
@@ -54,6 +54,7 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
     if not found:
         known = ", ".join(str(each.version) for each in published)
         raise UsageError(f"{chosen} has no version {version} that can be read; it has {known}")
+    # without a `version`, `found` has all versions, and readers see the last one
     schema = _schema_of_version(config, versions, chosen, found[-1].version)
     shown = ShownRows(versions, schema, found[-1])
     return pa.Table.from_batches(shown.batches(), shown.fields).sort_by([(name, "ascending") for name in schema.key])
@@ -84,10 +85,9 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
         begins, ends = batch[FROM_POSITION], batch[TO_POSITION]  # a current version has no end: NULL
         is_valid = pc.and_(pc.less(begins, limit), pc.fill_null(pc.greater(ends, limit), fill_value=True))
         found.append(batch.filter(is_valid).select(fields.names).cast(fields))
-    then = pa.concat_tables(found).select(list(names)).rename_columns(list(shown.schema.names))
-    return (
-        then.select(shown.fields.names).cast(shown.fields).sort_by([(name, "ascending") for name in shown.schema.key])
-    )
+    at_place = pa.concat_tables(found).select(list(names)).rename_columns(list(shown.schema.names))
+    at_place = at_place.select(shown.fields.names).cast(shown.fields)
+    return at_place.sort_by([(name, "ascending") for name in shown.schema.key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def rows_shown(config: Config, table: TableId) -> ShownRows:
 
 
 def _published_once(config: Config, versions: Versions, table: TableId) -> Sequence[Published]:
-    """The result of `published_since_start`. Raises UsageError if there is no version, so that nothing is published."""
+    """The result of `published_since_start`. Raises UsageError if nothing is published yet."""
     published = published_since_start(config, versions, table)
     if not published:
         raise UsageError(f"{table} is not published yet; run once, then the same command again")

@@ -45,7 +45,7 @@ def _findings(config: Config) -> Iterator[tuple[str, str | None]]:
 
 
 def _of_source(source: Source) -> str | None:
-    """A warning if the source, or its replica, need not prove who it is; None if each of them must, or is local."""
+    """A warning if the source, or its replica, need not prove who it is; None if each of the two must, or is local."""
     # without a replica, `of_rows` is the source itself
     for key, server in (("source", source), ("source.replica", source.of_rows)):
         if server.is_proven or server.is_local:

@@ -21,10 +21,10 @@ from lakeingest.state.proofs import read_budget, read_proofs
 class ProofStatus:
     """The states of a table's ranges of keys.
 
-    `proven_at`: every row was last found equal to the source's at this time or later (ISO 8601); None if a part never
-    was, or may have changed since. `ranges`: the documents of `RangeProof`, with times as texts. `round`: how long it
-    takes to prove all tables once. `failed_at`: when the last comparison of the table has failed, and `failed`: why;
-    None and '' if it has not. `waits`: for what the next comparison of any table waits; '' if it waits for nothing.
+    `proven_at`: every row was last found equal to the source's at this time or later (ISO 8601); None if some rows
+    never were, or may have changed since. `ranges`: the documents of `RangeProof`, with times as texts. `round`: how
+    long it takes to prove all tables once. `failed_at`: when the last comparison of the table has failed, and `failed`:
+    why; None and '' if it has not. `waits`: for what the next comparison of any table waits; '' if for nothing.
     """
 
     proven_at: str | None

@@ -141,7 +141,7 @@ def query(config: Config, sql: str) -> QueryResult:
                 shown[table] = rows_shown(config, table)
                 sources.append(_Source(shown[table]))
                 _add(connection, table, f"lakeingest_{len(sources)}", sources[-1])
-            connection.execute("SET lock_configuration = true")
+            connection.execute("SET lock_configuration = true")  # the question cannot open what _CLOSED closes
             answer = connection.sql(sql).to_arrow_table()
         except duckdb.OutOfMemoryException as error:
             raise OperatorNeeded(f"the question needs more memory than there is: {_line(error)}") from error

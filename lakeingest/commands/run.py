@@ -177,7 +177,7 @@ def _run(
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    target = open_target(config)  # for the names of errors
+    target = open_target(config)  # `translate_errors` needs it to tell errors of the lake
     with translate_errors(config.source, target):
         if done := none_to_update(config, tables):  # each is copied only once, and is copied: no lease is needed
             return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))

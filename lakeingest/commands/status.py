@@ -84,7 +84,7 @@ class TableStatus:
     None if no run has followed.
     `quarantined`: the number of keys whose rows are not in the copy, because they failed a gate.
     `rolled_back`: a text about a rollback after the last publish; None if there was none.
-    `proof`: what runs have found that compare ranges with the source (`quality.verify`); None if nothing is known.
+    `proof`: what comparisons of ranges with the source have found (`quality.verify`); None if nothing is known.
     `began_empty`: where the copy began without rows (`tables.startup`), so that it lacks rows that never changed since;
     None for any other copy.
     `copied_once`: the table is copied only once (`tables.startup`), and no run changes its copy any more.

@@ -126,7 +126,7 @@ class _Prepared:
 
 
 def _prepare(path: Path, key: str, overrides: Sequence[str], folder: Path) -> _Prepared:
-    """Check a pipeline.yml and its service, and build the archive with lakeingest and the file in `folder`."""
+    """Check a pipeline.yml and its service. Build in `folder` the archive that has lakeingest and the pipeline.yml."""
     for override in overrides:
         overridden = override.partition("=")[0]
         if overridden in {"source", "source.password"}:

@@ -43,7 +43,7 @@ def send(submission: Submission, say: Say) -> str:
     for upload in submission.uploads:
         file = folder / upload.uri.rpartition("/")[2]
         size, uploaded = upload.path.stat().st_size, file.look()
-        if uploaded is None or uploaded.size != size:
+        if uploaded is None or uploaded.size != size:  # other contents have another URI, so the size is enough
             say(f"upload {upload.path.name} ({size / 1e6:.1f} MB) to {upload.uri}")
             file.put(upload.path)
     # Step 2: store the token. If the request gets no answer, it can be repeated with this token.

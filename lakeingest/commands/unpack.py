@@ -45,6 +45,7 @@ def unpack(folder: Path) -> Unpacked:
     Whoever can read the folder can read the files, because Prometheus and Grafana may be other users. Raises UsageError
     if a file cannot be written.
     """
+    # the nearest folder that exists says who can read
     share_reading_like(next(place for place in (folder, *folder.absolute().parents) if place.exists()))
     return Unpacked(tuple(_unpacked(folder)))
 

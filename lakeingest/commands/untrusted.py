@@ -40,7 +40,7 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
 
 def _used_things(config: Config) -> Iterator[Checked]:
     """Whether the suites are valid; then warnings about servers, code that Spark loads, and SQL in suites."""
-    yield Checked("quality suites", suites.finding(config.quality, None))
+    yield Checked("quality suites", suites.finding(config.quality, None))  # None: no table is known
     yield warning("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
     yield warning("code that Spark loads", config.spark.loads_code)
     allowed = ["quality.sql: allow"] if config.quality.sql == "allow" else []

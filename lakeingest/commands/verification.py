@@ -20,8 +20,8 @@ class TableVerification:
     """The comparison of a table. `repaired` are differences that a repair has removed before this comparison.
 
     `chunks`: the number of ranges that the source read.
-    `moved`: rows were changed meanwhile. Then the checksums are of different moments, and may be unequal without
-    differences.
+    `moved`: rows were changed during the comparison. Then the checksums are of different moments, and may be unequal
+    without differences.
     `compared_chunks` and `all_chunks`: the number of chunks that were compared, and of all chunks of the table. Both
     are 0 if the time was over before the table was cut into chunks.
     `columns`: the columns that were compared, with those of the key; None: all columns.
@@ -52,7 +52,7 @@ class TableVerification:
     def differs(self) -> bool:
         """Whether the compared parts of source and target differ.
 
-        If rows were changed meanwhile, or are in quarantine, unequal checksums do not count, only `differences`.
+        If rows were changed during the comparison, or are in quarantine, only `differences` count, no checksums.
         """
         do_checksums_count = not self.moved and not self.quarantined
         return bool(self.differences) or (do_checksums_count and self.source != self.target)

@@ -195,7 +195,7 @@ class _BothSides:
         self.observe(RangeCompared(self.schema.table, rows))
 
     def _files(self, version: int) -> CopyFiles | None:
-        """The files of a commit of the copy, if they can be read without Spark."""
+        """The files of this version of the copy; None if only Spark can read them."""
         if self.executors is None:
             return None
         readers = self.target.batch_readers(self.schema.table, version, names_to_read(self.compared))
@@ -212,9 +212,9 @@ def _verified(
     may_begin: Callable[[], bool],
     observe: Observer,
 ) -> TableVerification:
-    """Compare the chosen chunks of the plan `given`.
+    """Compare the chosen chunks of the plan `given`, whatever time that takes.
 
-    None: make a plan, and compare its chosen chunks. No chunk is begun after `may_begin` returns False.
+    Without `given`, make a plan, and compare its chosen chunks. No chunk is begun after `may_begin` returns False.
     """
     began, schema = time.monotonic(), comparison.schema
     plan = given or plan_chunks(comparison.source, schema, extent)

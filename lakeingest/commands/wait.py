@@ -177,7 +177,7 @@ def _require_work(config: Config, missing: Sequence[SeenTable]) -> None:
     records = StoppedTables(state_of(config))  # one request for all tables, because most have no record
     for one in missing:
         stopped = records.read(one.table)
-        if stopped is not None and stopped.exit != Retryable.exit_code:
+        if stopped is not None and stopped.exit != Retryable.exit_code:  # after a Retryable, the next run tries again
             raise stopped.as_error()
         if (paused := signals.pause_of(config, one.table, one.complete_to)) is not None:
             raise OperatorNeeded(f"{one.table}: {paused}; `lakeingest resume` lets it go on")

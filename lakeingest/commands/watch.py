@@ -130,4 +130,5 @@ def _rate(config: Config, earlier: Look, position: FilePosition, seconds: float)
     start = earlier.position
     if start is None or not is_in_one_of(start, sizes) or not is_in_one_of(position, sizes):
         return None
+    # the table that is furthest behind may be another one than before, and its position earlier
     return max(0, bytes_between(start, position, sizes)) / (seconds - earlier.seconds)

@@ -83,7 +83,7 @@ class Catalog(Frozen):
             endpoints["uri"] = self.address
         for name, url in endpoints.items():
             assert_endpoint(name, url)
-        not_sent = ("s3.", "gcs.", "client.")  # the names for S3, for GCS and for signing begin so
+        not_sent = ("s3.", "gcs.", "client.")  # so begin the names of properties for S3, for GCS, and for signing
         sent_secrets = [name for name in self.plain_properties if is_secret(name) and not name.startswith(not_sent)]
         for name, url in endpoints.items():
             gets_secrets = self.type == "rest" and name in {"uri", "oauth2-server-uri"}

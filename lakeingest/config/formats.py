@@ -118,7 +118,7 @@ def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
 
 def _of_shard(target: Target, table: TableId) -> str:
     """The condition of the rows of a shard in the table that readers query; '' for all rows of that table."""
-    # only texts of these characters are written alike in the queries of all tools
+    # only texts of the characters in _PLAIN are written alike in the queries of all tools
     are_plain = all(_PLAIN.fullmatch(part) for part in (table.database, table.name))
     if not target.is_shard(table) or not are_plain:
         return ""

@@ -88,7 +88,7 @@ class Quality(Frozen):
 
     @property
     def default_folder(self) -> Path:
-        """The path of the folder of the suites of a pipeline.yml that names none. The folder may be missing."""
+        """The folder in which suites are if pipeline.yml does not name a folder. It may be missing."""
         return self._default
 
     def below(self, folder: Path) -> Self:

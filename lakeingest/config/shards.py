@@ -96,8 +96,8 @@ def _of_tables(target: Target, tables: Tables) -> list[_Check]:
         ]
         checks += _of_block(f"tables.options.{pattern}", options.properties, keys)
         marks_deleted = target.global_key and options.deletes == "soft"
-        reason = "a row that moves to another shard would stay in the old one, and have its key there; leave it out"
-        checks.append((marks_deleted, f"tables.options.{pattern}.deletes: soft with target.global_key", reason))
+        why_not = "a row that moves to another shard would stay in the old one, and have its key there; leave it out"
+        checks.append((marks_deleted, f"tables.options.{pattern}.deletes: soft with target.global_key", why_not))
     return checks
 
 

@@ -182,7 +182,7 @@ class Source(Frozen):
     def server_id_range(self) -> range:
         """The replication server ids that binlog readers can use."""
         if self.server_ids == "auto":
-            return range(2**30, 2**31)
+            return range(2**30, 2**31)  # so great that other servers are unlikely to have these ids
         low, _, high = self.server_ids.partition("-")
         return range(int(low), int(high or low) + 1)
 
@@ -202,7 +202,7 @@ class Source(Frozen):
 
     @model_validator(mode="after")
     def _assert_public_key_used(self) -> Self:
-        """Raise ValueError if the mode of TLS never sends a password without TLS, so that the key has no effect."""
+        """Raise ValueError if `server_public_key` has no effect: in this mode, no password is sent without TLS."""
         if self.tls.server_public_key is not None and self.tls_mode not in {"disabled", "preferred"}:
             raise ValueError(
                 f"tls.server_public_key is for connections without TLS, and tls.mode is {self.tls_mode}: leave it out,"

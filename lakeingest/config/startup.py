@@ -40,7 +40,7 @@ class StartAt:
             if key == "time":
                 moment = datetime.fromisoformat(text)
                 return cls(None, time=moment.replace(tzinfo=moment.tzinfo or UTC))
-            if gtids := GtidSet.parse(text):
+            if gtids := GtidSet.parse(text):  # an empty set is refused
                 return cls(None, gtids)
         except (StateUnreadable, ValueError):
             pass  # the error below says which form is wanted

@@ -195,7 +195,7 @@ class TableOptions(BaseModel):
         )
 
     def within(self, tables: "Tables") -> "Self":
-        """The same options, with those of `tables` that count for all tables: `key_id`, `adopts` and `_shared`."""
+        """The same options, with the facts of `tables` that hold for every table: `key_id`, `adopts` and `_shared`."""
         options = self.model_copy()
         options._key_id, options._adopts = tables.key_id, tables.adopts  # noqa: SLF001 - of this class
         options._shared = tables._shared  # noqa: SLF001 - of this class
@@ -326,7 +326,7 @@ def _unquoted(name: str) -> str:
 
 
 def _matches(pattern: str, table: TableId) -> bool:
-    """Whether the pattern matches: a regular expression after `re:`, else a shell's pattern for each of both names."""
+    """Whether the pattern matches: a regular expression after `re:`, otherwise shell patterns of database and name."""
     if pattern.startswith("re:"):
         return re.fullmatch(pattern[3:], str(table)) is not None
     database, _, name = pattern.partition(".")

@@ -25,6 +25,7 @@ class TimesOfDay:
 
     @property
     def _rules(self) -> tzinfo:
+        """The time zone of this name, with its changes to and from summer time."""
         return ZoneInfo(self.zone)
 
     def contain(self, moment: datetime) -> bool:
@@ -32,7 +33,7 @@ class TimesOfDay:
         now = moment.astimezone(self._rules).time()
         if self.start < self.end:
             return self.start <= now < self.end
-        return now >= self.start or now < self.end
+        return now >= self.start or now < self.end  # over midnight
 
     def __str__(self) -> str:
         """The same text as in pipeline.yml."""
