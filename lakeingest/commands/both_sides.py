@@ -127,6 +127,7 @@ def both_sides(config: Config, table: str, key: Any) -> BothSides:
 def _unlogged(config: Config, source: BinlogSource, table: TableId) -> Any:
     """The foreign keys that may change rows of the table outside the binlog; none without `cascades: read`."""
     tables = [table] if config.tables.of(table).cascades == "read" else []
+    # with `are_logged=True`, the result is empty if the server's settings say that such changes are logged
     return source.unlogged_keys(tables, are_logged=True).keys
 
 

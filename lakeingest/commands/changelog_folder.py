@@ -215,7 +215,10 @@ class ChangelogFolder:
 
 @dataclass(slots=True)
 class StagedCopy:
-    """The files of a copy that is not committed yet. `last` is the position of the last row that was added."""
+    """The files of a copy that is not committed yet.
+
+    `copying`: the position of a reader within the copy. `last`: the position of the last row that was added.
+    """
 
     into: ChangelogFolder
     copying: ReadTo

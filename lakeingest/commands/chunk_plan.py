@@ -20,5 +20,5 @@ def plan_chunks(source: Source, schema: TableSchema, extent: Extent) -> ChunkPla
     chosen = extent.drawn(schema.table, buckets or len(ranges))  # a chunk is a bucket; without buckets, a range
     at_once: int | None = None  # all chunks at once, unless the time is limited
     if extent.max_seconds is not None:
-        at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1
+        at_once = math.ceil(len(chosen) / SCANS) if buckets else source.settings.max_connections - 1  # `source` has one
     return ChunkPlan(ranges, buckets, chosen, at_once, schema.fingerprint)

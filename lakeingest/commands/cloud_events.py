@@ -48,8 +48,9 @@ class CloudEvents:
             if op == _BEFORE:
                 self._before = row
                 continue
+            old_row, self._before = self._before, None
             # an update has no old row if the old row was read before `--since`
-            before, self._before = (self._before if op == _AFTER else None) or _NOTHING, None
+            before = old_row if op == _AFTER and old_row is not None else _NOTHING
             if op == _GONE:
                 kind, data = "delete", _images(row, _NOTHING)
             elif op == _AFTER:

@@ -195,6 +195,7 @@ def _moved(asked: _Asked, ids: Mapping[str, str]) -> dict[str, Any]:
     if not asked.has_secret:
         source["password"] = _password(asked)
     spark = dict(asked.document.get("spark") or {})
+    # without the master for the old place: the service decides where Spark runs
     conf = {name: value for name, value in (spark.pop("conf", None) or {}).items() if name != "spark.master"}
     moved = {"target": target, "source": source, "state": f"{root}/state/{asked.name}"}
     moved["spark"] = spark | {"jars": "provided"} | ({"conf": conf} if conf else {})

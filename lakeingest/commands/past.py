@@ -61,7 +61,7 @@ def rows(config: Config, table: str, version: int | None = None) -> pa.Table:
 
 
 def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
-    """The rows of a table as of a place in the binlog, from its history, in the form of the result of `rows`.
+    """The rows of a table as of a place in the binlog, from its history, in the form in which `rows` returns them.
 
     Columns that the table had at the place, but has no more, are left out. Raises UsageError if the table has no
     history, and StateUnreadable if the columns of the history are not known any more.

@@ -241,7 +241,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += self._binlog_notes
         notes += notes_of_unread(self.unread)
         notes += self.last_run
-        notes += [str(self[0].following)] if self and self[0].following is not None else []
+        notes += [str(self[0].following)] if self and self[0].following is not None else []  # equal for all tables
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
         return notes

@@ -122,10 +122,10 @@ def compare_tables(
                 parents = {key.parent for key in family(table, unlogged)}
                 others = sorted(parents - {table})
                 parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in others]
-                schema = prepared[table]
+                schema, is_own_parent = prepared[table], table in parents
                 sides = _BothSides(source, target, executors, schema, extent.compared(schema), observe)
                 comparison = TableComparison(
-                    config, source, target, schema, sides.opened, parent_schemas, table in parents
+                    config, source, target, schema, sides.opened, parent_schemas, is_own_parent
                 )
                 results.append(_verified(comparison, extent, plan, may_begin, observe))
     results.sort(key=lambda result: result.table)

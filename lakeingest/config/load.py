@@ -331,7 +331,7 @@ def _apply_override(doc: dict[str, Any], override: str) -> None:
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yield (key, text) for each text in a document, keyed as in `_dotted_keys`. A text in a list has the list's key."""
+    """Yield (key, text) for each text in a document, keys as in `_dotted_keys`. A text in a list has the list's key."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
