@@ -118,4 +118,4 @@ def _is_later(position: Position | None, moment: Moment, table: TableId) -> bool
         return committed is None or committed > moment.timestamp()
     if position is None or position.gtids is None:
         raise UsageError(f"{table} has no GTIDs: use --time")
-    return not position.gtids <= moment  # not `>`, because of two sets neither may contain the other
+    return not position.gtids <= moment  # not `>`: each of two sets may have GTIDs that the other lacks

@@ -2,7 +2,7 @@
 
 Each file of changes is put on the condition that it does not exist. A copy has many files, and readers must not get a
 part of a copy that is never finished. So its files are staged first in `_copies`, a document there commits them all,
-and then they get their names, in order. If a process dies in between, the next process gives the rest of the names.
+and then they get their names, in order. If a process dies in between, the next process names the remaining files.
 
 The last file says how far the files go, so it has to stay in the folder. Readers may move the earlier files away, and
 no process writes these once more. `_progress.json`, which is written after each file, says up to where the files

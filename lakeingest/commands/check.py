@@ -183,7 +183,7 @@ def _binlog_of_next_run(config: Config, source: BinlogSource, copied: Iterable[P
     unread = {table: since for table, since in positions.items() if since is not None}
     if tables_gone := [table for table, since in unread.items() if source_retention.has_deleted(since)]:
         return Checked(name, binlog_gone_message(tables_gone), runbook=BinlogGone.__name__)
-    # many tables have the same position, and the source is asked for each position: ask once
+    # many tables have the same position: ask the source only once for each position
     seconds_left = [source_retention.seconds_left(config, since) for since in dict.fromkeys(unread.values())]
     finding = source_retention.warning([seconds for seconds in seconds_left if seconds is not None])
     return Checked(name, finding, fatal=False)

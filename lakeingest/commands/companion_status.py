@@ -89,7 +89,10 @@ class CompanionsInLake:
         return cls(config, copies(open_companions(config), names), read_companions(state), stopped)
 
     def beside(self, table: TableId, staged: Staged | None, shown: Shown | None) -> tuple[CompanionStatus, ...]:
-        """The companions of a copy. `staged`: its last commit. A copy that was never published has no companions."""
+        """The companions of a copy; none if it was never published.
+
+        `staged`: the copy's last commit. `shown`: the state of the copy that readers see.
+        """
         if staged is None or staged.published is None:
             return ()
         return tuple(self._status(key, name, table, staged, shown) for key, name in wanted(self.config, table))

@@ -177,7 +177,7 @@ def _pipeline(config: Config) -> Iterator[Finding]:
     try:
         missing = ", ".join(missing_jars(config))
     except LakeIngestError as error:
-        yield Finding(part, "jars", error.line, is_problem=needs_session(config))
+        yield Finding(part, "jars", error.line, is_problem=needs_session(config))  # only Spark needs jars
     else:
         yield Finding(part, "jars", f"the next session of Spark fetches {missing}" if missing else "all there")
 

@@ -121,7 +121,7 @@ def draw_rows(config: Config, source: BinlogSource, schema: TableSchema, rows: i
     for first in range(0, len(ranges), plan.at_once):
         _wait(throttle)
         conditions = [keys.predicate(schema.source_key) for keys in ranges[first : first + plan.at_once]]
-        cap = Cap(bytes=BYTES_MAX, bytes_per_second=throttle.bytes_per_second(1))
+        cap = Cap(bytes=BYTES_MAX, bytes_per_second=throttle.bytes_per_second(1))  # one read at a time
         began = time.monotonic()
         read = read_stable(
             partial(read_rows, config.source, schema, conditions, uuid, FIRST_EPOCH, cap=cap, settled=settled)

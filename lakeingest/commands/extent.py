@@ -92,7 +92,7 @@ class Extent:
         return schema.with_columns(self.columns)
 
     def _chance(self, what: object) -> random.Random:
-        """The random numbers for one purpose. With the same seed they are the same, whichever tables are compared."""
+        """The random numbers for one purpose. They depend only on the seed and on `what`, not on other tables."""
         return random.Random(f"{self.seed} {what}")  # noqa: S311 - the seed is printed, so that a draw can be repeated
 
 

@@ -147,7 +147,7 @@ def _last_changes(
 
     batches: dict[TableId, deque[pa.RecordBatch]] = {table: deque() for table in schemas}
     for table, batch in source.changes(segment, schemas):
-        if table is not None:
+        if table is not None:  # the rows of None are those of transactions
             latest = batches[table]
             latest.append(batch)
             # drop the oldest batch while the others have enough rows

@@ -74,7 +74,7 @@ def rows_of_history(config: Config, table: str, place: Place) -> pa.Table:
     schema = history_with(state_of(config), history, staged.progress.fingerprint, target.properties(history))
     if schema is None:
         raise StateUnreadable(f"{history}: nobody knows its columns any more; rename or drop it")
-    # `~` comes after the `.` with which the positions of all rows at this place go on
+    # a position of a row at this place is `place` and then `.`; `~` sorts after `.`, so `limit` is after all of them
     shown, limit = rows_shown(config, chosen), f"{place}~"
     names = in_history(shown.schema).names  # those of the present columns, as the history has them
     fields, found = table_schema(schema), [table_schema(schema).empty_table()]

@@ -53,7 +53,7 @@ class Retention:
         return max(0, self._began(config, later_files[0]) + self.seconds - self.now)
 
     def _began(self, config: Config, file: str) -> int:
-        """When a file began. The server is asked once: thousands of tables may need the same file."""
+        """When a file began. The server is asked once for each file, because thousands of tables may need it."""
         from lakeingest.mysql.continuity import file_began  # it takes long to import
 
         if file not in self._known:

@@ -73,7 +73,7 @@ def sample(config: Config, table: str, rows: int) -> Sample:
     with BinlogSource.open(config.source) as source:
         [chosen] = config.tables.choose(config.tables.select(source.tables()), [table])
         schema = source.schema(chosen, config.tables.of(chosen).choices)
-        boundary = source.next_boundary(schema, None, rows)  # None if the table has no more rows than that
+        boundary = source.next_boundary(schema, None, rows)  # None if the table has `rows` rows or fewer
         chunk = Chunk(chosen, KeyRange(upper=boundary))
         uuid = source.state().uuid
         settled = settled_now(config.source, source.connection, uuid)

@@ -338,7 +338,7 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
 
 
 def _may_be_ours(held: Copies, table: TableId) -> bool:
-    """False if the lake's table of this name was not made by lakeingest; otherwise True, also without such a table."""
+    """False if the lake's table of this name was not made by lakeingest; True if it was, or if there is none."""
     return not isinstance(held.refused.get(table), NotOurTable)
 
 

@@ -52,7 +52,7 @@ def _of_table(
     """The conditions of one table."""
     try:
         schema = source.schema(table, config.tables.of(table).choices)
-        drawn = draw_rows(config, source, schema, ROWS, None)
+        drawn = draw_rows(config, source, schema, ROWS, None)  # None: a new seed
     except LakeIngestError as error:
         yield Checked(f"suites of {table}", f"the source cannot be asked: {error}")
         return

@@ -178,7 +178,7 @@ class _BothSides:
     def opened(self, version: int, plan: ChunkPlan) -> Sides:
         """Both sides, with this version of the copy.
 
-        Spark reads single rows; it reads chunks, too, unless all chunks are compared at once.
+        Spark reads single rows. It also reads chunks, unless all are compared at once and the files need no Spark.
         """
 
         def read() -> "DataFrame":
