@@ -114,10 +114,12 @@ class ChangelogFiles:
 
     @property
     def _is_full(self) -> bool:
+        """Whether the rows that wait are enough for a file."""
         return bool(sum(batch.num_rows for batch in self._batches) >= self.limits.rows)
 
     @property
     def _is_due(self) -> bool:
+        """Whether the first row that waits has waited long enough. The rows may be none."""
         return time.monotonic() - self._began >= self.limits.seconds
 
     def _add_to_copy(self, *, is_last: bool) -> None:

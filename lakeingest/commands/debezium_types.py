@@ -45,6 +45,7 @@ def _is_text(column: Column) -> bool:
 
 
 def _integer_type(column: Column) -> dict[str, Any]:
+    """The type of an integer or a year. Types that `_INTEGERS` does not list are an int32."""
     source = column.source_type
     if source.name == "year":
         return _named_type("int32", "io.debezium.time.Year")
@@ -53,6 +54,7 @@ def _integer_type(column: Column) -> dict[str, Any]:
 
 
 def _datetime_type(column: Column) -> dict[str, Any]:
+    """The type of a DATETIME: milliseconds if they can hold all its decimals, otherwise microseconds."""
     is_coarse = column.fraction <= _MILLIS_DIGITS
     return _named_type("int64", f"io.debezium.time.{'Timestamp' if is_coarse else 'MicroTimestamp'}")
 

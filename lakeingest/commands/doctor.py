@@ -154,6 +154,7 @@ def _memory() -> str:
 
 
 def _room(folder: Path) -> str:
+    """The free room on the disk of a folder, or why it is unknown."""
     try:
         return f"{_gigabytes(shutil.disk_usage(folder).free)} free in {folder}"
     except OSError as error:

@@ -250,6 +250,7 @@ def _pattern(database: str, name: str | None = None) -> str:
 
 
 def _quoted(text: str) -> str:
+    """The text as YAML writes it in double quotes. The great `width` keeps it in one line."""
     return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10_000).strip()
 
 

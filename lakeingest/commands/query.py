@@ -189,6 +189,7 @@ def _add(connection: "DuckDBPyConnection", table: TableId, name: str, source: _S
 
 
 def _quoted(name: str) -> str:
+    """The name as SQL quotes it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -182,6 +182,7 @@ class _BothSides:
         """
 
         def read() -> "DataFrame":
+            """The rows of this version that are not marked as deleted. This call starts Spark if it is needed."""
             return live_rows(self.target.read(self.schema.table, version), self.schema)
 
         copy = CopyBySpark(self.source, self.compared, read)

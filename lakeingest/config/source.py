@@ -49,6 +49,7 @@ class Tls(Frozen):
     @field_validator("pin", mode="before")
     @classmethod
     def _one_or_several(cls, pins: Any) -> Any:
+        """The pins as pydantic takes them. A user can write a single pin without a list."""
         return (pins,) if isinstance(pins, str) else pins
 
     @model_validator(mode="after")

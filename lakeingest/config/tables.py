@@ -30,6 +30,7 @@ _KEY_ID_DIGITS = 8
 
 
 def _checked_pattern(text: str) -> str:
+    """The pattern, unchanged. Raises ValueError if what follows `re:` is no regular expression."""
     if text.startswith("re:"):
         try:
             re.compile(text[3:])
@@ -321,6 +322,7 @@ def table_named(included: Iterable[TableId], name: str) -> TableId:
 
 
 def _unquoted(name: str) -> str:
+    """The name without its quotes, if it has any. Within them, two quotes stand for one."""
     sign = name[0]
     return name[1:-1].replace(sign * 2, sign) if sign in '`"' else name
 

@@ -131,6 +131,7 @@ class Target(Frozen):
 
     @property
     def _name_of_shard(self) -> str:
+        """The pattern for the namespace and the name of a shard. Each database has a namespace of its own."""
         return f"{self.table.replace('.', '_')}{SHARDS}{{database}}.{{table}}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:

@@ -19,6 +19,7 @@ def fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
         return value
 
     def value_of(variable: re.Match[str]) -> str:
+        """The value of a variable, or else its default. Raises ConfigError if it has neither."""
         text = environment.get(variable["name"], variable["default"])
         if text is None:
             raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
@@ -33,6 +34,7 @@ def names_of_variables(value: Any) -> list[str]:
 
 
 def _names(value: Any) -> Iterator[str]:
+    """Yield the name of each variable in a value. If it is a mapping or a list, the values in it are searched."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):

@@ -47,6 +47,7 @@ def _construct(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 def _limit_error(mark: yaml.Mark) -> yaml.YAMLError:
+    """The error for a document that exceeds a limit at this mark."""
     return yaml.MarkedYAMLError(problem=f"more than {_MAX_LEVELS} levels or {_MAX_NODES:,} values", problem_mark=mark)
 
 
