@@ -119,7 +119,7 @@ class ChangelogFiles:
 
     @property
     def _is_due(self) -> bool:
-        """Whether the first row that waits has waited long enough. The rows may be none."""
+        """Whether `limits.seconds` have passed since `_began`."""
         return time.monotonic() - self._began >= self.limits.seconds
 
     def _add_to_copy(self, *, is_last: bool) -> None:

@@ -24,10 +24,10 @@ from lakeingest.state.stopped import COMPANIONS, Stopped, StoppedTables
 class CompanionStatus:
     """The state of a companion of a copy, or of the list of transactions.
 
-    `companion`: the key of pipeline.yml that asks for it. `target`: its name or folder in the lake. `state`: `complete`
-    if it has everything that readers of the copy see, else `behind`; `not begun`; `stopped` if it could not be written,
-    or cannot be read. `read_to`: the position in the changelog up to which it goes; None if it is not begun, or if its
-    position cannot be read. `stopped`: why; None if it is not stopped.
+    `companion`: the key of pipeline.yml that asks for it. `target`: its name or folder in the lake. `state`: `not
+    begun`; `stopped` if it could not be written, or cannot be read; `complete` if it has everything that readers of the
+    copy see; otherwise `behind`. `read_to`: the position in the changelog up to which it goes; None if it is not begun,
+    or if its position cannot be read. `stopped`: why; None if it is not stopped.
     """
 
     companion: str

@@ -22,8 +22,8 @@ def proofs(config: Config, checked: Collection[Checked] = ()) -> Iterator[Checke
     """The conditions that source, catalog and store must prove who they are. Each is only a warning if not met.
 
     The catalog has a condition only if pipeline.yml names its URI, the store only if pipeline.yml names its endpoint.
-    A server that did not answer, as the conditions in `checked` say, has proven nothing. So its condition is left out,
-    unless it is a warning.
+    A server that did not answer, as the conditions in `checked` say, has proven nothing. So if nothing is wrong with
+    its settings, its condition is left out, and is not reported as met.
     """
     silent = {_ANSWERS[one.name] for one in checked if one.name in _ANSWERS and one.finding is not None}
     for server, finding in _findings(config):

@@ -79,7 +79,7 @@ class QueryResult(Report):
     def write_csv(self, out: IO[str], *, printed: bool = False) -> None:
         """Write the answer as CSV with a line of headers. NULL is empty.
 
-        `printed`: for a terminal, on which characters that are not printable become escapes.
+        `printed`: characters that are not printable become escapes, because the text is for a terminal.
         """
         writer = csv.writer(out, lineterminator="\n")
         for row in (self.headers, *self._values()):

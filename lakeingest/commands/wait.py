@@ -174,7 +174,7 @@ def _require_gtids(seen: Sequence[SeenTable]) -> None:
 def _require_work(config: Config, missing: Sequence[SeenTable]) -> None:
     """Raise an error if a person has to act before readers of one of these tables can see more."""
     signals = Signals.read(config, None)
-    records = StoppedTables(state_of(config))  # one request for all tables, because most have no record
+    records = StoppedTables(state_of(config))  # lists the records once: most tables have none
     for one in missing:
         stopped = records.read(one.table)
         if stopped is not None and stopped.exit != Retryable.exit_code:  # after a Retryable, the next run tries again

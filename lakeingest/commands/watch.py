@@ -23,7 +23,7 @@ class Look:
     """What one look has seen, `seconds` after the first one. A value that is not known is None.
 
     `position`: that of the table that is furthest behind. `lag_bytes`: the length of the binlog after it.
-    `bytes_per_second`: by how many bytes of the binlog a second `position` has moved since the look before.
+    `bytes_per_second`: how fast `position` has moved since the last look that had one, in the binlog's bytes.
     `freshness`: the greatest age of what readers see, in seconds. `is_at_work`: a run holds the lease. `error`: why
     values are missing.
     """
@@ -55,7 +55,7 @@ class Watched(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """How long was watched, and the greatest lag and the throughput."""
+        """How long the watch took, the greatest lag, the greatest throughput, and the last error."""
         seconds = self.looks[-1].seconds if self.looks else 0.0
         lags = [look.lag_bytes for look in self.looks if look.lag_bytes is not None]
         rates = [look.bytes_per_second for look in self.looks if look.bytes_per_second is not None]

@@ -20,5 +20,5 @@ def companion_options(companion: TableId) -> TableOptions:
 
 
 def plain_options(_companion: TableId) -> TableOptions:
-    """The options of a companion on Hudi: no partitions, because a version that ends would have to change its file."""
+    """The options of a companion on Hudi: no partitions, because the row of a version that ends would change files."""
     return TableOptions()

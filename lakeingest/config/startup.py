@@ -19,8 +19,8 @@ _FORMS = {
 class StartAt:
     """The place at which copies begin empty.
 
-    `position`: the end of a transaction. `time`: the place is before the first transaction that was committed then or
-    later. If both are None, `gtids` has all transactions up to the place.
+    `position`: the end of a transaction. `time`: the place is before the first transaction that was committed at
+    this time or later. If both are None, `gtids` has all transactions up to the place.
     """
 
     position: FilePosition | None

@@ -67,10 +67,10 @@ Window = Annotated[
 
 
 class Throttle(Frozen):
-    """The limits at which reads of tables wait: first copies and re-snapshots. The binlog is read all the time.
+    """The limits at which reads of tables wait, in first copies and re-snapshots. Reads of the binlog never wait.
 
-    `threads_running`, `history_list_length`: of the server that rows are read from. `replica_lag`: of
-    `source.replica`. `mb_per_second`: megabytes of rows, as Arrow holds them. `window`: when reads may begin.
+    `threads_running`, `history_list_length`: limits for the server that rows are read from. `replica_lag`: the limit
+    for `source.replica`. `mb_per_second`: megabytes of rows, as Arrow holds them. `window`: when reads may begin.
     """
 
     threads_running: int | None = Field(default=None, ge=1)
