@@ -1,4 +1,4 @@
-"""Points of Iceberg tables: a tag keeps a snapshot, also from the maintenance of others."""
+"""Points of Iceberg tables: a tag keeps a snapshot, even when another tool expires old snapshots."""
 
 import functools
 
@@ -32,7 +32,7 @@ class IcebergPoints:
         return KeptVersion(version, name)
 
     def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
-        """Remove the tag `name`, if it still keeps this version. Else someone else has made a tag of this name."""
+        """Remove the tag `name`, if it still keeps this version. Otherwise do nothing: the tag is not ours."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             if loaded is not None and _tag(loaded, name, kept.version) is not None:
@@ -68,12 +68,12 @@ def _with_tag(table: TableId, version: int, name: str, loaded: Table) -> Transac
     """The transaction that makes the tag `name` at this version. Raises as `_is_kept`."""
     _is_kept(table, loaded, version, name)  # raises an error if someone else has made a tag meanwhile
     transaction = OneTransaction(loaded)
-    ManageSnapshots(transaction=transaction).create_tag(version, name).commit()
+    ManageSnapshots(transaction=transaction).create_tag(version, name).commit()  # into the transaction
     return transaction
 
 
 def _without_tag(name: str, loaded: Table) -> Transaction:
     """The transaction that removes the tag `name`."""
     transaction = OneTransaction(loaded)
-    ManageSnapshots(transaction=transaction).remove_tag(name).commit()
+    ManageSnapshots(transaction=transaction).remove_tag(name).commit()  # into the transaction
     return transaction

@@ -82,7 +82,7 @@ def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str
         drops=tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)),
         restores=tuple(_changed_parts(table, loaded, ours, is_ours)),
     )
-    after = copy.copy(loaded)  # the table after the rollback, which must remove every reason to refuse the table
+    after = copy.copy(loaded)  # the table after the rollback; no reason to refuse it may be left
     after.metadata = rollback_commit(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
     if (remaining := _refusal(table, after)) is not None:
         raise ForeignWrite(f"{table}: it cannot be rolled back: {remaining}") from remaining
@@ -115,7 +115,7 @@ def rollback_commit(
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
     branches = ManageSnapshots(transaction=transaction)
     branches.set_current_snapshot(snapshot_id=ours.snapshot_id)
-    assert_staging(branches, metadata).commit()
+    assert_staging(branches, metadata).commit()  # into the transaction; the catalog asserts staging later
     return transaction
 
 
@@ -133,8 +133,8 @@ def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
 def _last_published(loaded: Table) -> Snapshot | None:
     """Our last commit that main was at; None if no such commit is left.
 
-    The log of main names the snapshots that main was at. Main was also at our newest commit in its history, even if the
-    log has lost this commit.
+    The log of main names the snapshots that main was at. Our newest commit in the history of main counts,
+    too, even if the log has lost it.
     """
     metadata = loaded.metadata
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)

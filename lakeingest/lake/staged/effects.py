@@ -68,7 +68,7 @@ def rows_in(data_files: Iterable[File]) -> int:
 def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
     """Concatenate small tables to tables of at least `least` rows. The last table may have fewer rows.
 
-    Each of the tables will be joined with `least` changes, and a join costs as much as its larger side.
+    The caller joins each yielded table with `least` changes, and a join costs as much as its larger side.
     """
     group: list[pa.Table] = []
     for table in tables:

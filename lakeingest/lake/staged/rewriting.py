@@ -29,7 +29,7 @@ class StagedRewriter:
     """A `lake.target.Rewriter` of the rows in `files`, or of the changed rows.
 
     With `files`, it rewrites those rows of the files whose keys have no change in `merges`. Without files, it rewrites
-    the rows that the changes of `merges` insert or update. Without files and merges, it writes a file without rows.
+    the rows that the changes of `merges` insert or update. With neither, it writes a file without rows.
     """
 
     folder: StagingFolder
@@ -86,8 +86,8 @@ def rewriters(
 def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
     """The rows with the columns of the next definition. `added` are the format's own columns, which are removed.
 
-    A column that the source has dropped is removed, too. With `keeps_dropped`, such a column stays with NULL in all
-    rows, unless the next definition has another column of the same name.
+    With `keeps_dropped`, a column that the source has dropped stays with NULL in all rows, unless the next definition
+    has another column of the same name. Without `keeps_dropped`, a column that the lift drops is removed.
     """
     origins = dict(zip(lift.after.names, lift.origins, strict=True))
     fills = constants(lift.after, lift.fills)

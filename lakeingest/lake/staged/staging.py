@@ -177,7 +177,7 @@ class StagingFolder:
         key: Sequence[str] | None = None,
         partitions: Named | None = None,
     ) -> StagingCommit:
-        """Make a commit on the version `base`. `key` and `partitions` are new ones; None: they stay.
+        """Make a commit on the version `base`. With None as `key` or `partitions`, that of the last commit stays.
 
         Raises StaleWriter if `base` is not the last version.
         """
@@ -231,7 +231,7 @@ class StagingFolder:
                 ) from error
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(assert_has_footer, names))
+            list(pool.map(assert_has_footer, names))  # a list, because only reading the results raises an error
 
     def new_file(self) -> str:
         """A new, unique name for a Parquet file in the folder."""
@@ -370,7 +370,7 @@ def tables_in(staging: File) -> Iterator[TableId]:
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and the files of changes of each merge, in the order of the commits.
 
-    If commits restart, all commits before the last of these are left out.
+    Commits before the last commit that restarts are left out.
     """
     remaining = since_restart(commits)
     rows = [name for commit in remaining for name in commit.rows]
