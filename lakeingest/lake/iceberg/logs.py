@@ -31,7 +31,7 @@ from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Staged, Written
 
-MANY = 32  # so many small files, of all partitions together, are combined
+MANY = 32  # as soon as there are so many small files, in all partitions together, they are combined
 _EPOCH = dt.date(1970, 1, 1)
 _Properties = Mapping[str, str]
 
@@ -86,7 +86,10 @@ class IcebergLogs:
         return self._commit(staged, progress, FileChanges(tuple(added)), Operation.APPEND, properties, schema)
 
     def remove_before(self, staged: Staged, name: str, day: dt.date, after: Callable[[int], Progress]) -> Staged:
-        """Remove the files whose values of the column `name` are all before the day, by their statistics."""
+        """Remove the files whose values of the column `name` are all before the day, by their statistics.
+
+        `after` returns the new progress for the number of removed rows. Without such files, nothing is committed.
+        """
         with self._target.storage_errors():
             loaded = self._loaded(staged)
             field = loaded.schema().find_field(name)
@@ -150,7 +153,7 @@ def _shown(progress: Progress) -> Progress:
 
 
 def _micros(day: dt.date) -> int:
-    """The begin of the day, in microseconds since 1970 as in statistics."""
+    """The start of the day, in microseconds since 1970 as in statistics."""
     return (day - _EPOCH).days * 86_400_000_000
 
 

@@ -3,8 +3,8 @@
 A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
 makes the second step if a run was killed in between. Until then readers see the shard as it was before.
 
-With a global key, a double keeps the second step from being made. Then the shard counts as not published: what it has
-published is what readers see, and each publish tries the second step again.
+With a global key, a double keeps the second step from being made. Then the commit that readers see
+counts as the shard's published one, and each publish tries the second step again.
 """
 
 import functools
@@ -99,8 +99,8 @@ class ShardedTarget(IcebergTarget):
     ) -> Staged:
         """Publish the shard, then show it in the shared table.
 
-        Raises KeyDoubled if the key is global, and readers would see one key in two shards: they see the shard as it
-        was before.
+        Raises KeyDoubled if the key is global, and readers would see one key in two shards. In this case, they still
+        see the shard as it was before.
         """
         self._assert_fits(schema)
         if not self.settings.is_shard(schema.table):
@@ -113,7 +113,7 @@ class ShardedTarget(IcebergTarget):
     def _as_shown(self, staged: Staged) -> Staged:
         """The state of a shard, with the commit that readers see in the shared table as the published one.
 
-        Only a double lets the two differ, because everything else that has not been shown is shown by `recover`.
+        Only a double lets this commit differ from main of the shard's own table: `recover` shows everything else.
         """
         if not self.settings.global_key or staged.published is None:
             return staged
@@ -122,7 +122,7 @@ class ShardedTarget(IcebergTarget):
     def _as_published(self, staged: Staged) -> Staged:
         """The state of a shard, with main of its own table as the published commit, if a double kept it from readers.
 
-        Main is then a commit of this state. Anything else on main is left to be found by the publish.
+        In this case, main is in the history of `staged`. If it is not, the state stays, and the publish looks at main.
         """
         if not self.settings.global_key:
             return staged
@@ -134,7 +134,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers of the shard. Rows of shards whose own tables were dropped leave the shared table."""
+        """Delete leftovers of the shard. Remove rows of shards whose own tables were dropped from the shared one."""
         removed = super().remove_leftovers(table, age)
         if self.settings.is_shard(table):
             self.shared.forget_dropped(table)

@@ -301,7 +301,7 @@ class StagedTarget(Target, Generic[Published]):
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key, partitions=partitions)
 
     def _partitions_after(self, schema: TableSchema, origins: Origins | None) -> Named:  # noqa: ARG002
-        """The partitions of the copy when all its rows are written anew with the columns of `schema`; here none.
+        """The partitions of the copy when all its rows are written anew with the columns of `schema`. Here, none.
 
         `origins`: for each of these columns its name in the present copy, or None for a new column. Without `origins`,
         columns keep their names. Raises PartitionsDiffer if the copy cannot have its partitions any more.

@@ -141,13 +141,14 @@ def commit_together(
     are sent again only if the answer says nothing, no request took effect, and each still can. This function raises no
     error of the catalog: whoever then commits each table by itself meets the errors that concern this table.
     """
-    commits, none, unclear = [request.commit for request in requests], [False] * len(requests), ""
+    commits, unclear = [request.commit for request in requests], ""
+    none_took_effect = [False] * len(requests)
     for pause in PAUSES[:TRIES_TOGETHER]:
         refusal, is_refused = "", False
         try:
             catalog.commit_tables(commits)
         except NotOffered as error:
-            return JointAnswer(none, str(error), is_final=True)
+            return JointAnswer(none_took_effect, str(error), is_final=True)
         except CommitFailedException as error:
             refusal, is_refused = str(error), True  # or only a second copy is refused: the tables show it
         except Exception as error:  # noqa: BLE001 - the tables show what happened
@@ -160,7 +161,7 @@ def commit_together(
         if is_refused or has_moved:
             # a table that has moved explains a refusal, so no refusal of the catalog is reported
             return JointAnswer(took_effect, "" if has_moved else refusal or unclear)
-    return JointAnswer(none, f"the catalog does not say whether it has committed: {unclear}")
+    return JointAnswer(none_took_effect, f"the catalog does not say whether it has committed: {unclear}")
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:

@@ -46,7 +46,7 @@ def discard_commit(loaded: Table) -> Transaction:
     branches = ManageSnapshots(transaction=transaction)
     for branch in loaded.metadata.refs:
         branches.remove_branch(branch)
-    branches.commit()
+    branches.commit()  # into the transaction
     return transaction
 
 

@@ -62,7 +62,7 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
         position_text = "" if progress.position is None else json.dumps(progress.position.to_json())
         transaction.set_properties({POSITION: position_text})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
-    branches.create_branch(snapshot.snapshot_id, STAGING).commit()
+    branches.create_branch(snapshot.snapshot_id, STAGING).commit()  # into the transaction
     mark(transaction, progress, snapshot.snapshot_id)
     return transaction
 

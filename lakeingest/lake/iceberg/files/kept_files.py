@@ -43,7 +43,7 @@ LARGE_ROWS = 200_000  # a file with so many rows may be needed by several chunks
 
 
 class Kept(Generic[Key, Value]):
-    """The values that were asked for last, up to a total size. A value larger than one of its `parts` is not kept."""
+    """The values that were asked for last, up to a total size. A value larger than `size / parts` is not kept."""
 
     def __init__(self, size: int, size_of: Callable[[Value], int], parts: int = 8) -> None:
         self._most, self._size_of = size // parts, size_of
@@ -103,7 +103,8 @@ class KeptManifest(ManifestFile):
         return entries
 
 
-# In both, PyIceberg itself reads only the fields of version 2. By field id; -1: the whole record
+# Entries and lists with the fields of version 3: PyIceberg itself reads only those of version 2. The classes are given
+# by field id; -1: the whole record
 _ENTRIES = Records(
     MANIFEST_ENTRY_SCHEMAS[THIRD],
     {-1: ManifestEntry, 2: DataFile},

@@ -130,7 +130,7 @@ def divided(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, p
         _, partitions = np.unique(partitions * len(distinct) + of_rows, return_inverse=True)
     order = np.argsort(partitions, kind="stable")
     _, starts = np.unique(partitions[order], return_index=True)
-    for indexes in np.split(order, starts[1:]):
+    for indexes in np.split(order, starts[1:]):  # [1:], because `split` begins the first part by itself
         of_field = zip(values, numbers, strict=True)
         # all of these rows have the same values, so the first row tells the partition
         partition = Record(*(distinct[of_rows[indexes[0]]] for distinct, of_rows in of_field))

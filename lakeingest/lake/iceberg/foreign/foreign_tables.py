@@ -33,7 +33,10 @@ class IcebergForeignTables:
             return self._take_over(loaded, schema).described(self._options(schema.table))
 
     def take_over(self, schema: TableSchema, progress: Callable[[int], Progress]) -> Staged:
-        """Write the deletes as positions, then make the commit."""
+        """Write the deletes as positions, then make the commit on staging that takes over the table.
+
+        `progress` returns the progress of this commit for the number of rows of the copy.
+        """
         table, entries = schema.table, self._target._entries  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             loaded = self._load(table)
@@ -53,7 +56,7 @@ class IcebergForeignTables:
 
             try:
                 made = commit(table, build(loaded), lambda: self._current(table), build)
-            except StaleWriter:
+            except StaleWriter:  # if main has moved, ForeignWrite tells more
                 if (current := self._current(table)) is not None:
                     self._assert_unmoved(table, current, take_over, options.adopt.stopped or "")
                 raise

@@ -117,7 +117,7 @@ class TakeOver:
         )
         schema = add_lifted(transaction, self.copy.schema)
         branches = ManageSnapshots(transaction=transaction).create_branch(self.main.snapshot_id, STAGING)
-        assert_branch(branches, metadata, MAIN).commit()
+        assert_branch(branches, metadata, MAIN).commit()  # into the transaction
         mark(transaction, progress, self.main.snapshot_id, changes, schema=schema)
         return transaction
 

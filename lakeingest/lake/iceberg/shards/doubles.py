@@ -1,7 +1,7 @@
 """Finds keys that two shards have, for a shared table with a global key (`core.tables.doubles`).
 
-Readers see no double so far. So only keys in files that the shard has written since readers saw it last are looked for.
-They are looked for as a merge looks for them: in files whose bounds have them, by columns of the key alone.
+Up to now, readers see no double. So the search takes only keys in files that the shard has written since readers last
+saw it. It finds rows with these keys as a merge does: in files whose bounds have them, by columns of the key alone.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -105,9 +105,10 @@ class Doubles:
         """The keys in the last publish of a shard that readers may not see in it yet, a part at a time."""
         copy, seen = self.copy(name), self._seen(name)
         parts: list[list[FileScanTask]] = []
-        rows = _ROWS
+        rows = _ROWS  # so that the first file begins a part
         for task in files_with(copy, tip(copy, MAIN).snapshot_id, names_of_key[0], bounds=None):
             deletes = frozenset(identity(file) for file in task.delete_files)
+            # `deletes | {None}`: for a file that readers do not see, so that the condition is false
             if seen.get(task.file.file_path, deletes | {None}) <= deletes:  # no row of it has come back since
                 continue
             if rows >= _ROWS:
@@ -121,7 +122,7 @@ class Doubles:
                 yield _cast(keys, self.shared.schema())
 
     def _seen(self, name: str) -> dict[str, frozenset[object]]:
-        """The files of a shard that readers see, by their paths: which deletes apply to them."""
+        """For each file of a shard that readers see, by its path: the deletes that apply to it."""
         if (shown := self.showing.commits.get(name)) is None:
             return {}
         copy = self.copy(name)
@@ -170,7 +171,7 @@ def _files(table: Table, version: int, keys: pa.Table) -> tuple[FileScanTask, ..
 
 
 def _found(table: Table, tasks: Sequence[FileScanTask], keys: pa.Table) -> Iterator[pa.Table]:
-    """Those of the keys that living rows of these files have, with the names of the rows' shards; per file."""
+    """Yield a table for each file: those of the keys that its living rows have, with the names of the rows' shards."""
     files, names = TableFiles.of(table), (*keys.column_names, DATABASE, TABLE)
     merger = IcebergMerger(files, tuple(keys.column_names), tuple(tasks), takes_doubles=True)
     positions, _ = merger.find(keys.append_column(DELETED, pa.repeat(pa.scalar(value=False), keys.num_rows)))

@@ -234,7 +234,7 @@ class SharedTables:
             snapshot = None if parent is None else metadata.snapshot_by_id(parent)
         if snapshot is None:
             raise StateUnreadable(f"{shard}: {name} has no commit of lakeingest any more; drop it, and a run makes it")
-        # if someone has moved main to an older commit of ours, the present columns may be those of a later one
+        # if someone has moved main to an older commit of ours, the present columns may be of a later commit of ours
         if not any(is_ours(each) and each.schema_id == metadata.current_schema_id for each in metadata.snapshots):
             [ours_schema] = [each for each in metadata.schemas if each.schema_id == snapshot.schema_id]
             changed = sorted(schema_differences(ours_schema, metadata.schema()))
@@ -245,7 +245,9 @@ class SharedTables:
         return snapshot
 
     def _change(self, current: Table, transaction: Transaction, shard: TableId, copy: Table) -> dict[str, Listed]:
-        """The lists once the shard is shown, with others if need be. The transaction gets their columns.
+        """The lists for a commit that shows main of `copy`. The transaction gets the columns of the shown copies.
+
+        With a global key, the commit also shows the last publish of each shard that `Doubles.shown_together` names.
 
         Raises KeyDoubled if readers would see a double.
         """
@@ -326,7 +328,7 @@ class SharedTables:
     def _expire(self, transaction: Transaction) -> None:
         """Let the transaction remove the snapshots that neither `target.history` nor a branch or tag retains.
 
-        None is removed if they are fewer than WORTH, or if their lists could not wait for queries to end.
+        If these are fewer than WORTH, or if their lists could not wait for queries to end, no snapshot is removed.
         """
         metadata = transaction.table_metadata
         kept = retained_snapshots(metadata, self._settings.history, int(time.time() * 1000))

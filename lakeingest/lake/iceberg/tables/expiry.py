@@ -124,7 +124,7 @@ def expire(
 
 
 def due_now(loaded: Table, history: History, held: Held = nothing_held) -> list[Snapshot]:
-    """The snapshots that nobody needs now, the oldest first. `held` is only asked if there are some."""
+    """The snapshots that nobody needs now, the oldest first. `held` is called only if some are due."""
     found = due(loaded.metadata, history, int(time.time() * 1000))
     kept = held() if found else frozenset()
     return [snapshot for snapshot in found if snapshot.snapshot_id not in kept]
@@ -136,7 +136,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     All snapshots are returned except these:
 
     - the published snapshots that `history` retains, and the snapshots of branches and tags;
-    - if one of these is a compaction of others, its ancestors down to our newest commit;
+    - if one of these is a compaction that someone else made, its ancestors down to our newest commit;
     - the history of staging, down to our oldest retained commit;
     - snapshots of others that main never pointed to.
 
@@ -145,7 +145,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     retained = retained_snapshots(metadata, history, now)
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     needed = retained | referenced
-    # a compaction of others has no progress: our commit below it is needed, too
+    # a compaction that someone else made has no progress: our commit below it is needed, too
     for snapshot_id in (*retained, *referenced):
         needed |= _down_to_ours(snapshot_id, snapshots)
     history_of_staging = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))  # the newest first
@@ -174,7 +174,7 @@ def retained_snapshots(metadata: TableMetadata, history: History, now: int) -> s
 
 
 def _down_to_ours(snapshot_id: int, snapshots: Mapping[int, Snapshot]) -> set[int]:
-    """The ids of a snapshot and its ancestors down to the newest commit of ours, below compactions of others."""
+    """The ids of a snapshot and its ancestors down to the newest commit of ours. Others may have compacted it since."""
     ids = set()
     for snapshot in _ancestry(snapshot_id, snapshots):
         ids.add(snapshot.snapshot_id)

@@ -36,7 +36,7 @@ TAKEN = f"{STAGING}.taken_over"  # a property of a foreign table from its take-o
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What another tool has left: its last snapshot, the schema at that time, and the tool's name by the user."""
+    """What another tool has left: its last snapshot, the schema at that time, and `adopt.stopped` in pipeline.yml."""
 
     snapshot: int
     schema: int
@@ -56,7 +56,7 @@ class Taken:
 
 
 def is_foreign(loaded: Table) -> bool:
-    """Whether another tool made the table, and no run has taken it over; or one has, and staging was removed since."""
+    """Whether another tool made the table, and no run has taken it over, or staging was removed after a take-over."""
     is_given_up = TAKEN in loaded.properties and STAGING not in loaded.metadata.refs
     return OWNER not in loaded.properties or is_given_up
 
