@@ -71,6 +71,7 @@ class IcebergVersions:
                 raise unreadable(str(table), f"snapshot {version} has expired")
             loaded = as_staged(loaded, version)  # an older snapshot has the columns of its own schema
             files = TableFiles.of(loaded)
+            # without bounds, any column will do
             tasks = files_with(loaded, version, loaded.schema().fields[0].name, bounds=None)
             deletes = {identity(file): file for task in tasks for file in task.delete_files}  # each file once
             dead = read_deletes(files, deletes.values())

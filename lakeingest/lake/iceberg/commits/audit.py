@@ -162,7 +162,7 @@ def find_damage(
 
 
 def _keep_few(listings: dict[str, Sequence[ListedFile]], found: Listings) -> None:
-    """Let `listings` have what was found, or nothing if that is more than a few files."""
+    """Let `listings` have what was found, or nothing if these are more than MOST_FILES files."""
     listings.clear()
     if sum(map(len, found.values())) <= MOST_FILES:
         listings |= found

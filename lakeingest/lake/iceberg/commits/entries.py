@@ -162,7 +162,7 @@ class Entries:
         """The table under its own name; else the table that is being built; None if there is neither.
 
         Several runs may have begun to build the table. If this run has found or made a name for building, the table of
-        that name is returned; else the most advanced table. Raises as `find_changed`, and as the assertions below.
+        that name is returned; else the most advanced table. Raises as `find_changed`, and as `_assert_unchanged`.
         """
         loaded = self.find_changed(table)
         if loaded is not None:

@@ -16,7 +16,10 @@ from lakeingest.lake.iceberg.tables.properties import as_obeyed
 
 
 class SameMetadata:
-    """Keeps nothing of a catalog that returns other objects each time. Metadata are never changed, only replaced."""
+    """Keeps what was made of the metadata that a DatabaseCatalog returned last: it may return the same object again.
+
+    For other catalogs, nothing is kept. Metadata are never changed, only replaced.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._keeps = isinstance(catalog, DatabaseCatalog)
@@ -28,7 +31,7 @@ class SameMetadata:
     ) -> TableMetadata:
         """The metadata `read` of the catalog's table of this name, as `as_obeyed` returns them.
 
-        `is_our_place`: whether the table's copy may be in a folder. Else the files of the folder are kept.
+        `is_our_place`: whether the table's copy may be in a folder. If not, no file in the folder may be deleted.
         """
         known = self._obeying.get((table, name))
         if known is not None and known[0] is read:

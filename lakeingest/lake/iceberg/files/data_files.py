@@ -1,7 +1,7 @@
 """The Parquet files of an Iceberg table: files of rows, and files with the positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". In version 3, deletion vectors (`vectors`) are in
-place of the latter. Each call writes new files, so retried and speculative tasks are harmless. The files are durable
+Source: Iceberg's table specification, "Position Delete Files". In version 3, deletion vectors (`vectors`) have
+these positions. Each call writes new files, so retried and speculative tasks are harmless. The files are durable
 when the call returns, and belong to no table before a commit.
 """
 

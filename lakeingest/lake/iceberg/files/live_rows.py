@@ -53,7 +53,7 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
     """Write all positions that delete a row, each once, to one file. Returns changes that replace all deletes by it.
 
-    With partitions, one file is written for each of them.
+    If the table has partitions, one file is written for each partition.
 
     NO_FILES if every stored position deletes a row and is stored once, or if some deletes are not by position.
     """

@@ -138,7 +138,7 @@ class RowDelta(_FastAppendFiles):
         """The manifests of the snapshot on which the commit builds.
 
         All manifests with removed files are replaced by two new ones, for rows and for deletes. Without that, a
-        compaction would write a new manifest for each of them. Many manifests of vectors are replaced by one, too.
+        compaction would write one for each such manifest. Many manifests of vectors are replaced by one, too.
         """
         if self._parent_snapshot_id is None:
             return []
@@ -207,7 +207,7 @@ class RowDelta(_FastAppendFiles):
 def append_nothing(transaction: Transaction, branch: str) -> int:
     """Add to the transaction a snapshot on this branch with the files of the snapshot before it. Returns its id."""
     snapshot = RowDelta(transaction, transaction._table.io, branch, EMPTY_DICT, NO_FILES)  # noqa: SLF001
-    snapshot.commit()
+    snapshot.commit()  # into the transaction
     return snapshot.snapshot_id
 
 

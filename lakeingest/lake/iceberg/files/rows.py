@@ -16,7 +16,7 @@ from lakeingest.lake.iceberg.storage.metadata import TableFiles
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # a task reads files of about as many rows
-_SHARED_ROWS = 200_000  # the same number for the tasks of `batch_readers`
+_SHARED_ROWS = 200_000  # as _ROWS, for the tasks of `batch_readers`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def batch_readers(
 ) -> list[IcebergRows] | None:
     """Readers of the columns `names` of a snapshot's rows, in tasks so small that a few processors share them.
 
-    `bounds` limit the first of the columns: files that have no such rows are left out. So are files in which the
-    boolean column `flag` is nowhere true.
+    `bounds` limit the first of the columns: files without rows within `bounds` are left out. So are files
+    in which the boolean column `flag` is nowhere true.
 
     None if someone's deletes are not by position, or if one of the columns was added with a value for old rows: that
     value is in no file.

@@ -70,6 +70,7 @@ def _without_progress(loaded: Table) -> Transaction:
     """The transaction that moves staging to a new commit without progress. Staging is made if it does not exist."""
     transaction = OneTransaction(loaded)
     if STAGING not in loaded.metadata.refs:
+        # this `commit` only adds to the transaction
         ManageSnapshots(transaction=transaction).create_branch(tip(loaded, MAIN).snapshot_id, STAGING).commit()
     append_nothing(transaction, STAGING)
     return transaction

@@ -119,6 +119,7 @@ def _by_statement(merge: Merge) -> Prepared:
 
     def write(transaction: Transaction) -> None:
         """Move staging to the merged snapshot. If there is a compaction, add its commit."""
+        # this `commit` only adds to the transaction
         ManageSnapshots(transaction=transaction).create_branch(merged.snapshot_id, STAGING, FOR_EVER).commit()
         if changes != NO_FILES:
             mark(transaction, progress, merged.snapshot_id, changes)

@@ -102,7 +102,8 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group
     staged = as_staged(loaded, version)
-    for task in files_with(staged, version, staged.schema().fields[0].name, bounds=None):
+    any_column = staged.schema().fields[0].name  # without bounds, the column does not matter
+    for task in files_with(staged, version, any_column, bounds=None):
         if group_rows >= _ROWS:
             groups.append([])
             group_rows = 0

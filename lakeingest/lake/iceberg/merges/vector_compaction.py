@@ -1,8 +1,8 @@
 """The files that a commit on a table of version 3 adds and removes: each data file has one deletion vector at most.
 
 Two vectors for one data file cannot be: a commit that deletes rows of it adds a vector with all of its dead rows, and
-removes the vector before. It also removes the position deletes of version 2, which an upgraded table may still have,
-and writes the rows that they delete into vectors. Vectors are never combined.
+removes the earlier vector. Such a commit also removes the position deletes of version 2, which an upgraded table may
+still have, and writes the rows that they delete into vectors. Vectors are never combined.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

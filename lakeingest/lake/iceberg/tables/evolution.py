@@ -58,7 +58,7 @@ class Form:
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """The properties, and GIVEN, which names these properties and the comments. Empty if there are none of both."""
+        """The properties, and GIVEN, which names these properties and the comments. Empty if there are neither."""
         names = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
         return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
 

@@ -121,8 +121,8 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
     """The schema that readers should see: the first of these schemas that exists.
 
     0. The schema that another tool has left, if its table is being taken over.
-    1. The current schema, if a commit of ours that is newer than main has it. It stays the current one if someone rolls
-       main back over a schema change.
+    1. The current schema, if a commit of ours that is newer than main has it. This schema stays current if someone
+       rolls main back over a schema change.
     2. The schema of our newest commit in the history of main.
     3. The schema of our newest commit that was made before main, if others have expired our commits in that history.
     4. The oldest schema.
