@@ -92,7 +92,7 @@ class EmbeddedCatalog(DatabaseCatalog):
     def _reading(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """A connection for a query. Its changes are not committed."""
         # `rw` does not make a file: if someone removes the catalog, an empty one in its place would look like a new
-        # one. A query needs it, too, because it takes back what a process that died has left half done
+        # one. Queries may write, too: SQLite then takes back what a process that died has left half done
         with closing(sqlite3.connect(f"{self._file}?mode={mode}", uri=True)) as connection:
             yield connection
 

@@ -89,8 +89,9 @@ class _CheckedClient(Client):  # type: ignore[misc]
     ) -> None:
         """Alter the table. Newer servers refuse this if its metadata is not the one that the alteration replaces.
 
-        By default a server refuses columns of other types in the places of the entry's columns. DDL leads to them, for
-        example a dropped column. Then the entry keeps its columns: readers of Iceberg take them from the metadata.
+        By default a server refuses columns of other types in the places of the entry's columns. DDL leads to such
+        columns, for example if it drops a column. Then the entry keeps its columns: readers of Iceberg take them from
+        the metadata.
 
         Raises CommitFailedException if the lock was granted too long ago.
         """

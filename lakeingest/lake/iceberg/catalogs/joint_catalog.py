@@ -1,8 +1,8 @@
 """Catalogs that can commit several tables at once.
 
 So no reader finds the commit of one of these tables without the commits of all others. A catalog in a database commits
-the tables in one transaction. A REST catalog sends the request `transactions/commit`, if its server offers it. Then it
-depends on the server whether readers may see a part of the commit for a moment.
+the tables in one transaction. A REST catalog sends the request `transactions/commit`, if its server offers it. In this
+case, it depends on the server whether readers may see a part of the commit for a moment.
 """
 
 from abc import ABC, abstractmethod

@@ -45,7 +45,7 @@ _CANNOT_NAME = {"glue", "s3tables"}
 class TimedRestCatalog(RestCatalog, JointCatalog):
     """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
-    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if both are near each other.
+    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if by NEAR at most.
     """
 
     ahead = 0

@@ -133,13 +133,14 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     main = transaction.table_metadata.refs.get(MAIN)
     # main has a snapshot if an earlier run has begun the table under its own name
     base = append_nothing(transaction, MAIN) if main is None else main.snapshot_id
-    ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
+    ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()  # into `transaction`
     mark(transaction, progress, base)
 
 
 def progress_removal(loaded: Table) -> Transaction:
     """The transaction that removes an unpublished table's progress: staging begins anew at a commit that has none."""
     transaction = OneTransaction(loaded)
+    # this `commit` only adds to the transaction
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     append_nothing(transaction, STAGING)
     return transaction

@@ -24,7 +24,7 @@ class OneTransaction(Transaction):
     """A transaction on a table."""
 
     _known: tuple[int, TableMetadata] | None = None  # a number of updates, and the metadata after them
-    _applied: TableMetadata | None = None  # the same metadata, but maybe with the time of the update before
+    _applied: TableMetadata | None = None  # the same metadata, before `_after` sets their time
     _context: _TableMetadataUpdateContext | None = None  # what PyIceberg notes of the updates that it has applied
 
     @property
@@ -38,7 +38,7 @@ class OneTransaction(Transaction):
         return self._known[1]
 
     def _after(self, updates: Sequence[TableUpdate]) -> TableMetadata:
-        """The metadata after these updates too, as PyIceberg's `update_table_metadata` returns it."""
+        """The metadata after these further updates, as PyIceberg's `update_table_metadata` returns it."""
         base = self._table.metadata
         context = self._context = self._context or _TableMetadataUpdateContext()
         applied = self._applied or base
@@ -47,7 +47,7 @@ class OneTransaction(Transaction):
         self._applied = applied
         applied.spec().check_compatible(applied.schema())
         applied.sort_order().check_compatible(applied.schema())
-        # no copy of it is made: neither the updates of PyIceberg nor ours change metadata that others have
+        # `applied` is not copied: neither the updates of PyIceberg nor ours change metadata that others have
         if context.has_changes() and applied.last_updated_ms == base.last_updated_ms:
             return applied.model_copy(update={"last_updated_ms": time.time_ns() // 1_000_000})
         return applied

@@ -89,8 +89,9 @@ def _overlap(in_file: tuple[Any, Any] | None, limits: tuple[Any, Any]) -> bool:
 class _Deletes:
     """Finds the files of deletes that may have positions in a data file.
 
-    These files are not older than the data file, and their paths include its path. They are of its partition; a file of
-    deletes for a single path may be of any partition. If a data file has a vector, no other deletes apply to it.
+    These files are not older than the data file, and the bounds of their paths include its path. They are of its
+    partition; a file of deletes for a single path may be of any partition. If a data file has a vector, no other
+    deletes apply to it.
     """
 
     def __init__(self, deletes: Sequence[ManifestEntry]) -> None:
@@ -112,7 +113,7 @@ class _Deletes:
 
 
 def _applies(delete: ManifestEntry, rows: ManifestEntry, path: bytes) -> bool:
-    """Whether a file of deletes is not older than a data file, and its paths include `path`."""
+    """Whether a file of deletes is not older than a data file, and `path` is within the bounds of its paths."""
     lower, upper = path_bounds(delete.data_file)
     is_older = (delete.sequence_number or 0) < (rows.sequence_number or 0)
     return not is_older and (lower is None or lower <= path) and (upper is None or path <= upper)

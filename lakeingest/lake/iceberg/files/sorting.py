@@ -156,7 +156,7 @@ def _updates(metadata: TableMetadata, wanted: SortOrder) -> tuple[TableUpdate, .
     if existing is not None:
         return (SetDefaultSortOrderUpdate.model_validate({"sort-order-id": existing}),)
     if wanted.is_unsorted:
-        new, chosen = wanted, wanted.order_id
+        new, chosen = wanted, wanted.order_id  # 0, the id of no order in every table
     else:
         next_id = max((order.order_id for order in metadata.sort_orders), default=0) + 1
         new, chosen = wanted.model_copy(update={"order_id": next_id}), _LAST_ADDED

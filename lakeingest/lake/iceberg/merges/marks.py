@@ -39,7 +39,7 @@ def mark(
     marks = {**marks_of(progress, base), **more}
     with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
         io = transaction._table.io  # noqa: SLF001 - as PyIceberg does
-        RowDelta(transaction, io, STAGING, marks, changes, kind).commit()
+        RowDelta(transaction, io, STAGING, marks, changes, kind).commit()  # into the transaction
 
 
 def marks_of(progress: Progress, base: int) -> dict[str, str]:
@@ -58,7 +58,7 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
         removals = ManageSnapshots(transaction=transaction)
         for branch in branches:
             removals.remove_branch(branch)
-        removals.commit()
+        removals.commit()  # into the transaction
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:

@@ -69,6 +69,7 @@ class IcebergRewriter:
             dead = read_deletes(self.table, deletes.values())
             table = with_row_ids(self.table)
             present = table if self.by_name is None else self.by_name
+            # added_at=None: the commit of the lift counts as the last change of the rows
             rows = pa.concat_tables(
                 drop_deleted(rows_with_ids(present, task.file, old_names, added_at=None), task.file, dead)
                 for task in self.files

@@ -1,4 +1,4 @@
-"""The creation of a shared table: with its first commit, or before it where a catalog makes no table in two steps."""
+"""The creation of a shared table: together with its first commit, or in some catalogs before it (`is_at_once`)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ class SharedCreation:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether the catalog makes a table only before its first commit, as those do that cannot name one later."""
+        """Whether the catalog makes a table only before its first commit. Catalogs that cannot name one later do so."""
         return first_publish(self.settings.catalog, self.catalog).give_name is None
 
     def prepare(self, schema: Schema) -> Transaction:
@@ -87,7 +87,7 @@ def assert_readable(creation: SharedCreation, shared: Table | None, copy: Table)
     """Raises UnsupportedTable if the catalog lends keys for a shared table that do not open the files of its shards.
 
     `shared` is None if there is no shared table yet: then the catalog prepares one, and nothing is made. Nothing is
-    checked if it cannot, or if it lends no keys.
+    checked if the catalog cannot prepare a table, or lends no keys.
     """
     own = creation.catalog.properties
     lent = {name for name, value in copy.io.properties.items() if name.startswith(_STORES) and own.get(name) != value}
@@ -95,7 +95,7 @@ def assert_readable(creation: SharedCreation, shared: Table | None, copy: Table)
         return
     io = creation.prepare(copy.schema())._table.io if shared is None else shared.io  # noqa: SLF001 - no public way
     with readable_by(creation.shard, creation.name):
-        len(io.new_input(tip(copy, STAGING).manifest_list))
+        len(io.new_input(tip(copy, STAGING).manifest_list))  # asks the store for the length of the file
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 Struct = TypeVar("Struct", bound=StructProtocol)
 _SCHEMA = "avro.schema"  # the key in the header
-_SCHEMAS = 256  # so many different ones are remembered
+_SCHEMAS = 256  # so many different schemas are remembered
 _HEADER_READER, _HEADER_WRITER = construct_reader(META_SCHEMA, {-1: AvroFileHeader}), construct_writer(META_SCHEMA)
 
 

@@ -53,7 +53,7 @@ class RowManifest(ManifestWriterV2):
     """A manifest of data files."""
 
     def new_writer(self) -> AvroOutput[ManifestEntry]:
-        """The file."""
+        """A writer of the manifest's file."""
         form = _entries(self.version, DEFAULT_READ_VERSION, self._spec.partition_type(self._schema))
         return AvroOutput[ManifestEntry](self._output_file, form, self._meta)
 

@@ -38,7 +38,7 @@ def obeyed_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def as_obeyed(metadata: TableMetadata, *, keeps_files: bool) -> TableMetadata:
     """The metadata with only the properties that our writers obey.
 
-    With `keeps_files`, two more forbid every commit of ours to delete a file of the table.
+    With `keeps_files`, two more properties forbid every commit of ours to delete a file of the table.
     """
     properties = obeyed_properties(metadata.properties)
     kept = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"} if keeps_files else {}
