@@ -133,8 +133,8 @@ def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
 def _last_published(loaded: Table) -> Snapshot | None:
     """Our last commit that main was at; None if no such commit is left.
 
-    The log of main names the snapshots that main was at. Our newest commit in the history of main counts,
-    too, even if the log has lost it.
+    The log of main names the snapshots that main was at. Main was also at our
+    newest commit in the history of main, even if the log has lost this commit.
     """
     metadata = loaded.metadata
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)

@@ -122,7 +122,7 @@ class ShardedTarget(IcebergTarget):
     def _as_published(self, staged: Staged) -> Staged:
         """The state of a shard, with main of its own table as the published commit, if a double kept it from readers.
 
-        In this case, main is in the history of `staged`. If it is not, the state stays, and the publish looks at main.
+        A double kept main if it is in the history of `staged`. Any other commit on main is left to the publish.
         """
         if not self.settings.global_key:
             return staged
@@ -134,7 +134,7 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers of the shard. Remove rows of shards whose own tables were dropped from the shared one."""
+        """Delete leftovers of the shard, and in the shared table the rows of shards whose own tables are gone."""
         removed = super().remove_leftovers(table, age)
         if self.settings.is_shard(table):
             self.shared.forget_dropped(table)
