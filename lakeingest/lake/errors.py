@@ -80,6 +80,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     except (FileNotFoundError, EOFError, UnicodeDecodeError) as error:
         raise unreadable(where, str(error)) from error
     except OSError as error:
+        # an error of an object store has no `strerror`, and its text can have several lines
         message = error.strerror or " ".join(str(error).split())
         if _STORE_AWAY.search(message):
             raise _store_away(where, message) from error
@@ -125,7 +126,7 @@ def _jvm_error(
     An EOFException below an exception of Iceberg means a damaged file. Any other EOFException means that a Python
     worker died, which is no failure of storage.
     """
-    iceberg_message = None  # the message of the last exception of Iceberg so far
+    iceberg_message = None  # of the nearest exception of Iceberg above the present cause
     for kinds, message in causes:
         if kinds & _COMMIT_REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
@@ -190,14 +191,16 @@ def database_error(catalog: Path | str, message: str) -> LakeIngestError:
 
 def metastore_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
     """The error for a failure that Hive's metastore or its client reports; None for any other error."""
-    thrift = sys.modules.get("thrift.Thrift")  # not imported here: without it, no error can be of a metastore
+    # not imported here: before a client imports it, no error can be of a metastore
+    thrift = sys.modules.get("thrift.Thrift")
     if thrift is None or not isinstance(error, thrift.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
-    is_of_thrift = isinstance(error, transport.TTransportException | thrift.TApplicationException)
+    # there was no connection, or the server failed before it had an answer
+    has_no_answer = isinstance(error, transport.TTransportException | thrift.TApplicationException)
     # a MetaException may be a failure of the metastore's own database, which a retry can cure
     is_of_database = type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
-    is_away = is_of_thrift or is_of_database
+    is_away = has_no_answer or is_of_database
     message = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return catalog_away(catalog, message) if is_away else catalog_refused(catalog, message)
 

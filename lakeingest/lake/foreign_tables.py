@@ -19,10 +19,10 @@ class Foreign:
 
     `version`: its last commit, which readers see. `rows`: the rows in its files, deleted ones included.
     `equality_deletes`: the number of its files that delete rows by values. `dropped`: its columns that the copy does
-    not have. `added`: the columns of the copy that it lacks. `widened`: its columns that get another type, which has
-    every value. `stopped`: the user's name of the tool, which the user has stopped. `changed`: when the last commit was
-    made, in seconds since 1970 by the tool's clock. `is_begun`: a run has taken the table over before, and someone has
-    removed the table's branch since then.
+    not have. `added`: the columns of the copy that it lacks. `widened`: its columns that get another type, which can
+    hold each of their values. `stopped`: the tool that the user has named as stopped. `changed`: when the last commit
+    was made, in seconds since 1970 by the tool's clock. `is_begun`: a run has taken the table over before, and someone
+    has removed the table's branch since then.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Foreign:
         """What becomes of the table's columns and deletes, in words."""
         if self.dropped:
             yield f"its columns {', '.join(self.dropped)} are dropped"
-        if self.added:  # each row with a value there differs from the source, so the comparison writes it anew
+        if self.added:  # the comparison writes each row that has a value there in the source
             yield f"it lacks {', '.join(self.added)}, so most rows are written"
         if self.widened:
             yield f"{', '.join(self.widened)} get a wider type"
@@ -59,8 +59,8 @@ class ForeignTables(Protocol):
         """
 
     def take_over(self, schema: TableSchema, progress: Callable[[int], Progress]) -> Staged:
-        """Take over the table in one commit on staging. `progress` gets its number of rows, and returns the progress.
+        """Take over the table in one commit on staging. `progress` gets the table's number of rows.
 
-        Readers see the rows and columns of the other tool until the first publish. Raises NotOurTable as `find`;
-        ForeignWrite if the other tool commits meanwhile.
+        It returns the progress of the commit. Readers see the rows and columns of the other tool until the first
+        publish. Raises NotOurTable as `find` does, and ForeignWrite if the other tool commits during the call.
         """

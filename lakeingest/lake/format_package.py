@@ -25,10 +25,10 @@ class FormatPackage:
     """What a lake format offers. `config.formats.Format` has the facts that are known without the package.
 
     The first six fields open the format's implementations of protocols; `foreign` is None if the format takes over no
-    tables of other tools. `logs` adds rows to tables of a target that `target` has opened; None if the format cannot do
-    that in constant time. `unwritable` returns the reason why a warehouse in an object store cannot be written to; None
-    if it can be written to. `new_place` returns the folder of a new copy, without the random digits that a folder may
-    end with; None if two copies never get the same folder. `finding` is the Finding of a target that `target` has
+    tables of other tools. `logs` returns the Logs of a target that `target` has opened; None if the time of an `append`
+    would grow with the table. `unwritable` returns the reason why a warehouse in an object store cannot be written to;
+    None if it can be written to. `new_place` returns the folder of a new copy, without the random digits that a folder
+    may end with; None if two copies never get the same folder. `finding` is the Finding of a target that `target` has
     opened; None if the format's catalogs have no answer for all tables at once.
     """
 

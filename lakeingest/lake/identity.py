@@ -31,7 +31,7 @@ def owner_here(config: Config) -> Owner:
 def identify(config: Config) -> Owner:
     """The pipeline of this state folder. The folder gets a new id if it has no id, or is a copy of another folder.
 
-    The caller holds the lease.
+    A new id or address is stored in identity.json. The caller holds the lease.
     """
     state, here = state_of(config), address_of(config)
     doc = _read(state)

@@ -85,6 +85,7 @@ class Known:
         """Whether a run can go on from the copy as it is: all its files are known, and there with their lengths."""
         listed = [] if self.listings is None else [file for files in self.listings.values() for file in files]
         statuses = ((_status(location), length) for location, length in listed)
+        # known listings name at least the list of manifests
         return bool(listed) and all(status is not None and status.st_size == length for status, length in statuses)
 
     def to_json(self) -> list[Any]:
@@ -135,7 +136,7 @@ class _Notes:
 
 
 _EMPTY = _Notes({})
-_READ: Latest[tuple[str, str], _Notes] = Latest(4)  # the notes of this process's last state folders
+_READ: Latest[tuple[str, str], _Notes] = Latest(4)  # the notes of the state folders that this process read last
 
 
 class KnownCopies:
@@ -172,7 +173,7 @@ class KnownCopies:
                 continue
             if whole and (name in pointers.building or not known.is_whole):
                 continue
-            with suppress(LakeIngestError):  # a look raises it again
+            with suppress(LakeIngestError):  # such a table is not in the result, and a look raises the error again
                 self._ownership.assert_ours(table, known.looked.properties)
                 found[table] = known
         return found
@@ -193,6 +194,7 @@ class KnownCopies:
             elif location is not None:
                 with suppress(LakeIngestError):  # whoever looks at the copy next meets the error again
                     found = finding.find(table)
+                    # at another location there is a commit that was made since `pointers` was read
                     if found is not None and found.location == location:
                         texts[table] = json.dumps(found.to_json(), separators=(",", ":"))
         if texts != notes.texts:

@@ -42,10 +42,10 @@ class TimedClient(_HiveClient):
             return None
 
     def _init_thrift_transport(self) -> TTransport.TTransportBase:
-        """PyIceberg's transport, with a time limit."""
+        """The transport that PyIceberg would make, with a time limit. PyIceberg calls this method."""
         address = urlsplit(self._uri)
         socket = TSocket.TSocket(address.hostname, address.port or _PORT)
-        socket.setTimeout(SECONDS * 1000)
+        socket.setTimeout(SECONDS * 1000)  # in milliseconds
         if self._kerberos_auth:
             return TTransport.TSaslClientTransport(socket, host=address.hostname, service=self._kerberos_service_name)
         return TTransport.TBufferedTransport(socket)

@@ -12,7 +12,7 @@ from lakeingest.side_by_side import side_by_side
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has. `staged` are those that a run can continue, and `properties` those of their tables.
+    """The copies that the lake has. `staged` has those that a run can continue, `properties` their table properties.
 
     `refused` has, for each other copy, the reason why no run can continue the copy. `unopened` is the reason why the
     catalog cannot be opened; None if it can be opened.

@@ -192,7 +192,7 @@ class Tables(Protocol):
         """Return what `inspect` returns, with the table's properties at that time; None if `inspect` returns None."""
 
     def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:  # noqa: ARG002
-        """What `look` would return, for each of these tables for which this is known without a look.
+        """What `look` would return, by table. Tables for which only a look can tell this are left out.
 
         With `whole`, only tables that `recover` would leave as they are.
         """
@@ -311,7 +311,8 @@ class Joint(Protocol):
     def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
         """Let readers see all these tables at once, or none, for example if someone else has changed one of them.
 
-        Call `Prepared.show` for a table that is not known to be seen: that is right even if this commit arrives later.
+        The caller then calls `Prepared.show` for each table that is not known to be seen. That call is right even if
+        the catalog makes the joint commit late.
         """
 
 

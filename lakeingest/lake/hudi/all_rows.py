@@ -73,7 +73,7 @@ class AllRows:
     ) -> bool:
         """Commit the rows with these properties, once `audit` has seen the files.
 
-        Tasks of `spark` write the files; if None, this process writes them.
+        Tasks of `spark` write the files; if `spark` is None, this process writes them.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
         them, or if the number of written rows is not `count`. Raises StaleWriter if another run has rolled back the
@@ -183,5 +183,5 @@ def _columns(file: File) -> pa.Schema:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """The type; of a list, with elements that can be null."""
+    """The same type. If it is a list, its elements can be null."""
     return pa.list_(kind.value_type) if pa.types.is_list(kind) else kind

@@ -226,8 +226,8 @@ def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema,
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """The calendar of the previous file, and the least and the greatest of `keys` as the extreme record keys."""
+    """The footer of a new file: the calendar of the previous file, and the least and the greatest of `keys`."""
     entries = {name: value for name, value in previous.items() if name in _CALENDAR_ENTRIES}
     extremes = pc.min_max(keys).as_py() if len(keys) else {}
     key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}
-    return _SPARK_VERSION | entries | key_entries
+    return _SPARK_VERSION | entries | key_entries  # `entries` wins: the old rows are in the same calendar

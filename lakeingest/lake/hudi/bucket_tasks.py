@@ -1,7 +1,7 @@
 """Writes the files of all buckets in tasks of Spark, for a table that is too large for one process.
 
-The buckets are divided into ranges, which are called passes. First tasks read files of staging and divide their rows by
-pass. Then Spark shuffles the rows, and one task per pass writes the files of the pass's buckets.
+The buckets are divided into ranges, which are called passes. First, tasks read files of staging and divide their rows
+by pass. Then Spark shuffles the rows, and one task per pass writes the files of the pass's buckets.
 """
 
 import io

@@ -15,7 +15,7 @@ def buckets_of(parts: Sequence[pa.Array], count: int) -> np.ndarray:
     `parts` has an array for each part of the key, with the texts of all keys. The texts are ASCII, so each byte is one
     `char` of Java.
     """
-    hashes = np.ones(len(parts[0]), np.uint32)
+    hashes = np.ones(len(parts[0]), np.uint32)  # `List.hashCode` begins with 1
     for part in parts:
         hashes = hashes * np.uint32(31) + _hash_codes(part)
     return (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count

@@ -46,7 +46,8 @@ def clean(folder: File, waiting: Waiting) -> None:
         due = list(waiting.due())
         if due:
             latest_due = max(str(removal.of[_UNTIL]) for removal in due)
-            # `first` is the earlier one if someone restored an older copy of the folder: its commits need their files
+            # `first` is earlier only if someone restored an older copy of the folder: the commits from `first` on are
+            # in its timeline, and need their files
             files.delete_all(_replaced_files(folder, min(first, latest_due)))
         for removal in due:
             removal.drop()

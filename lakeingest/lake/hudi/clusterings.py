@@ -7,7 +7,7 @@ again, which have the same rows in their buckets.
 
 A clustering that is planned or in progress is taken back as well. It writes rows as they were when it was
 planned: after our next commit, it would take back our changes. Its process cannot complete it afterwards, because Hudi
-then asks for the entry `inflight`. A process that died leaves the same entries.
+then asks for the entry `inflight`. A clustering whose process died has the same entries, and is taken back, too.
 
 Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas
 `HoodieReplaceCommitMetadata` and `HoodieRequestedReplaceMetadata`.
@@ -28,6 +28,7 @@ from lakeingest.lake.hudi.timeline import Instant, metadata_of, timeline, writes
 CLUSTER = "CLUSTER"  # Hudi's name of the operation
 _AT_ONCE = 16  # the number of threads that read footers
 _COMPLETED = ".replacecommit"
+# the ends of the names of entries, for a clustering that is not completed
 _INFLIGHT, _REQUESTED = ((f".clustering.{state}", f".replacecommit.{state}") for state in ("inflight", "requested"))
 _PENDING = (*_INFLIGHT, *_REQUESTED)
 _judged: dict[str, tuple[object, "Harm | None"]] = {}  # by folder: the commits that were judged, and the result
@@ -146,7 +147,7 @@ def _look(folder: File, ours: Instant, found: Sequence[File]) -> Harm | None:
 
 
 def _clustering(folder: File, completed: File) -> Clustering:
-    """The facts of a completed entry. Raises StateUnreadable if the entry, or its plan, is damaged."""
+    """The clustering that a completed entry describes. Raises StateUnreadable if the entry, or its plan, is damaged."""
     instant = completed.name.partition("_")[0]
     with metadata_of(completed) as metadata:
         operation = str(metadata["operationType"])
@@ -159,7 +160,7 @@ def _clustering(folder: File, completed: File) -> Clustering:
 
 
 def _name(folder: File, stat: Mapping[str, Any]) -> str:
-    """The name of a written file; with its folder if this is not the folder of a partition of ours."""
+    """The name of a written file. If the file is in a folder that is no partition of ours, the name has the folder."""
     path, partition = str(stat["path"]), str(stat["partitionPath"] or "")
     is_in_partition = bool(partition) and "/" not in partition and has_partitions(folder)
     return path.removeprefix(f"{partition}/") if is_in_partition else path
@@ -170,7 +171,7 @@ def _planned(folder: File, instant: str) -> dict[str, str] | None:
     entries = folder / ".hoodie" / "timeline"
     for action in ("clustering", "replacecommit"):
         plan = entries / f"{instant}.{action}.requested"
-        if not plan.exists() or not plan.size():
+        if not plan.exists() or not plan.size():  # an empty file has no plan
             continue
         with metadata_of(plan) as metadata:
             planned: Any = metadata["clusteringPlan"]
@@ -204,7 +205,7 @@ def take_back(folder: File) -> list[str]:
     completed = [file.name.partition("_")[0] for file in clusterings_of(writes(folder))]
     pending = {file.name.partition(".")[0] for file in timeline(folder, "*.*") if file.name.endswith(_PENDING)}
     remove_indexes(folder)  # first: an index would name deleted files
-    # the newest first, because it may have read files that an older one wrote
+    # incomplete ones, then the newest first, because each may have read files that a completed, older one wrote
     instants = [*sorted(pending - set(completed), reverse=True), *reversed(completed)]
     for instant in instants:
         _make_incomplete(folder, instant)
@@ -250,6 +251,7 @@ def remove_strays(folder: File) -> None:
     first = first_write(folder)
     if first is None:
         return
+    # files before `first` are of archived commits
     with_instants = ((file, file.stem.rpartition("_")[2]) for file in data_files(folder))
     if strays := [file for file, instant in with_instants if instant >= first and instant not in known]:
         files.delete_all(strays)

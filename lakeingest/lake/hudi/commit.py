@@ -89,7 +89,7 @@ class Commit:
         """Begin a commit, which readers do not see until it is completed."""
         commit = cls(folder, next_moment(folder))
         commit._markers.make_folder()
-        for step in ("commit.requested", "inflight"):
+        for step in ("commit.requested", "inflight"):  # for a commit, Hudi leaves the kind out of the second name
             (commit._timeline / f"{commit.instant}.{step}").write(b"")
         return commit
 
@@ -105,7 +105,8 @@ class Commit:
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
         """Complete the commit, so that readers see it. Returns False if another run has rolled it back.
 
-        `operation` is Hudi's name for the kind of commit. `written` has the `HoodieWriteStat` of each written file.
+        `operation` is Hudi's name for the kind of commit. `written` has the `HoodieWriteStat` of each written file. The
+        commit carries the `properties`.
         """
         stats: dict[str, list[Mapping[str, Any]]] = {}
         for stat in written:

@@ -83,7 +83,7 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
 
 
 def data_files(folder: File, pattern: str = "*.parquet") -> list[File]:
-    """The files of the table and of its partitions whose names match."""
+    """The files in the table's folder and in the folders of its partitions whose names match the pattern."""
     partitions = [name for name in folder.subfolders() if not name.startswith(".")]
     return [*folder.listed(pattern), *(file for name in partitions for file in (folder / name).listed(pattern))]
 
@@ -142,5 +142,6 @@ def _read_write_stats(commit: File) -> list[Any]:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
         with_files = [stat for stat in stats if stat["path"]]  # the path is empty if a write left no file
         for stat in with_files:
-            inside(stat["path"])  # raises ValueError if it leads out of the folder
+            # raises ValueError if the path leads out of the folder; `metadata_of` raises this as StateUnreadable
+            inside(stat["path"])
         return with_files

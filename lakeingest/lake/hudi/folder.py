@@ -125,7 +125,7 @@ class TableFolder(ABC):
         if self.ownership is None:
             return
         self._claim_file.parent.make_folder()
-        our_claim = self.ownership.marks({})
+        our_claim = self.ownership.marks({})  # {}: no owner is known, so the property is never left out
         # repeated if the file is deleted between `create` and `claimed`: only the creation of the file proves that no
         # other pipeline begins the first copy
         while not self._claim_file.create(our_claim):
@@ -148,7 +148,8 @@ class TableFolder(ABC):
     def _last_commit(self) -> Instant | None:
         """Our last commit in `final`; if `final` is no table, our last commit in `building`.
 
-        None: `building` has no commit either. Raises NotOurTable if something else has the folder `final`.
+        None: `final` is no table, and `building` has no commit of ours. Raises NotOurTable if something else has the
+        folder `final`.
         """
         if is_table(self.final):
             return our_last_commit(self.table, self.final)
@@ -301,7 +302,7 @@ class StoredTableFolder(TableFolder):
         elif self.building.is_there():
             context: Any = spark.sparkContext
             path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
-            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001 - True: with contents
 
     def _has_final_name(self) -> bool:
         return is_table(self.final)

@@ -55,7 +55,7 @@ class HudiFile:
             return int(files.parquet_metadata(self.path).num_rows)
 
     def may_have(self, keys: pa.Table) -> "np.ndarray":
-        """Whether each key is of the file's bucket."""
+        """For each key, whether it belongs to the file's bucket."""
         numbers = bucket_numbers(keys, self.by.key, self.by.record_key, self.by.buckets)
         return np.asarray(numbers == self.bucket, bool)
 

@@ -47,14 +47,14 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
 def assert_harmless(
     table: TableId, folder: File, ours: Instant, clusterings: Sequence[File], *, anew: bool = False
 ) -> Instant:
-    """Our last commit, with the time as of which readers read it.
+    """`ours`, our last commit, with the time as of which readers read it.
 
-    Raises ForeignWrite if a clustering may have changed rows. `clusterings` are those of the timeline. One before our
-    last commit counts, too: someone may have completed it while we wrote our commit. `anew`: look again at files that
-    were looked at before.
+    Raises ForeignWrite if a clustering may have changed rows. `clusterings` are those of the timeline. A clustering
+    before our last commit counts, too: someone may have completed it while we wrote our commit. `anew`: look again at
+    files that were looked at before.
     """
     harm = harm_in(folder, ours, clusterings, anew=anew)
-    if harm is not None and harm.clustering.operation != CLUSTER:
+    if harm is not None and harm.clustering.operation != CLUSTER:  # it replaced rows
         raise foreign_write(table, f"commit {harm.clustering.instant}", f"commit {ours.time}")
     if harm is not None:
         raise ForeignWrite(

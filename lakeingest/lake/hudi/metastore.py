@@ -29,7 +29,8 @@ _HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 s by default
 
 
 def _partition_options(divided: bool) -> dict[str, str]:  # noqa: FBT001 - one fact
-    """What the tool has to know of partitions."""
+    """The options of the tool for a table with partitions, if `divided`, or without."""
+    # without partitions, the tool wants another class than the one in the table's own properties
     extractor = extractor_of(divided=True) if divided else "NonPartitionedExtractor"
     options = {f"{_SYNC}partition_extractor_class": f"org.apache.hudi.hive.{extractor}"}
     return options | ({f"{_SYNC}partition_fields": PARTITION} if divided else {})
@@ -82,6 +83,7 @@ class Metastore:
             # a table that was copied again can have a column of another type, which a metastore refuses
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
+            # last, so that options of the user replace ours
             **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},
         }
         # the user's properties that are no options of the tool are settings of the metastore's client

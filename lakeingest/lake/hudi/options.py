@@ -26,6 +26,7 @@ OPTIONS = {
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.table.timeline.timezone": "UTC",
+    # Hudi stores the options with this prefix in the metadata of the commit
     "hoodie.datasource.write.commitmeta.key.prefix": f"{PREFIX}lakeingest.",
 }
 

@@ -50,7 +50,7 @@ def _staging(config: Config) -> File:
 
 
 def _unwritable(settings: configuration.Target) -> str | None:
-    """Why the warehouse cannot be written; None if it can."""
+    """Why the warehouse cannot be written to; None if it can: a file was made there and removed again."""
     try:
         at(settings.warehouse, settings.storage).probe()
     except (LakeIngestError, OSError) as error:

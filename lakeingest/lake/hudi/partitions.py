@@ -2,8 +2,8 @@
 
 A copy with partitions has one more column at the end, PARTITION: a text that is never NULL, and is the name of the
 row's folder. Hudi knows this column alone as the partition, whatever `partition_by` says. So no text of a path ever has
-to be read back as a value of another column. That would not do: Hudi would take '' for NULL, a path cannot have every
-text, and a folder that was named after a column could not follow the column's new name.
+to be read back as a value of another column. Such reading would fail: Hudi would take '' for NULL, a path cannot have
+every text, and a folder that was named after a column could not follow the column's new name.
 
 A record key is unique only within its partition path. A key is in the same bucket in each partition, so a publish finds
 the old rows of its changed keys by looking at one bucket of each partition.
@@ -52,7 +52,7 @@ class Partitions:
 
     @classmethod
     def of(cls, named: Named) -> Self:
-        """The partitions that the property `named` gave. Raises ValueError for anything else."""
+        """The inverse of the property `named`. Raises ValueError for anything else."""
         return cls(parse_all(text for text, *_ in named), tuple(tuple(earlier) for _, *earlier in named))
 
     @property
@@ -63,7 +63,7 @@ class Partitions:
     def assert_wanted(self, table: TableId, wanted: Sequence[PartitionField]) -> None:
         """Raises PartitionsDiffer unless these are the partitions that pipeline.yml asks for.
 
-        Columns may have the names that they have in the copy, or those that they had before.
+        `wanted` may name a column by its name in the copy, or by an earlier name.
         """
         is_same = len(wanted) == len(self.fields) and all(
             (ours.transform, ours.number) == (theirs.transform, theirs.number)
@@ -80,8 +80,8 @@ class Partitions:
         """The partitions of the copy once all its rows are written anew with the columns of `schema`.
 
         `origins`: for each of these columns its name in the present copy, or None for a new column. Without `origins`,
-        columns keep their names. Raises PartitionsDiffer if a column of the partitions is gone, or has a new type of
-        which they cannot be made.
+        columns keep their names. Raises PartitionsDiffer if a column of the partitions is gone, or has a new type
+        from which the partitions cannot be made.
         """
         old_names = {name: name for name in schema.names} if origins is None else origins
         new_names = {old: new for new, old in old_names.items() if old is not None}
@@ -97,7 +97,7 @@ class Partitions:
             fields.append(replace(field, column=new_names[field.column]))
         if (reason := refusal(fields, schema)) is not None:
             raise PartitionsDiffer(f"{schema.table}: its copy is divided, and {reason}; {way_out}")
-        # a column that is renamed had its old name before
+        # the old name of a renamed column becomes one of its earlier names
         earlier = tuple(
             names if old.column == new.column else tuple(dict.fromkeys((*names, old.column)))
             for old, new, names in zip(self.fields, fields, self.earlier, strict=True)
@@ -130,6 +130,7 @@ def by_partition(rows: pa.Table, fields: Sequence[PartitionField]) -> dict[str, 
     distinct, starts = np.unique(numbers[order], return_index=True)
     parts = np.split(order, starts[1:])  # the numbers of the rows of each partition
     names = [encoded.dictionary[int(number)].as_py() for number in distinct]
+    # not strict: if there are no rows, `parts` has one empty part, and `names` has no name
     return {
         name: rows if len(names) == 1 else rows.take(pa.array(part)) for name, part in zip(names, parts, strict=False)
     }

@@ -57,6 +57,6 @@ class PassFiles:
 
 @contextmanager
 def pass_files(schema: pa.Schema) -> Iterator[PassFiles]:
-    """Files for rows with the columns of `schema`."""
+    """Make files for the rows of passes, with the columns of `schema`. They are deleted at the end of the block."""
     with TemporaryDirectory(prefix="lakeingest-") as folder, ExitStack() as files:
         yield PassFiles(Path(folder), schema, files)

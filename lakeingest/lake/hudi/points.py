@@ -99,7 +99,7 @@ def _save(folder: File, instant: str, name: str) -> None:
     """Let the commit have a savepoint with this name. A savepoint of others stays theirs, and keeps the files, too."""
     for file in _savepoints(folder, instant):  # one at most
         names = _names(file)
-        if names and name not in names:
+        if names and name not in names:  # no names: the savepoint is of others
             _write(folder, file, instant, [*names, name])
         return  # the commit has its savepoint
     timeline_folder = folder / ".hoodie" / "timeline"

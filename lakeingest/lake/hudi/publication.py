@@ -125,6 +125,7 @@ class Publication:
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {path} to copy the table again"
                 )
+            # for Hudi, a row that comes to another partition is another row
             by = [*last.key, PARTITION] if fields else last.key
             changes = changes_between(old_in_partitions, with_partition_column(new_rows, fields), by)
         elif staged_changes is None:  # the publish has only new properties
@@ -212,6 +213,7 @@ class Publication:
     @property
     def _all_properties(self) -> dict[str, str]:
         """The properties of the commit: `properties`, the properties of each publish, and the owner of the copy."""
+        # marks({}): no owner is known, so the property is never left out
         owner_mark = {} if self.folder.ownership is None else self.folder.ownership.marks({})
         return publish_properties(
             self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner_mark}

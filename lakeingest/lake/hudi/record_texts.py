@@ -11,7 +11,8 @@ from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.table_form import Unfit
 
 _EXACT = {pa.int32(), pa.int64(), pa.decimal128(20, 0)}  # the types whose values Hudi's own text distinguishes
-_CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean)  # by Arrow and Spark
+# types whose values Arrow and Spark cast to the same texts
+_CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean)
 
 
 @dataclass(frozen=True, slots=True)

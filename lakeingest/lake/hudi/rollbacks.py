@@ -140,6 +140,7 @@ def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[st
 
 def _remove_commit(path: File, instant: str) -> None:
     """Remove a commit or a plan from the timeline, and delete its files. An interrupted call can be repeated."""
+    # the next character ends the instant: another instant can begin with the same digits
     entries = [file for file in timeline(path, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
     # Step 1: make sure that there is a request. After step 2 it tells the next writer that the commit is incomplete
     if not any(file.name.endswith(".requested") for file in entries):

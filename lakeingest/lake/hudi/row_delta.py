@@ -89,8 +89,8 @@ class RowDelta:
 
             def write(one: _Changed) -> WrittenFile:
                 """Write the next file of a changed group."""
-                # the first file of a group gets its columns from a file of another group
                 group = one.group
+                # the first file of a group gets its columns from a file of another group
                 previous = _contents(group_with_file).without_rows() if group.newest is None else _contents(group)
                 self._assert_same_record_keys(previous.rows, group, record_key)
                 return write_next_file(commit, group, previous, one.changes, one.gone)

@@ -22,9 +22,9 @@ from lakeingest.lake.target import Bounds
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_BATCH = 16 << 20
+_BATCH = 16 << 20  # a batch has rows of about so many bytes
 _TASK = 8 << 20  # a task reads files of about so many bytes
-# only of dates and times before this one, readers need to know the calendar
+# for dates and times from this one on, readers need not know the calendar
 _CALENDARS_AGREE = pa.scalar(dt.datetime(1900, 1, 1), pa.timestamp("us"))
 _SPARK, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
@@ -67,7 +67,7 @@ def groups_within(opened: "pq.ParquetFile", name: str, bounds: Bounds | None) ->
     lower, upper = bounds or (None, None)
 
     def may_have(number: int) -> bool:
-        """Whether the row group may have such values; also True if its statistics do not say."""
+        """Whether the row group may have such values; also True if its statistics are missing, or no numbers."""
         group = opened.metadata.row_group(number)
         columns = (group.column(place) for place in range(group.num_columns))
         known = next((column.statistics for column in columns if column.path_in_schema == name), None)

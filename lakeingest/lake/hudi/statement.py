@@ -68,9 +68,9 @@ def changes_in_partitions(
     keeps_deleted = DELETED in old_rows.columns
     new = with_partition_column(changes, fields)
     old = old_rows.select(*map(quote, key), F.col(PARTITION).alias(_OLD_PARTITION))
-    leaves = F.col(PARTITION) != F.col(_OLD_PARTITION)
-    # A copy that keeps its deleted rows marks such a row in its place.
-    leaves = leaves if keeps_deleted else leaves | F.col(DELETED)
+    changes_partition = F.col(PARTITION) != F.col(_OLD_PARTITION)
+    # a copy that keeps its deleted rows only marks a deleted row, which stays in its partition
+    leaves = changes_partition if keeps_deleted else changes_partition | F.col(DELETED)
     gone = new.join(old, on=list(key)).where(leaves).withColumn(PARTITION, F.col(_OLD_PARTITION)).drop(_OLD_PARTITION)
     if not keeps_deleted:
         new, gone = new.where(f"NOT {DELETED}").drop(DELETED), gone.drop(DELETED)

@@ -63,7 +63,7 @@ def record_key_of(folder: File, *, divided: bool = False) -> tuple[str, ...]:
 
 
 def has_known_form(folder: File) -> bool:
-    """Whether the properties of the table are those that lakeingest gives a table, apart from its indexes."""
+    """Whether the table has the properties that lakeingest gives a table. Properties of indexes are not looked at."""
     properties = _properties(folder)
     return all(properties.get(name) == value for name, value in _REQUIRED.items()) and (
         properties.get(_PARTITION_FIELDS) in {"", PARTITION}
@@ -139,7 +139,7 @@ def make_table(folder: File, name: str, record_key: Sequence[str], *, divided: b
 
 
 def _properties(folder: File) -> dict[str, str]:
-    """The table's properties, with the escapes of the file."""
+    """The table's properties. Values keep the escapes that they have in the file."""
     lines = (folder / PROPERTIES).read().decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 

@@ -359,7 +359,7 @@ class HudiTarget(StagedTarget[Instant]):
 
 
 def _make_ready(folder: TableFolder, *, archives: bool) -> Sequence[str]:
-    """Take back clusterings of others before a publish, and return them.
+    """Take back clusterings of others before a publish, and return their instants.
 
     `archives`: Hudi makes the publish, and may archive commits. So stray files are deleted, too.
     """

@@ -62,6 +62,7 @@ class HudiVersions:
         folder, staging = target._folder_of(table).current, target._staging(table)  # noqa: SLF001 - of the same package
         with target.storage_errors():
             commits = _readable_commits(folder, table)
+            # functions, because only the files of the wanted version are looked up
             files_by_version = {
                 published.version: partial(visible_files, folder, begun) for published, begun in commits
             }
@@ -77,6 +78,7 @@ def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str
         position = properties.get(PREFIX + POSITION)
         is_ours = properties.get(PREFIX + OWNER) == str(table)
         has_all_files = begun >= earliest
+        # without a position, a commit is no `Published`
         if has_all_files and is_ours and position:
             recorded = properties.get(PREFIX + PROGRESS, "")
             commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position), recorded), begun))
