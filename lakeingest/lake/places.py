@@ -28,7 +28,7 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
     table_at: dict[str, TableId] = {}  # by folder: the first of the tables that would get this folder
     refused: dict[TableId, NotOurTable] = {}
     for table, folder in folders.items():
-        other, where = table_inside.get(folder), "be in"
+        other, where = table_inside.get(folder), "be in"  # `where`: words of the message
         if other is None:
             other, where = table_at.get(folder), "be"
         if other is not None:

@@ -252,7 +252,7 @@ class Staging(Protocol):
     def readers(
         self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
-        """For each item of `bounds`, a list of RowReaders, which read the columns `names` of a commit.
+        """For each item of `bounds`, a list of RowReaders, which read the columns `names` of `staged`.
 
         Bounds limit the first of the columns `names`. The readers of an item return every row within the item's bounds,
         and maybe other rows. If the item is None, its readers return every row.

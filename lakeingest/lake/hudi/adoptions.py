@@ -42,6 +42,8 @@ class HudiAdoptions:
     def adopt(self, table: TableId) -> None:
         """Make this pipeline the owner: in the claim file and, if the table is published, by a commit.
 
+        Clusterings of others are taken back first.
+
         Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first. Raises
         StaleWriter if another run publishes at the same time, or has rolled back our commit.
         """
@@ -54,7 +56,7 @@ class HudiAdoptions:
                 self._commit(folder, published)
 
     def _commit(self, folder: TableFolder, published: Instant) -> None:
-        """Commit the properties of the `published` commit with the new owner and a new version.
+        """Write a commit without files: the properties of the `published` commit, with the new owner and a new version.
 
         Raises StaleWriter if another run has rolled back the new commit.
         """

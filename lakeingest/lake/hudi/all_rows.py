@@ -169,7 +169,7 @@ class AllRows:
             return [file for written in pool.map(write_pass, range(len(passes))) for file in written]
 
     def _passes(self, size: int) -> list[range]:
-        """The ranges of buckets: one for each `size` bytes of the files of staging, and at least one a processor."""
+        """The ranges of buckets: one for each `size` bytes of staged files, but at least one for each processor."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // size)
         step = max(1, -(-self.buckets // passes))  # the number of buckets in a pass, rounded up
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]

@@ -156,8 +156,8 @@ def write_next_file(
 
     `previous` has the columns of the new file, and the rows to which the changes are applied: those of the group's
     newest file, or rows that replace all of these. `changes` have the columns RECORD and DELETED; None: no
-    changes. `gone` are the record keys whose old rows are left out; None: those of `changes`. DELETED is written only
-    if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
+    changes. `gone` are the record keys whose old rows are left out; None: the keys in `changes`. DELETED is written
+    only if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
     completed. Raises Unfit as `rows_for_file`.
     """
     old_rows = previous.rows

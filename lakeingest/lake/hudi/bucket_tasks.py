@@ -45,8 +45,8 @@ def write_in_tasks(
     def divide(number: int) -> Iterator[tuple[int, _Part | Exception]]:
         """Read the rows, or the changes, of the task `number`, and yield a part for each pass that has any of them.
 
-        A part has this `number` and the rows, in bytes. Each part is yielded after the number of its pass. If the task
-        fails, it yields its error for pass 0.
+        A part has this `number` and the rows, in bytes. Each yielded pair is the number of a pass, and its part. If
+        the task fails, it yields the number 0 and its error.
         """
         try:
             with storage_errors(str(writer.commit.folder)):

@@ -29,8 +29,8 @@ class BucketWriter:
     """Writes files of buckets for a commit.
 
     `groups` has the file groups of the table; without partitions, also a new group for each bucket that has none.
-    `buckets` is the table's number of buckets. `schema` is that of the data files. `key` and `record_key` are names of
-    columns. `fields` are the partitions.
+    `buckets` is the table's number of buckets. `schema` is the schema of the data files. `key` and `record_key` are
+    names of columns. `fields` are the partitions.
     """
 
     commit: Commit
@@ -70,8 +70,8 @@ class BucketWriter:
         """The groups of the bucket that need a file, each with its part of the bucket's rows and changes.
 
         A group needs a file if there are rows or changes of it, or if it has a file with old rows. With partitions, a
-        change may put its row into another partition than the one where `rows` has the old row. So rows that have a
-        change are left out.
+        change may put its row into another partition than the one where `rows` has the old row. So the `rows`
+        that have a change are left out of the parts.
         """
         if not self.fields:
             group = self.groups["", bucket]

@@ -84,7 +84,7 @@ def refuse_queries_before(folder: File, first: str, last: str) -> None:
     """Let Hudi refuse queries on commits before the commit `first`, because their files will be deleted.
 
     The call writes a cleaning into the timeline. This cleaning deletes nothing, and says that the commits from `first`
-    on are retained. `last` is the newest commit. Both are instants.
+    on are retained. `last` is the newest commit. `first` and `last` are instants.
     """
     timeline_folder = folder / ".hoodie" / "timeline"
     begun = next_moment(folder)

@@ -167,7 +167,7 @@ def _name(folder: File, stat: Mapping[str, Any]) -> str:
 
 
 def _planned(folder: File, instant: str) -> dict[str, str] | None:
-    """The name of the file that a clustering reads of each file group, by its plan; None if there is no plan."""
+    """For each file group, the name of the file that a clustering reads by its plan; None if there is no plan."""
     entries = folder / ".hoodie" / "timeline"
     for action in ("clustering", "replacecommit"):
         plan = entries / f"{instant}.{action}.requested"
@@ -229,7 +229,7 @@ def _make_incomplete(folder: File, instant: str) -> None:
 
 
 def _completions(folder: File, instant: str) -> list[File]:
-    """The completed entry of a clustering; empty if it is not completed."""
+    """The completed entry of a clustering, in a list; an empty list if the clustering is not completed."""
     return [file for file in clusterings_of(writes(folder)) if file.name.startswith(f"{instant}_")]
 
 
@@ -243,8 +243,8 @@ def planned_clustering(folder: File) -> File | None:
 def remove_strays(folder: File) -> None:
     """Delete the data files that processes wrote after their writes had been taken out of the timeline.
 
-    No reader sees these files now. After Hudi has archived the commits of that time, readers would take them for files
-    of an archived commit.
+    No reader sees these files now. After Hudi has archived the commits of that time, readers would take these files
+    for files of an archived commit.
     """
     # a name is `<begun>_<completed>.<kind>`, or `<begun>.<kind>` while the write is incomplete
     known = {file.name.partition(".")[0].partition("_")[0] for file in timeline(folder, "*.*")}

@@ -76,8 +76,8 @@ _METADATA = fastavro.parse_schema(  # only the fields that have a value: Hudi re
 class Commit:
     """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC.
 
-    `dictionaries`: which columns of its data files get a dictionary. One of the files decides for all, because they are
-    alike: each row is in a bucket by chance.
+    `dictionaries`: which columns of its data files get a dictionary. One of the files decides for all, because the
+    files are alike: each row is in a bucket by chance.
     """
 
     folder: File

@@ -83,7 +83,7 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
 
 
 def data_files(folder: File, pattern: str = "*.parquet") -> list[File]:
-    """The files in the table's folder and in the folders of its partitions whose names match the pattern."""
+    """The files whose names match the pattern, in the table's folder and in the folders of its partitions."""
     partitions = [name for name in folder.subfolders() if not name.startswith(".")]
     return [*folder.listed(pattern), *(file for name in partitions for file in (folder / name).listed(pattern))]
 

@@ -92,7 +92,7 @@ class TableFolder(ABC):
         return instant
 
     def take_back_clusterings(self) -> Sequence[str]:
-        """Let readers see our files again if others cluster or clustered the table. The caller holds its lock.
+        """Let readers see our files again if others cluster or clustered the table. The caller holds the lock.
 
         Returns the instants of the clusterings that were taken back.
 
@@ -190,7 +190,7 @@ class TableFolder(ABC):
         """Make the files durable that were written after the time `since`, in seconds since 1970."""
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Delete the folder `building`, unless the copy of another table is in it.
+        """Delete the folder `building`, unless it has the copy of another table, or a write of someone else.
 
         Callers know that readers need no commit of this table in `building`. In an object store, `spark` deletes the
         objects that stand for folders, too.

@@ -38,7 +38,7 @@ def publish_lock(table: TableId, folder: File, spark: "SparkSession | None" = No
         return
     path = folder.with_name(folder.name + ".lakeingest.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # to close the file releases the lock
+    # closing the file releases the lock
     file, try_lock = _lock_of_this_process(path) if spark is None else _lock_of_jvm(path, spark)
     try:
         deadline = time.monotonic() + LOCK_SECONDS

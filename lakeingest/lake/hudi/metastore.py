@@ -29,7 +29,7 @@ _HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 s by default
 
 
 def _partition_options(divided: bool) -> dict[str, str]:  # noqa: FBT001 - one fact
-    """The options of the tool for a table with partitions, if `divided`, or without."""
+    """The tool's options about partitions. `divided`: the table has partitions."""
     # without partitions, the tool wants another class than the one in the table's own properties
     extractor = extractor_of(divided=True) if divided else "NonPartitionedExtractor"
     options = {f"{_SYNC}partition_extractor_class": f"org.apache.hudi.hive.{extractor}"}

@@ -57,7 +57,7 @@ class Partitions:
 
     @property
     def named(self) -> Named:
-        """The partitions as a document has them."""
+        """The partitions as a property of a commit has them: of each, its text and the earlier names of its column."""
         return tuple((str(field), *names) for field, names in zip(self.fields, self.earlier, strict=True))
 
     def assert_wanted(self, table: TableId, wanted: Sequence[PartitionField]) -> None:

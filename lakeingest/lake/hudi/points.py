@@ -96,7 +96,7 @@ def _names(file: File) -> list[str]:
 
 
 def _save(folder: File, instant: str, name: str) -> None:
-    """Let the commit have a savepoint with this name. A savepoint of others stays theirs, and keeps the files, too."""
+    """Let the commit have a savepoint with this name. A savepoint of others is not changed: it keeps the files, too."""
     for file in _savepoints(folder, instant):  # one at most
         names = _names(file)
         if names and name not in names:  # no names: the savepoint is of others

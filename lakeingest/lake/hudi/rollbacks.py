@@ -39,7 +39,7 @@ class HudiRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The commits of others to remove, by the timeline; None if there are none."""
+        """The rollback that removes the commits of others in the timeline; None if there are no such commits."""
         with self._target.storage_errors():
             return _rollback_of(self._folder(table)) if self._target.exists() else None
 

@@ -114,7 +114,7 @@ class RowDelta:
     ) -> "Iterator[_Changed]":
         """The groups that get a new file, with their changes.
 
-        With partitions these are the groups to which a row comes, and those that have the old row of a changed key. An
+        With partitions, these are the groups to which a row comes, and those that have the old row of a changed key. An
         old row can be in any partition, so the keys of each file of its bucket are looked at.
         """
         if not self.fields:

@@ -60,8 +60,9 @@ def changes_in_partitions(
 ) -> "DataFrame":
     """The changes with the columns PARTITION and GONE, for a statement that finds rows by their keys and partitions.
 
-    `old_rows` have the column PARTITION. Each old row that is deleted, or gets another partition, has a change of its
-    own that is GONE.
+    `old_rows` have the column PARTITION. An old row leaves its partition if it gets another one, or if it is deleted
+    and the copy does not keep deleted rows. Each old row that leaves its partition has a change of its own that is
+    GONE.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 

@@ -50,7 +50,7 @@ class Unfit(Exception):
 
 
 def record_key_of(folder: File, *, divided: bool = False) -> tuple[str, ...]:
-    """The columns of the record key. `divided`: the table must have partitions.
+    """The columns of the record key. `divided`: whether the table must have partitions, or must have none.
 
     Raises Unfit if the table does not have the form to which lakeingest can write.
     """

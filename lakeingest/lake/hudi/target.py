@@ -178,7 +178,10 @@ class HudiTarget(StagedTarget[Instant]):
         properties: Mapping[str, str],
         audit: Auditing = unaudited,
     ) -> Staged:
-        """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
+        """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi.
+
+        Then the metastore is updated, and published commits are swept from staging.
+        """
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         taken_back: list[str] = []  # `_write_commit` adds to it
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
